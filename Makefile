@@ -1,0 +1,75 @@
+# Every target does its own set-up. `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+KEEP ?=
+CLUSTER ?=
+ONLY ?=
+ARGS ?=
+NIGHTLY_TESTS := tests/unit tests/golden tests/parity tests/components
+
+VENV := .venv/bin
+SYNCED := .venv/.synced
+NIGHTLY := .venv-nightly/.synced
+
+.PHONY: help sync check test golden e2e demo bench schema wheel cluster-up cluster-status cluster-down clean
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+
+$(SYNCED): pyproject.toml requirements/dev.txt
+	@echo "sync: Python packages into .venv (TorchX 0.7.0)"
+	@$(PYTHON) tools/sync.py .venv requirements/dev.txt
+	@touch $@
+
+$(NIGHTLY): pyproject.toml requirements/nightly.txt
+	@echo "sync: Python packages into .venv-nightly (TorchX nightly)"
+	@$(PYTHON) tools/sync.py .venv-nightly requirements/nightly.txt
+	@touch $@
+
+sync: $(SYNCED) $(NIGHTLY) ## Install the Python packages, for both TorchX versions
+
+check: $(SYNCED) ## Format, lint, types, arrows
+	@$(VENV)/ruff format --check .
+	@$(VENV)/ruff check .
+	@$(VENV)/mypy
+	@$(VENV)/lint-imports --no-cache
+
+test: $(SYNCED) $(NIGHTLY) ## All that needs Python only
+	@echo "test: with TorchX 0.7.0"
+	@$(VENV)/python -m pytest -q -n 2 tests $(ARGS)
+	@echo "test: with TorchX nightly"
+	@.venv-nightly/bin/python -m pytest -q -n 2 $(NIGHTLY_TESTS) $(ARGS)
+
+golden: $(SYNCED) ## Write the golden files anew; read the diff
+	@TORCHX_PULUMI_UPDATE_GOLDEN=1 $(VENV)/python -m pytest -q tests/golden
+
+e2e: $(SYNCED) ## All that needs the real engine, cluster and node
+	@$(VENV)/python -m pytest -q -m e2e tests $(ARGS)
+
+demo: $(SYNCED) ## A real dist.ddp job on a local cluster (KEEP=1 leaves it, CLUSTER=current uses yours)
+	@$(VENV)/python -m tools.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster $(CLUSTER)) $(ARGS)
+
+bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
+	@$(VENV)/python -m bench $(ONLY)
+
+schema: $(SYNCED) ## Write components/schema.json anew
+	@$(VENV)/python -m torchx_pulumi_components.plugin --schema > components/schema.json
+
+wheel: $(SYNCED) ## Build the wheel into dist/
+	@$(VENV)/uv build --wheel --out-dir dist .
+
+cluster-up: $(SYNCED) ## Start the local cluster
+	@$(VENV)/python -m tools.local_cluster up $(ARGS)
+
+cluster-status: $(SYNCED) ## Say what runs in the local cluster
+	@$(VENV)/python -m tools.local_cluster status $(ARGS)
+
+cluster-down: $(SYNCED) ## Stop the local cluster and remove all of it
+	@$(VENV)/python -m tools.local_cluster down $(ARGS)
+
+clean: ## Remove what was built in this checkout
+	@rm -rf .venv .venv-nightly build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,79 @@
+"""The whole error tree. Errors live here and nowhere else.
+
+    TorchxPulumiError
+    + InvalidJobError (ValueError)        the job or an option is wrong; nothing was built, pushed or created
+      x MissingOptionError (TypeError)    a required option is absent
+      x UnknownMountError (TypeError)     a mount of a kind nobody knows
+    + RelaunchRefusedError                a change would kill an unfinished run and nobody asked for that
+    + DeployError                         the engine or the cluster refused a change
+    + JobFailedError                      the job was deployed, ran, and failed
+    + ClusterError                        the cluster cannot be reached or does not answer
+
+A message says where, what was found, what is allowed and what to do next. `ValueError` and `TypeError` are mixed in where
+TorchX's own schedulers raise them, so that callers written for those keep working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a job or an option."""
+
+    path: str
+    """Where: a path in the user's own words, for example `roles[1].min_replicas`."""
+    message: str
+    """What was found, what is allowed, and what to do next."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class TorchxPulumiError(Exception):
+    """Root of all errors of this package."""
+
+
+class InvalidJobError(TorchxPulumiError, ValueError):
+    """The job cannot be planned; nothing was built, pushed or created."""
+
+    def __init__(self, job: str, problems: Sequence[Problem]) -> None:
+        self.job = job
+        self.problems = tuple(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"job {job!r} has {count}:\n{lines}")
+
+
+class MissingOptionError(InvalidJobError, TypeError):
+    """A required option is absent or is no text."""
+
+
+class UnknownMountError(InvalidJobError, TypeError):
+    """A mount of a kind that the renderers do not know."""
+
+
+class RelaunchRefusedError(TorchxPulumiError):
+    """A change would kill an unfinished run, and `on_running_change` is `fail`."""
+
+
+class DeployError(TorchxPulumiError):
+    """The engine or the cluster refused a change."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        self.retryable = retryable
+        super().__init__(message)
+
+
+class JobFailedError(TorchxPulumiError):
+    """The job was deployed, ran, and ended in a state other than SUCCEEDED, or was not there in time."""
+
+
+class ClusterError(TorchxPulumiError):
+    """The cluster cannot be reached or does not answer as Kubernetes does."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        self.retryable = retryable
+        super().__init__(message)

@@ -1,0 +1,32 @@
+"""The Kubernetes kinds this package reads or writes. One constant each; nothing else lives here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind as manifests and API paths name it."""
+
+    group: str
+    """API group; empty for the core group."""
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """Return `group/version`, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+VOLCANO_JOB = Kind(group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs")
+VOLCANO_QUEUE = Kind(
+    group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False
+)
+VOLCANO_POD_GROUP = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
+POD = Kind(group="", version="v1", kind="Pod", plural="pods")
+SERVICE = Kind(group="", version="v1", kind="Service", plural="services")
+NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)

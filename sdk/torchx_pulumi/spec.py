@@ -1,0 +1,104 @@
+"""What a user asks for: a job and its roles, before macros, defaults and names.
+
+Both doors end here: a TorchX AppDef (`appdef.read_app`), an AppDef file (`appfile.read_app_file`), and the component
+arguments (`torchx_pulumi_components.args`). Data only; nothing here checks or renders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSpec:
+    """What one replica needs (TorchX `Resource`)."""
+
+    cpu: float | None = None
+    """Cores. None, zero or less: no request and no limit."""
+    gpu: int | None = None
+    """GPUs (`nvidia.com/gpu`). None, zero or less: none."""
+    memory_mb: int | None = None
+    """Memory in MB (10^6 bytes; TorchX `memMB`). None, zero or less: no request and no limit."""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """Named devices and their number, for example `{"vpc.amazonaws.com/efa": 1}`. Rendered as limits only."""
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    """Properties of the node; `node.kubernetes.io/instance-type` becomes a node selector."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountSpec:
+    """One mount of a role (TorchX `BindMount`, `VolumeMount`, `DeviceMount`; secrets are ours)."""
+
+    kind: str
+    """`bind` (host path), `volume` (PersistentVolumeClaim), `device` (host device) or `secret` (Kubernetes Secret)."""
+    src: str
+    """Host path, claim name, device path or Secret name."""
+    dst: str
+    """Path in the container."""
+    read_only: bool = False
+    """Ignored for devices (see `permissions`) and for secrets, which are always read-only."""
+    permissions: str = "rwm"
+    """Devices only: any of r, w and m. Read-only if and only if neither w nor m is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """A key of a Kubernetes Secret in the job's namespace (`secretKeyRef`)."""
+
+    name: str
+    """Name of the Secret."""
+    key: str
+    """Key in the Secret."""
+    optional: bool = False
+    """True: the container starts without the variable where the Secret or the key is absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSpec:
+    """One group of identical replicas (TorchX `Role`)."""
+
+    name: str
+    image: str
+    """Image reference."""
+    entrypoint: str
+    """First word of the command."""
+    args: Sequence[str] = ()
+    """Further words. Macros are substituted."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Plain environment; macros are substituted, `[FIELD_PATH]metadata.name` reads a field of the pod."""
+    secret_env: Mapping[str, SecretRef] = field(default_factory=dict)
+    """Environment read from Kubernetes Secrets; no value ever enters the plan."""
+    num_replicas: int = 1
+    """Pods to run. At least 1."""
+    min_replicas: int | None = None
+    """Pods that must start together, 1 to `num_replicas`. None: all of them."""
+    max_retries: int = 0
+    """Retries of the job or of the replica, by `retry_policy`. Zero: none."""
+    retry_policy: str = "APPLICATION"
+    """`APPLICATION` (restart the job) or `REPLICA` (restart the replica)."""
+    resource: ResourceSpec = field(default_factory=ResourceSpec)
+    port_map: Mapping[str, int] = field(default_factory=dict)
+    """Port name to container port."""
+    mounts: Sequence[MountSpec] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """TorchX metadata; carried along, not rendered."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the node must have, beside the instance type."""
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    """Kubernetes tolerations."""
+    pod_overlay: Mapping[str, Any] | None = None
+    """Fields laid over the pod template by TorchX's overlay rules (PUT, JOIN, DEL). Already read when given as a URI."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A distributed job (TorchX `AppDef`)."""
+
+    name: str
+    """App name as the user wrote it."""
+    roles: Sequence[RoleSpec]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    torchx_version: str | None = None
+    """Value of the version label. None: the installed TorchX's, or none where there is no TorchX."""

@@ -1,0 +1,55 @@
+"""What every test may use: the one local cluster of an e2e session, and the environment of a `pulumi` process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[object]:
+    """One local cluster for the whole session; TORCHX_PULUMI_TEST_CLUSTER names a running one to use instead."""
+    from tools.local_cluster import Cluster
+
+    name = os.environ.get("TORCHX_PULUMI_TEST_CLUSTER")
+    if name:
+        found = Cluster.find(name)
+        if found is None:
+            pytest.exit(f"no local cluster {name!r}; `make cluster-status` lists those there are", returncode=2)
+        yield found
+        return
+    started = Cluster.up(name=f"e2e-{os.getpid()}")
+    yield started
+    started.down()
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(cluster: object) -> Path:
+    """Kubeconfig of the session's cluster."""
+    return Path(cluster.kubeconfig)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def pulumi_tools() -> dict[str, str]:
+    """Environment in which `pulumi` finds its hosts and the Kubernetes provider; says which provider that is."""
+    from tools.bootstrap import pulumi_environment
+
+    return pulumi_environment()
+
+
+@pytest.fixture
+def pulumi_env(pulumi_tools: dict[str, str], kubeconfig: Path, tmp_path: Path) -> dict[str, str]:
+    """Environment of one test's `pulumi` processes: its own file backend, the session's cluster."""
+    backend = tmp_path / "pulumi-state"
+    backend.mkdir()
+    return {
+        **os.environ,
+        **pulumi_tools,
+        "KUBECONFIG": str(kubeconfig),
+        "PULUMI_BACKEND_URL": f"file://{backend}",
+        "PULUMI_CONFIG_PASSPHRASE": "correct horse battery staple",
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+    }

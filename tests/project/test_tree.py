@@ -1,0 +1,58 @@
+"""Rules of the tree: sizes, names, secrets of the machine, docs of public things."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ["sdk/torchx_pulumi", "components/torchx_pulumi_components", "stacks/torchx_pulumi_stacks", "tools"]
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split("\n")  # fmt: skip
+    return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_stays_below_400_lines(module: Path) -> None:
+    assert len(module.read_text().splitlines()) <= 400
+
+
+def test_modules_have_telling_names() -> None:
+    vague = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
+    assert not [path for path in MODULES if path.stem in vague]
+
+
+def test_every_module_says_what_lives_in_it() -> None:
+    silent = [path for path in MODULES if path.read_text().strip() and not path.read_text().lstrip().startswith('"""')]
+    assert not silent
+
+
+def test_no_file_names_a_path_of_a_machine() -> None:
+    machine = re.compile(r"(?<![\w.$}/])/(?:root|work|home/\w+)/")
+    named = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in tracked_files()
+        if path != Path(__file__) and path.suffix not in {".sum", ".png"}
+        for line in path.read_text(errors="replace").splitlines()
+        if machine.search(line)
+    ]
+    assert not named
+
+
+def test_no_file_names_a_package_registry() -> None:
+    registries = re.compile(r"(pypi\.org|files\.pythonhosted|proxy\.golang\.org|sum\.golang\.org|registry\.npmjs|deb\.debian\.org)")
+    named = [
+        str(path.relative_to(ROOT))
+        for path in tracked_files()
+        if path != Path(__file__) and registries.search(path.read_text(errors="replace"))
+    ]
+    assert not named
