@@ -1,0 +1,105 @@
+"""Finds, downloads or builds the programs that the tools need, and keeps them in a cache outside the checkout.
+
+    from tools.bootstrap import ensure, pulumi_environment
+
+Only the wiring lives here. Standard library only: it runs before the project's environment is complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tools.bootstrap import go_build, go_toolchain
+from tools.bootstrap.cache import PartCache, default_cache
+from tools.bootstrap.debian import DebianPackages
+from tools.bootstrap.errors import BootstrapError
+from tools.bootstrap.installed import Machine
+from tools.bootstrap.official import Https, NotReachable, OfficialReleases
+from tools.bootstrap.part import GoSource, OfficialSource, Part
+from tools.bootstrap.parts import GO_FAMILIES, PARTS, part_named
+from tools.bootstrap.progress import Progress
+from tools.bootstrap.provision import Makers, NotOffered, Provisioner, Tick
+
+__all__ = ["BootstrapError", "ensure", "module_dir", "provisioner", "pulumi_environment"]
+
+
+def ensure(names: Iterable[str]) -> dict[str, Path]:
+    """Return the folder that holds the executables of each named part; get what is missing.
+
+    One line is said on standard error about each choice. Data files of a part are in `share` beside that folder.
+
+    Raises:
+        BootstrapError: A name is unknown, or a part cannot be had.
+    """
+    wanted = {part_named(name).name for name in names}
+    # What others share is built first, so the table's order counts.
+    return provisioner().ensure([part for part in PARTS if part.name in wanted])
+
+
+def pulumi_environment(*, languages: Iterable[str] = ("python",)) -> dict[str, str]:
+    """Return what a `pulumi` process needs in its environment, to be laid over the caller's own.
+
+    Args:
+        languages: Languages of the programs it will run: `python`, `yaml`.
+
+    Raises:
+        BootstrapError: The CLI, a language host or the provider cannot be had.
+    """
+    names = ["pulumi", *(f"pulumi-language-{language}" for language in languages), "kubernetes-provider"]
+    folders = dict.fromkeys(str(folder) for folder in ensure(names).values())
+    return {
+        "PATH": os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)]),
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+    }
+
+
+def module_dir(family: str, module_path: str) -> Path:
+    """Return the unpacked sources of a Go module of one of the families in `tools/go`; needs Go."""
+    _, toolchain = _go()
+    return go_build.module_dir(family, module_path, go=toolchain.command(GO_FAMILIES / family))
+
+
+@functools.cache
+def provisioner() -> Provisioner:
+    """Return the provisioner of this process, on this machine's cache."""
+    root, (progress, toolchain) = default_cache(), _go()
+    pulumi_home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
+    return Provisioner(
+        PartCache(root, say=progress.say),
+        Machine(path=os.environ.get("PATH", os.defpath), pulumi_home=pulumi_home, cache=root),
+        Makers(
+            official=_official(OfficialReleases(Https())),
+            go=_from_go(toolchain, PartCache(root, say=progress.say)),
+            debian=DebianPackages(root / "apt").unpack,
+        ),
+        progress,
+    )
+
+
+@functools.cache
+def _go() -> tuple[Progress, go_toolchain.GoToolchain]:
+    progress = Progress()
+    return progress, go_toolchain.GoToolchain(PartCache(default_cache(), say=progress.say), progress)
+
+
+def _from_go(toolchain: go_toolchain.GoToolchain, locks: PartCache) -> Callable[[Part, GoSource, Path, Tick], None]:
+    def build(part: Part, source: GoSource, folder: Path, tick: Tick) -> None:
+        go = toolchain.command(source.folder)
+        # Go uses every core by itself; two builds beside each other only take each other's memory.
+        with locks.locked("go-build", waiting_for="a build in another process"):
+            go_build.build(part, source, go, folder, tick)
+
+    return build
+
+
+def _official(releases: OfficialReleases) -> Callable[[Part, OfficialSource, Path, Tick], None]:
+    def download(part: Part, source: OfficialSource, folder: Path, tick: Tick) -> None:
+        try:
+            releases.download(part, source, releases.checksum(part, source), folder, tick)
+        except NotReachable as error:
+            raise NotOffered(str(error)) from error
+
+    return download

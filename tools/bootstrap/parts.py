@@ -1,0 +1,342 @@
+"""The table of parts: what each one is, where it comes from, how long it takes.
+
+Only data lives here; its types are in `part`.
+Versions of Go modules are repeated from the go.mod files so that the table can be read alone; a test compares them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tools.bootstrap.errors import BootstrapError
+from tools.bootstrap.part import (
+    DebianLink,
+    DebianSource,
+    GoSource,
+    GoTarget,
+    Installed,
+    ModuleFile,
+    OfficialSource,
+    Part,
+)
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+"""Root of the checkout."""
+
+GO_FAMILIES: Final = REPOSITORY / "tools" / "go"
+"""One folder with a Go module for each family of parts."""
+
+_PULUMI: Final = "3.259.0"
+_KUBERNETES: Final = "1.34.1"
+_PULUMI_STAMP: Final = "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"
+_KUBERNETES_STAMPS: Final = (
+    f"k8s.io/component-base/version.gitVersion=v{_KUBERNETES}",
+    "k8s.io/component-base/version.gitMajor=1",
+    "k8s.io/component-base/version.gitMinor=34",
+)
+
+
+_ARM: Final = (("aarch64", "arm64"), ("arm64", "arm64"))
+
+
+def _official_pulumi(name: str, *executables: str) -> Part:
+    return Part(
+        name=name,
+        version=_PULUMI,
+        expected_s=30,
+        source=OfficialSource(
+            archive_url=f"https://get.pulumi.com/releases/sdk/pulumi-v{_PULUMI}-{{system}}-{{processor}}.tar.gz",
+            checksums_url=(
+                f"https://github.com/pulumi/pulumi/releases/download/v{_PULUMI}/pulumi-{_PULUMI}-checksums.txt"
+            ),
+            processors=(("x86_64", "x64"), ("amd64", "x64"), *_ARM),
+            executables=executables,
+        ),
+    )
+
+
+def _official_kubernetes_provider() -> Part:
+    version = "4.34.2"
+    release = f"https://github.com/pulumi/pulumi-kubernetes/releases/download/v{version}"
+    archive = f"pulumi-resource-kubernetes-v{version}-{{system}}-{{processor}}.tar.gz"
+    return Part(
+        name="kubernetes-provider",
+        version=version,
+        expected_s=30,
+        source=OfficialSource(
+            archive_url=f"https://get.pulumi.com/releases/plugins/{archive}",
+            checksums_url=f"{release}/pulumi-kubernetes_{version}_checksums.txt",
+            processors=(("x86_64", "amd64"), ("amd64", "amd64"), *_ARM),
+            executables=("pulumi-resource-kubernetes",),
+        ),
+    )
+
+
+def _kubernetes(executable: str, expected_s: int) -> Part:
+    package = f"k8s.io/kubernetes/cmd/{executable}"
+    target = GoTarget(executable=executable, package=package, stamps=_KUBERNETES_STAMPS)
+    return Part(
+        name=executable,
+        version=_KUBERNETES,
+        expected_s=expected_s,
+        source=GoSource(folder=GO_FAMILIES / "kubernetes", module="k8s.io/kubernetes", targets=(target,)),
+        installed=Installed(probe=("--version",), at_least=(1, 34), below=(1, 35)),
+    )
+
+
+def _volcano_file(pattern: str, to: str) -> ModuleFile:
+    return ModuleFile(module="volcano.sh/volcano", pattern=pattern, to=to)
+
+
+def _kwok_stage(folder: str) -> ModuleFile:
+    pattern = f"kustomize/stage/{folder}/*-*.yaml"
+    return ModuleFile(module="sigs.k8s.io/kwok", pattern=pattern, to=f"share/stage/{folder}")
+
+
+def _iptables(name: str) -> DebianLink:
+    return DebianLink(
+        executable=name,
+        path="usr/sbin/xtables-nft-multi",
+        variables=(
+            ("LD_LIBRARY_PATH", "{root}/usr/lib/*-linux-gnu"),
+            ("XTABLES_LIBDIR", "{root}/usr/lib/*-linux-gnu/xtables"),
+        ),
+        arguments=(name,),
+    )
+
+
+PARTS: Final[tuple[Part, ...]] = (
+    Part(
+        name="pulumi",
+        version=_PULUMI,
+        expected_s=220,
+        source=GoSource(
+            folder=GO_FAMILIES / "pulumi-cli",
+            module="github.com/pulumi/pulumi/pkg/v3",
+            targets=(
+                GoTarget(
+                    executable="pulumi",
+                    package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+                    # The Automation API refuses a CLI that does not know its version.
+                    stamps=(f"{_PULUMI_STAMP}=v{_PULUMI}",),
+                ),
+            ),
+        ),
+        official=_official_pulumi("pulumi", "pulumi"),
+        installed=Installed(probe=("version",), at_least=(3, 200), folders=("{pulumi_home}/bin",)),
+    ),
+    Part(
+        name="pulumi-language-python",
+        version="3.79.0",
+        expected_s=25,
+        source=GoSource(
+            folder=GO_FAMILIES / "pulumi-language-python",
+            module="github.com/pulumi/pulumi/sdk/v3",
+            targets=(
+                GoTarget(
+                    executable="pulumi-language-python",
+                    package="github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",
+                    stamps=(f"{_PULUMI_STAMP}=v3.79.0",),
+                ),
+            ),
+            # The scripts are of the CLI's own release: they are what the Python SDK of today is tested with.
+            files=tuple(
+                ModuleFile(module="github.com/pulumi/pulumi/sdk/v3", version=f"v{_PULUMI}", pattern=script, to="bin")
+                for script in ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
+            ),
+        ),
+        official=_official_pulumi(
+            "pulumi-language-python",
+            "pulumi-language-python",
+            "pulumi-language-python-exec",
+            "pulumi-resource-pulumi-python",
+        ),
+        installed=Installed(folders=("{pulumi_home}/bin",)),
+    ),
+    Part(
+        name="pulumi-language-yaml",
+        version="1.30.0",
+        expected_s=120,
+        source=GoSource(
+            folder=GO_FAMILIES / "pulumi-language-yaml",
+            module="github.com/pulumi/pulumi-yaml",
+            targets=(
+                GoTarget(
+                    executable="pulumi-language-yaml",
+                    package="github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
+                    stamps=("github.com/pulumi/pulumi-yaml/pkg/version.Version=v1.30.0",),
+                ),
+            ),
+        ),
+        official=_official_pulumi("pulumi-language-yaml", "pulumi-language-yaml"),
+        installed=Installed(folders=("{pulumi_home}/bin",)),
+    ),
+    Part(
+        name="kubernetes-provider",
+        version="0",
+        expected_s=90,
+        source=GoSource(
+            folder=REPOSITORY / "tools" / "kubernetes_provider",
+            targets=(GoTarget(executable="pulumi-resource-kubernetes", package="."),),
+        ),
+        official=_official_kubernetes_provider(),
+        installed=Installed(at_least=(4, 24), folders=("{pulumi_home}/plugins/resource-kubernetes-v*",)),
+        note="the project's stand-in, not the official provider",
+    ),
+    _kubernetes("kube-apiserver", 240),
+    _kubernetes("kube-controller-manager", 60),
+    Part(
+        name="volcano",
+        version="1.14.1",
+        expected_s=45,
+        source=GoSource(
+            folder=GO_FAMILIES / "kubernetes",
+            module="volcano.sh/volcano",
+            targets=tuple(
+                GoTarget(executable=f"vc-{command}", package=f"volcano.sh/volcano/cmd/{command}")
+                for command in ("scheduler", "controller-manager", "webhook-manager")
+            ),
+            files=(
+                _volcano_file("config/crd/volcano/bases/*.yaml", "share/crd"),
+                _volcano_file("config/crd/jobflow/bases/*.yaml", "share/crd"),
+                _volcano_file("installer/volcano-development.yaml", "share"),
+                _volcano_file("installer/helm/chart/volcano/config/volcano-scheduler.conf", "share"),
+                _volcano_file("installer/helm/chart/volcano/config/volcano-admission.conf", "share"),
+            ),
+        ),
+    ),
+    _kubernetes("kubelet", 50),
+    Part(
+        name="kwok",
+        version="0.7.0",
+        expected_s=60,
+        source=GoSource(
+            folder=GO_FAMILIES / "kwok",
+            module="sigs.k8s.io/kwok",
+            targets=(GoTarget(executable="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),),
+            files=tuple(_kwok_stage(folder) for folder in ("node/fast", "node/heartbeat-with-lease", "pod/fast")),
+        ),
+    ),
+    Part(
+        name="coredns",
+        version="1.13.1",
+        expected_s=75,
+        source=GoSource(
+            folder=GO_FAMILIES / "coredns",
+            module="github.com/coredns/coredns",
+            targets=(GoTarget(executable="coredns", package="."),),
+        ),
+        installed=Installed(probe=("-version",), at_least=(1, 11), below=(2,)),
+    ),
+    Part(
+        name="crane",
+        version="0.22.1",
+        expected_s=20,
+        source=GoSource(
+            folder=GO_FAMILIES / "crane",
+            module="github.com/google/go-containerregistry",
+            targets=(
+                GoTarget(
+                    executable="crane",
+                    package="github.com/google/go-containerregistry/cmd/crane",
+                    stamps=("github.com/google/go-containerregistry/cmd/crane/cmd.Version=v0.22.1",),
+                ),
+            ),
+        ),
+        installed=Installed(),
+    ),
+    Part(
+        name="etcd",
+        version="debian",
+        expected_s=5,
+        source=DebianSource(packages=("etcd-server",), links=(DebianLink(executable="etcd", path="usr/bin/etcd"),)),
+        installed=Installed(probe=("--version",), at_least=(3, 4)),
+    ),
+    Part(
+        name="containerd",
+        version="debian",
+        expected_s=10,
+        source=DebianSource(
+            packages=("containerd",),
+            links=(
+                DebianLink(executable="containerd", path="usr/bin/containerd"),
+                DebianLink(executable="containerd-shim-runc-v2", path="usr/bin/containerd-shim-runc-v2"),
+                DebianLink(executable="ctr", path="usr/bin/ctr"),
+                DebianLink(executable="runc", path="usr/sbin/runc"),
+            ),
+        ),
+        installed=Installed(probe=("--version",), at_least=(1, 6), below=(2,)),
+    ),
+    Part(
+        name="cni",
+        version="debian",
+        expected_s=10,
+        source=DebianSource(
+            packages=("containernetworking-plugins",),
+            links=tuple(
+                DebianLink(executable=name, path=f"usr/lib/cni/{name}")
+                for name in ("bridge", "host-local", "loopback", "portmap")
+            ),
+        ),
+        installed=Installed(folders=("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")),
+    ),
+    Part(
+        name="registry",
+        version="debian",
+        expected_s=5,
+        source=DebianSource(
+            packages=("docker-registry",),
+            links=(DebianLink(executable="docker-registry", path="usr/bin/docker-registry"),),
+        ),
+        installed=Installed(),
+    ),
+    Part(
+        name="busybox",
+        version="debian",
+        expected_s=5,
+        source=DebianSource(
+            packages=("busybox-static",), links=(DebianLink(executable="busybox", path="bin/busybox"),)
+        ),
+        installed=Installed(static_only=True),
+    ),
+    Part(
+        name="debootstrap",
+        version="debian",
+        expected_s=5,
+        source=DebianSource(
+            packages=("debootstrap",),
+            links=(
+                DebianLink(
+                    executable="debootstrap",
+                    path="usr/sbin/debootstrap",
+                    variables=(("DEBOOTSTRAP_DIR", "{root}/usr/share/debootstrap"), ("PATH", "{root}/usr/bin:$PATH")),
+                ),
+            ),
+        ),
+        installed=Installed(),
+    ),
+    Part(
+        name="iptables",
+        version="debian",
+        expected_s=5,
+        source=DebianSource(
+            packages=("iptables",),
+            links=tuple(_iptables(name) for name in ("iptables", "iptables-save", "iptables-restore")),
+        ),
+        installed=Installed(folders=("/usr/sbin", "/sbin")),
+    ),
+)
+"""Every part, in the order in which missing ones are best built: what others share is built first."""
+
+
+def part_named(name: str) -> Part:
+    """Find a part by its name.
+
+    Raises:
+        BootstrapError: There is none of that name; the message lists those there are.
+    """
+    for part in PARTS:
+        if part.name == name:
+            return part
+    raise BootstrapError(f"no part is called {name!r}; there are: {', '.join(part.name for part in PARTS)}")
