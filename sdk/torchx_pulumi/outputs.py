@@ -1,0 +1,367 @@
+"""What a stack says of a job: the versioned object `torchx` and the flat outputs beside it. Pure builders, no engine.
+
+`declared` is what was asked for and is equal from `up` to `up`. `observed` is what was seen; its `observed_at` moves
+only when something else in it does, so that an `up` without a change shows none. Nothing here is secret.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final, Literal, TypedDict, cast
+
+from torchx_pulumi import labels
+from torchx_pulumi.plan import JobPlan, RolePlan
+from torchx_pulumi.spec import ResourceSpec
+from torchx_pulumi.status.model import JobState, JobStatus, RoleStatus
+
+SCHEMA_VERSION: Final = 1
+"""Version of the object `torchx`. A new field keeps it; a removed or changed one raises it."""
+
+MAX_REPLICAS_LISTED: Final = 64
+"""A role with more replicas lists the failed ones only, and at most this many; `omitted` counts the rest."""
+
+Source = Literal["live", "record"]
+"""`live`: the cluster said so; `record`: the stack remembers it."""
+
+
+class AppOutput(TypedDict):
+    """Which job this is."""
+
+    id: str
+    handle: str
+    name: str
+    scheduler: str
+    namespace: str
+    queue: str | None
+
+
+class ResourceOutput(TypedDict):
+    """Amounts that were asked for; memory in MB (10^6 bytes)."""
+
+    cpu: float
+    gpu: int
+    memory_mb: int
+    devices: dict[str, int]
+
+
+class DeclaredRole(TypedDict):
+    """One role as asked for; `resource` is of one replica."""
+
+    name: str
+    image: str
+    digest: str | None
+    replicas: int
+    min_replicas: int | None
+    resource: ResourceOutput
+
+
+class Declared(TypedDict):
+    """What was asked for."""
+
+    roles: list[DeclaredRole]
+    resources_total: ResourceOutput
+    priority: str | None
+    spec_hash: str
+    created_by: str | None
+
+
+class ObservedCondition(TypedDict):
+    """One thing that is true of the job, or not."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str | None
+
+
+class ObservedReplica(TypedDict):
+    """One replica as seen."""
+
+    id: int
+    pod: str | None
+    state: str
+    reason: str
+    message: str
+    exit_code: int | None
+    node: str | None
+    restarts: int
+
+
+class ObservedRole(TypedDict):
+    """One role as seen: `counts` by state covers all replicas, `omitted` of which are not listed."""
+
+    name: str
+    replicas: list[ObservedReplica]
+    omitted: int
+    counts: dict[str, int]
+
+
+class Observed(TypedDict):
+    """What was seen; times are ISO 8601 in UTC."""
+
+    state: str
+    phase: str | None
+    reason: str
+    message: str
+    conditions: list[ObservedCondition]
+    roles: list[ObservedRole]
+    attempt: int
+    queued_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    observed_at: str
+    source: Source
+
+
+class Links(TypedDict):
+    """Where to go from here."""
+
+    log_command: str
+    ui_url: str | None
+
+
+class TorchxOutput(TypedDict):
+    """The stack output `torchx`."""
+
+    schema_version: int
+    app: AppOutput
+    declared: Declared
+    observed: Observed
+    links: Links
+
+
+class FlatOutputs(TypedDict):
+    """The stack outputs for shells."""
+
+    app_id: str
+    app_handle: str
+    state: str
+    reason: str
+    log_command: str
+
+
+def build_outputs(
+    plan: JobPlan,
+    status: JobStatus,
+    *,
+    scheduler: str,
+    spec_hash: str,
+    observed_at: datetime,
+    source: Source = "live",
+    previous: Mapping[str, Any] | None = None,
+    created_by: str | None = None,
+    digests: Mapping[str, str] | None = None,
+    kube_context: str | None = None,
+) -> TorchxOutput:
+    """Build the object `torchx`.
+
+    Args:
+        plan: The job as asked for.
+        status: The job as seen.
+        scheduler: `volcano` or `mcad`.
+        spec_hash: Identity of the run.
+        observed_at: When `status` was seen; aware.
+        source: Whether `status` is live or remembered.
+        previous: The object's last value, whose `observed_at` is kept while nothing else changed.
+        created_by: Who asked for the job. None: not known.
+        digests: Image reference to its digest, as far as known.
+        kube_context: Context that the log command names. None: the current one.
+    """
+    declared = build_declared(plan, spec_hash=spec_hash, created_by=created_by, digests=digests)
+    before = previous.get("observed") if previous else None
+    observed = build_observed(status, observed_at=observed_at, source=source, previous=before)
+    return assemble(plan, declared, observed, scheduler=scheduler, kube_context=kube_context)
+
+
+def assemble(
+    plan: JobPlan,
+    declared: Declared,
+    observed: Observed,
+    *,
+    scheduler: str,
+    kube_context: str | None = None,
+) -> TorchxOutput:
+    """Put the parts of the object `torchx` together."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "app": {
+            "id": f"{plan.namespace}:{plan.job_name}",
+            "handle": app_handle(scheduler, plan.namespace, plan.job_name),
+            "name": plan.spec.name,
+            "scheduler": scheduler,
+            "namespace": plan.namespace,
+            "queue": getattr(plan.options, "queue", None),
+        },
+        "declared": declared,
+        "observed": observed,
+        "links": {"log_command": log_command(plan, kube_context=kube_context), "ui_url": None},
+    }
+
+
+def flatten(outputs: TorchxOutput) -> FlatOutputs:
+    """Pick the outputs for shells."""
+    return {
+        "app_id": outputs["app"]["id"],
+        "app_handle": outputs["app"]["handle"],
+        "state": outputs["observed"]["state"],
+        "reason": outputs["observed"]["reason"],
+        "log_command": outputs["links"]["log_command"],
+    }
+
+
+def app_handle(scheduler: str, namespace: str, job_name: str, *, session: str = "torchx") -> str:
+    """Return the handle by which TorchX finds the job.
+
+    >>> app_handle("volcano", "default", "train-1")
+    'pulumi_volcano://torchx/default:train-1'
+    """
+    return f"pulumi_{scheduler}://{session}/{namespace}:{job_name}"
+
+
+def log_command(plan: JobPlan, *, kube_context: str | None = None) -> str:
+    """Return a command that prints and follows the logs of all replicas, each line with its pod's name."""
+    words = ["kubectl", *(["--context", kube_context] if kube_context else []), "--namespace", plan.namespace, "logs"]
+    replicas = sum(role.replicas for role in plan.roles)
+    words += ["--selector", f"{labels.VOLCANO_JOB_NAME}={plan.job_name}", "--prefix", "--tail=-1", "--follow"]
+    return shlex.join([*words, f"--max-log-requests={max(replicas, 5)}"])
+
+
+def build_declared(
+    plan: JobPlan,
+    *,
+    spec_hash: str,
+    created_by: str | None = None,
+    digests: Mapping[str, str] | None = None,
+) -> Declared:
+    """Build what was asked for."""
+    resources = [role.resource for role in plan.spec.roles]
+    counted = [(resource, role.replicas) for resource, role in zip(resources, plan.roles, strict=True)]
+    return {
+        "roles": [declare_role(role, each, digests or {}) for role, each in zip(plan.roles, resources, strict=True)],
+        "resources_total": total(counted),
+        "priority": plan.options.priority_class,
+        "spec_hash": spec_hash,
+        "created_by": created_by,
+    }
+
+
+def declare_role(role: RolePlan, resource: ResourceSpec, digests: Mapping[str, str]) -> DeclaredRole:
+    """Build one role as asked for."""
+    return {
+        "name": role.name,
+        "image": role.image,
+        "digest": digests.get(role.image),
+        "replicas": role.replicas,
+        "min_replicas": role.min_replicas,
+        "resource": total([(resource, 1)]),
+    }
+
+
+def total(counted: Sequence[tuple[ResourceSpec, int]]) -> ResourceOutput:
+    """Add up resources, each so many times; what is unset or negative counts as none."""
+    devices: dict[str, int] = {}
+    for resource, times in counted:
+        for name, number in resource.devices.items():
+            devices[name] = devices.get(name, 0) + number * times
+    return {
+        "cpu": sum(max(resource.cpu or 0, 0) * times for resource, times in counted),
+        "gpu": sum(max(resource.gpu or 0, 0) * times for resource, times in counted),
+        "memory_mb": sum(max(resource.memory_mb or 0, 0) * times for resource, times in counted),
+        "devices": devices,
+    }
+
+
+def build_observed(
+    status: JobStatus,
+    *,
+    observed_at: datetime,
+    source: Source = "live",
+    previous: Mapping[str, Any] | None = None,
+) -> Observed:
+    """Build what was seen; keeps the time of `previous` when it says the same."""
+    observed: Observed = {
+        "state": status.state.value,
+        "phase": status.phase,
+        "reason": status.reason.value,
+        "message": status.message,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason.value,
+                "message": condition.message,
+                "since": written(condition.since),
+            }
+            for condition in status.conditions
+        ],
+        "roles": [observe_role(role) for role in status.roles],
+        "attempt": status.attempt,
+        "queued_at": written(status.queued_at),
+        "started_at": written(status.started_at),
+        "finished_at": written(status.finished_at),
+        "observed_at": written(observed_at) or "",
+        "source": source,
+    }
+    if previous and isinstance(previous.get("observed_at"), str) and same(previous, cast("dict[str, Any]", observed)):
+        observed["observed_at"] = previous["observed_at"]
+    return observed
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two observations say the same; when and how they were made does not count, nor do absent values."""
+    return bool(_without_freshness(one) == _without_freshness(other))
+
+
+def _without_freshness(observed: Any, depth: int = 0) -> Any:
+    """Leave out freshness at the top, and None everywhere: Pulumi's state does not keep it."""
+    if isinstance(observed, Mapping):
+        fresh = ("observed_at", "source") if depth == 0 else ()
+        return {
+            key: _without_freshness(value, depth + 1)
+            for key, value in observed.items()
+            if key not in fresh and value is not None
+        }
+    if isinstance(observed, (list, tuple)):
+        return [_without_freshness(value, depth + 1) for value in observed]
+    return observed
+
+
+def observe_role(role: RoleStatus) -> ObservedRole:
+    """Build one role as seen; of a large one, the failed replicas only."""
+    listed = role.replicas
+    if len(listed) > MAX_REPLICAS_LISTED:
+        listed = tuple(r for r in listed if r.state is JobState.FAILED)[:MAX_REPLICAS_LISTED]
+    return {
+        "name": role.name,
+        "replicas": [
+            {
+                "id": replica.id,
+                "pod": replica.pod,
+                "state": replica.state.value,
+                "reason": replica.reason.value,
+                "message": replica.message,
+                "exit_code": replica.exit_code,
+                "node": replica.node,
+                "restarts": replica.restarts,
+            }
+            for replica in listed
+        ],
+        "omitted": len(role.replicas) - len(listed),
+        "counts": {state.value: count for state, count in role.counts.items()},
+    }
+
+
+def written(time: datetime | None) -> str | None:
+    """Write an aware time as ISO 8601 in UTC, to the second.
+
+    >>> written(datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc))
+    '2026-01-02T03:04:05Z'
+    """
+    if time is None:
+        return None
+    if time.tzinfo is None:
+        raise ValueError(f"time {time.isoformat()} has no zone; pass an aware one")
+    return time.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

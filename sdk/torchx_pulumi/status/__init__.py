@@ -1,0 +1,1 @@
+"""From observed Kubernetes objects to the status of a job. Pure: no cluster, no clock, no engine."""

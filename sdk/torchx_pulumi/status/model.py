@@ -1,0 +1,141 @@
+"""What is known about a run: states, reasons, and the status of job, role and replica. Data only.
+
+How the status is found out lives beside this, one module per scheduler; how stack outputs show it, in `outputs`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+
+class JobState(str, Enum):
+    """State of a job or a replica, by the names of TorchX's `AppState`."""
+
+    UNSUBMITTED = "UNSUBMITTED"
+    """Not launched."""
+    SUBMITTED = "SUBMITTED"
+    """The object is there; the scheduler has not looked at it yet."""
+    PENDING = "PENDING"
+    """Waiting for the queue, for a node or for its image."""
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    """Stopped because somebody asked for it."""
+    UNKNOWN = "UNKNOWN"
+    """Cannot be told from what was observed; the reason says why."""
+
+    @property
+    def terminal(self) -> bool:
+        """Return whether a job in this state never leaves it by itself."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+class Reason(str, Enum):
+    """Why a job or a replica is in its state, in one word that never changes; the message has the details."""
+
+    SUBMITTED = "Submitted"
+    """Nobody has acted on it yet."""
+    WAITING_IN_QUEUE = "WaitingInQueue"
+    """The queue has not admitted the gang."""
+    UNSCHEDULABLE = "Unschedulable"
+    """No node, or not enough nodes, for the gang."""
+    WAITING_FOR_PODS = "WaitingForPods"
+    """Admitted; pods are being made or placed."""
+    STARTING = "Starting"
+    """Placed on a node; containers are being made."""
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    """The image cannot be pulled."""
+    CONTAINER_REFUSED = "ContainerRefused"
+    """The container cannot be made or started: a missing Secret, a command that is not in the image."""
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    """Being aborted, terminated or completed."""
+    COMPLETED = "Completed"
+    """All replicas ended with exit code 0."""
+    EXIT_CODE = "ExitCode"
+    """A container ended with an exit code other than 0."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    """A container used more memory than its limit."""
+    EVICTED = "Evicted"
+    """The node or the scheduler took the pod away."""
+    FAILED = "Failed"
+    """Failed, and what was observed does not say why."""
+    CANCELLED = "Cancelled"
+    POD_GONE = "PodGone"
+    """The pod was deleted before its end was seen."""
+    NOT_FOUND = "NotFound"
+    """The job's objects are not in the cluster."""
+    UNREADABLE = "Unreadable"
+    """The observed object lacks what the state is read from, or says something nobody knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """One replica and its pod."""
+
+    id: int
+    """Replica id in the role, from 0."""
+    pod: str | None
+    """Name of the pod. None: not known."""
+    state: JobState
+    reason: Reason
+    message: str
+    exit_code: int | None = None
+    """Exit code of the container that ended last. None: still running, or never ran."""
+    node: str | None = None
+    """Node of the pod. None: not placed."""
+    restarts: int = 0
+    """How often the pod's containers were restarted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleStatus:
+    """All replicas of a role, in rank order."""
+
+    name: str
+    replicas: tuple[ReplicaStatus, ...]
+
+    @property
+    def counts(self) -> dict[JobState, int]:
+        """Return how many replicas are in each state that occurs."""
+        states = [replica.state for replica in self.replicas]
+        return {state: states.count(state) for state in JobState if state in states}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One thing that is true of a job, or not, in the manner of Kubernetes conditions."""
+
+    type: str
+    """`Admitted` (by the queue), `PodsScheduled` (all on nodes) or `Finished`."""
+    status: str
+    """`True`, `False` or `Unknown`."""
+    reason: Reason
+    message: str = ""
+    since: datetime | None = None
+    """When it became so, UTC. None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """All that is known about a run at one moment."""
+
+    state: JobState
+    reason: Reason
+    message: str
+    phase: str | None = None
+    """The scheduler's own word for the state. None: it has none yet."""
+    roles: tuple[RoleStatus, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    attempt: int = 1
+    """1 for the first launch, one more for each time the scheduler restarted the whole job."""
+    queued_at: datetime | None = None
+    """When the job object was made, UTC."""
+    started_at: datetime | None = None
+    """When the first container ran, UTC. None: none did yet."""
+    finished_at: datetime | None = None
+    """When the job ended, UTC. None: it did not, or nobody noted it."""

@@ -1,0 +1,80 @@
+"""Tolerant reads of observed objects: what is absent or of another type reads as empty, and never raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+
+def at(obj: object, *path: str) -> Any:
+    """Return the value at a path of keys, None where the path breaks off.
+
+    >>> at({"status": {"state": {"phase": "Running"}}}, "status", "state", "phase")
+    'Running'
+    >>> at({"status": None}, "status", "state", "phase") is None
+    True
+    """
+    for key in path:
+        if not isinstance(obj, Mapping):
+            return None
+        obj = obj.get(key)
+    return obj
+
+
+def text_at(obj: object, *path: str) -> str | None:
+    """Return the text at a path, None where there is none or it is empty."""
+    value = at(obj, *path)
+    return value if isinstance(value, str) and value else None
+
+
+def number_at(obj: object, *path: str) -> int | None:
+    """Return the whole number at a path, also where it is written as text or as 2.0."""
+    value = at(obj, *path)
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return int(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def mapping_at(obj: object, *path: str) -> Mapping[str, Any]:
+    """Return the mapping at a path, an empty one where there is none."""
+    value = at(obj, *path)
+    return value if isinstance(value, Mapping) else {}
+
+
+def items_at(obj: object, *path: str) -> list[Mapping[str, Any]]:
+    """Return the mappings in the list at a path; entries of other types are left out."""
+    value = at(obj, *path)
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        return []
+    return [item for item in value if isinstance(item, Mapping)]
+
+
+def time_at(obj: object, *path: str) -> datetime | None:
+    """Return the time at a path as an aware time in UTC, None where there is none.
+
+    >>> time_at({"t": "2026-01-02T03:04:05Z"}, "t")
+    datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+    """
+    value = at(obj, *path)
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+
+
+def earliest(times: Iterable[datetime | None]) -> datetime | None:
+    """Return the first of the times that are known."""
+    return min((time for time in times if time is not None), default=None)
+
+
+def latest(times: Iterable[datetime | None]) -> datetime | None:
+    """Return the last of the times that are known."""
+    return max((time for time in times if time is not None), default=None)

@@ -1,0 +1,291 @@
+"""From observed Volcano objects to the status of a job: a Volcano Job with its pods, or a PodGroup with pods of ours.
+
+Order of trust: container statuses, then conditions of the PodGroup unless a newer one says that it was scheduled, then
+the job's own phase (whose reason Volcano leaves empty).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from torchx_pulumi import labels
+from torchx_pulumi.status.model import Condition, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.status.observed import earliest, items_at, latest, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.status.pods import Verdict, finished_at, read_replica, started_at
+
+PHASES: Final[Mapping[str, tuple[JobState, Reason]]] = {
+    "Pending": (JobState.PENDING, Reason.WAITING_FOR_PODS),
+    "Running": (JobState.RUNNING, Reason.RUNNING),
+    "Restarting": (JobState.RUNNING, Reason.RESTARTING),
+    "Aborting": (JobState.RUNNING, Reason.STOPPING),
+    "Terminating": (JobState.RUNNING, Reason.STOPPING),
+    "Completing": (JobState.RUNNING, Reason.STOPPING),
+    "Aborted": (JobState.CANCELLED, Reason.CANCELLED),
+    "Completed": (JobState.SUCCEEDED, Reason.COMPLETED),
+    "Terminated": (JobState.FAILED, Reason.FAILED),
+    "Failed": (JobState.FAILED, Reason.FAILED),
+}
+"""What a phase of a Volcano Job means in TorchX's words."""
+
+POD_PHASES: Final[Mapping[str, tuple[JobState, Reason]]] = {
+    "Pending": (JobState.PENDING, Reason.WAITING_FOR_PODS),
+    "Running": (JobState.RUNNING, Reason.RUNNING),
+    "Succeeded": (JobState.SUCCEEDED, Reason.COMPLETED),
+    "Failed": (JobState.FAILED, Reason.FAILED),
+}
+"""What a pod's phase means where Volcano only counts pods by it."""
+
+ADMITTED_PHASES: Final = frozenset({"Inqueue", "Running", "Unknown", "Completed"})
+
+
+def read_volcano(
+    job: Mapping[str, Any] | None,
+    pods: Iterable[Mapping[str, Any]] = (),
+    pod_group: Mapping[str, Any] | None = None,
+) -> JobStatus:
+    """Read the status of a Volcano Job.
+
+    Args:
+        job: The observed Job; None: it is not in the cluster.
+        pods: Its observed pods. Without them, replicas are read from the counts that the job itself has.
+        pod_group: Its observed PodGroup, which says why a gang waits.
+    """
+    if job is None:
+        return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="the job is not in the cluster")
+    seen = list(pods)
+    phase = text_at(job, "status", "state", "phase")
+    state, reason, message = read_phase(job, phase)
+    roles = read_roles(job, seen, state)
+    replicas = [replica for role in roles for replica in role.replicas]
+    queue = text_at(job, "spec", "queue")
+    reason, message = explain(state, reason, message, replicas, pod_group, queue)
+    ended = None
+    if state.terminal:
+        ended = latest(map(finished_at, seen)) or time_at(job, "status", "state", "lastTransitionTime")
+    return JobStatus(
+        state=state,
+        reason=reason,
+        message=message,
+        phase=phase,
+        roles=roles,
+        conditions=read_conditions(state, reason, message, replicas, pod_group, ended),
+        attempt=1 + (number_at(job, "status", "retryCount") or 0),
+        queued_at=time_at(job, "metadata", "creationTimestamp"),
+        started_at=earliest(map(started_at, seen)),
+        finished_at=ended,
+    )
+
+
+def read_gang_pods(pod_group: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]]) -> JobStatus:
+    """Read the status of a job whose PodGroup and pods are made without Volcano's job controller."""
+    seen = list(pods)
+    if pod_group is None and not seen:
+        return JobStatus(
+            state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="neither PodGroup nor pods are in the cluster"
+        )
+    roles = group_pods(seen)
+    replicas = [replica for role in roles for replica in role.replicas]
+    state, reason, message = sum_up(replicas)
+    reason, message = explain(state, reason, message, replicas, pod_group, text_at(pod_group, "spec", "queue"))
+    ended = latest(map(finished_at, seen)) if state.terminal else None
+    created = [pod_group or {}, *seen]
+    return JobStatus(
+        state=state,
+        reason=reason,
+        message=message,
+        phase=text_at(pod_group, "status", "phase"),
+        roles=roles,
+        conditions=read_conditions(state, reason, message, replicas, pod_group, ended),
+        queued_at=earliest(time_at(made, "metadata", "creationTimestamp") for made in created),
+        started_at=earliest(map(started_at, seen)),
+        finished_at=ended,
+    )
+
+
+def read_phase(job: Mapping[str, Any], phase: str | None) -> Verdict:
+    """Read what the job says of itself; a job without a phase was just created."""
+    if phase is None:
+        if not text_at(job, "metadata", "name"):
+            return JobState.UNKNOWN, Reason.UNREADABLE, "the observed object has neither name nor phase"
+        return JobState.SUBMITTED, Reason.SUBMITTED, "submitted; Volcano's controller has not taken it up yet"
+    if phase not in PHASES:
+        return JobState.UNKNOWN, Reason.UNREADABLE, f"Volcano reports phase {phase!r}, which this version does not know"
+    said = text_at(job, "status", "state", "message") or text_at(job, "status", "state", "reason")
+    return (*PHASES[phase], said or f"Volcano reports phase {phase}")
+
+
+def read_roles(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], state: JobState) -> tuple[RoleStatus, ...]:
+    """Read every replica that the job asks for, whether it has a pod or not; surplus tasks are left out."""
+    job_name = text_at(job, "metadata", "name") or ""
+    by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
+    by_task = {text_at(pod, "metadata", "labels", labels.VOLCANO_TASK_SPEC): pod for pod in pods}
+    roles: dict[str, list[ReplicaStatus]] = {}
+    for task in items_at(job, "spec", "tasks"):
+        name = text_at(task, "name") or ""
+        if not name or number_at(task, "replicas") == 0:
+            continue
+        role, replica_id = role_of(name, mapping_at(task, "template", "metadata", "labels"))
+        pod_name = f"{job_name}-{name}-0"
+        pod = by_name.get(pod_name) or by_task.get(name)
+        replica = read_replica(replica_id, pod) if pod else without_pod(replica_id, pod_name, job, name, state)
+        roles.setdefault(role, []).append(replica)
+    return tuple(
+        RoleStatus(name=role, replicas=tuple(sorted(found, key=lambda r: r.id))) for role, found in roles.items()
+    )
+
+
+def role_of(task: str, found: Mapping[str, Any]) -> tuple[str, int]:
+    """Return role name and replica id, by TorchX's labels or else by the task's name `<role>-<index>`.
+
+    >>> role_of("my-train-1", {})
+    ('my-train', 1)
+    """
+    match = re.fullmatch(r"(.*)-(\d+)", task)
+    role, index = (match[1], int(match[2])) if match else (task, 0)
+    labelled = number_at(found, labels.REPLICA_ID)
+    return text_at(found, labels.ROLE_NAME) or role, index if labelled is None else labelled
+
+
+def without_pod(replica_id: int, pod: str, job: Mapping[str, Any], task: str, state: JobState) -> ReplicaStatus:
+    """Read a replica whose pod was not observed, from the job's own count of its task and from the job's state."""
+    counted = [word for word, count in mapping_at(job, "status", "taskStatusCount", task, "phase").items() if count]
+    found: Verdict
+    if len(counted) == 1 and counted[0] in POD_PHASES:
+        found = (*POD_PHASES[counted[0]], f"Volcano counts the pod as {counted[0]}")
+    elif state is JobState.SUCCEEDED:
+        found = (state, Reason.COMPLETED, "the job completed; the pod is gone")
+    elif state is JobState.CANCELLED:
+        found = (state, Reason.CANCELLED, "the job was stopped; the pod is gone")
+    elif state is JobState.FAILED:
+        found = (JobState.UNKNOWN, Reason.POD_GONE, "the job failed; the pod is gone and with it the reason")
+    else:
+        found = (JobState.PENDING, Reason.WAITING_FOR_PODS, "the pod is not made yet")
+    return ReplicaStatus(id=replica_id, pod=pod, state=found[0], reason=found[1], message=found[2])
+
+
+def group_pods(pods: Sequence[Mapping[str, Any]]) -> tuple[RoleStatus, ...]:
+    """Group pods by the labels that the renderer gave them, roles in the order of the AppDef."""
+    roles: dict[tuple[int, str], list[ReplicaStatus]] = {}
+    for pod in pods:
+        carried = mapping_at(pod, "metadata", "labels")
+        role, replica_id = role_of(text_at(pod, "metadata", "name") or "pod", carried)
+        key = (number_at(carried, labels.ROLE_INDEX) or 0, role)
+        roles.setdefault(key, []).append(read_replica(replica_id, pod))
+    ordered = sorted(roles.items())
+    return tuple(
+        RoleStatus(name=name, replicas=tuple(sorted(found, key=lambda r: r.id))) for (_, name), found in ordered
+    )
+
+
+def sum_up(replicas: Sequence[ReplicaStatus]) -> Verdict:
+    """Read a gang's state from its replicas: it goes on while one of them does."""
+    states = {replica.state for replica in replicas}
+    if not states:
+        return JobState.SUBMITTED, Reason.SUBMITTED, "no pod is there yet"
+    if states == {JobState.SUCCEEDED}:
+        return JobState.SUCCEEDED, Reason.COMPLETED, "all replicas exited with code 0"
+    if JobState.RUNNING in states:
+        return JobState.RUNNING, Reason.RUNNING, "running"
+    if JobState.PENDING in states:
+        return JobState.PENDING, Reason.WAITING_FOR_PODS, "waiting for pods"
+    if JobState.FAILED in states and JobState.UNKNOWN not in states:
+        return JobState.FAILED, Reason.FAILED, "a replica failed"
+    return JobState.UNKNOWN, Reason.UNREADABLE, "a pod does not say what it does"
+
+
+def explain(
+    state: JobState,
+    reason: Reason,
+    message: str,
+    replicas: Sequence[ReplicaStatus],
+    pod_group: Mapping[str, Any] | None,
+    queue: str | None,
+) -> tuple[Reason, str]:
+    """Find the reason that helps most: the replica that failed or hangs, then the gang, then the queue."""
+    failed = [replica for replica in replicas if replica.state is JobState.FAILED]
+    if failed and state in (JobState.FAILED, JobState.RUNNING, JobState.PENDING):
+        return failed[0].reason, blame(failed, replicas)
+    if reason in (Reason.RESTARTING, Reason.STOPPING):
+        return reason, message
+    stuck = [
+        replica
+        for replica in replicas
+        if replica.reason in (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.RESTARTING)
+    ]
+    if stuck and not state.terminal:
+        return stuck[0].reason, blame(stuck, replicas)
+    if state not in (JobState.PENDING, JobState.SUBMITTED):
+        return reason, message
+    text = unschedulable(pod_group)
+    if text:
+        return Reason.UNSCHEDULABLE, text
+    if pod_group is not None and text_at(pod_group, "status", "phase") not in ADMITTED_PHASES:
+        return Reason.WAITING_IN_QUEUE, f"waiting for queue {queue or 'default'!r} to admit the gang"
+    unplaced = [replica for replica in replicas if replica.reason is Reason.UNSCHEDULABLE]
+    return (Reason.UNSCHEDULABLE, unplaced[0].message) if unplaced else (reason, message)
+
+
+def blame(guilty: Sequence[ReplicaStatus], replicas: Sequence[ReplicaStatus]) -> str:
+    """Say which replica, where, and what; and how many more."""
+    first = guilty[0]
+    where = f"pod {first.pod}" + (f" on node {first.node}" if first.node else "")
+    more = f" ({len(guilty)} of {len(replicas)} replicas)" if len(replicas) > 1 else ""
+    return f"{where}: {first.message}{more}"
+
+
+def unschedulable(pod_group: Mapping[str, Any] | None) -> str | None:
+    """Return why the gang cannot be placed. None: it can, or nobody said."""
+    conditions = items_at(pod_group, "status", "conditions")
+    bad = [c for c in conditions if text_at(c, "type") == "Unschedulable" and text_at(c, "status") == "True"]
+    good = [c for c in conditions if text_at(c, "type") == "Scheduled" and text_at(c, "status") == "True"]
+    if not bad:
+        return None
+    said, placed = (
+        latest(time_at(c, "lastTransitionTime") for c in bad),
+        latest(time_at(c, "lastTransitionTime") for c in good),
+    )
+    if good and (said is None or (placed is not None and placed >= said)):
+        return None  # Volcano leaves the old condition on a gang that has started.
+    return text_at(bad[-1], "message") or text_at(bad[-1], "reason") or "the gang cannot be placed"
+
+
+def read_conditions(
+    state: JobState,
+    reason: Reason,
+    message: str,
+    replicas: Sequence[ReplicaStatus],
+    pod_group: Mapping[str, Any] | None,
+    ended: datetime | None,
+) -> tuple[Condition, ...]:
+    """Say what is true of the job, by fixed types, whatever the scheduler's own conditions are."""
+    phase = text_at(pod_group, "status", "phase")
+    begun = state is JobState.RUNNING or state.terminal
+    admitted = "True" if begun or phase in ADMITTED_PHASES else "False" if pod_group is not None else "Unknown"
+    placed = begun or (bool(replicas) and all(replica.node for replica in replicas))
+    return (
+        Condition(
+            type="Admitted",
+            status=admitted,
+            reason=Reason.WAITING_IN_QUEUE
+            if admitted == "False"
+            else Reason.SUBMITTED
+            if admitted == "Unknown"
+            else reason,
+        ),
+        Condition(
+            type="PodsScheduled",
+            status="True" if placed else "False",
+            reason=reason,
+            message="" if placed else message,
+        ),
+        Condition(
+            type="Finished",
+            status="True" if state.terminal else "False",
+            reason=reason,
+            message=message if state.terminal else "",
+            since=ended,
+        ),
+    )

@@ -1,0 +1,82 @@
+"""Builders of observed Volcano objects, shaped as a real cluster answered them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Manifest = dict[str, Any]
+
+CREATED = "2026-03-01T10:00:00Z"
+STARTED = "2026-03-01T10:00:05Z"
+ENDED = "2026-03-01T10:00:40Z"
+
+
+def vcjob(phase: str | None = "Running", *, tasks: list[str] | None = None, status: Manifest | None = None) -> Manifest:
+    names = ["trainer-0", "trainer-1"] if tasks is None else tasks
+    state = {"state": {"phase": phase, "lastTransitionTime": ENDED}} if phase else {}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "app", "namespace": "default", "uid": "u-1", "creationTimestamp": CREATED},
+        "spec": {
+            "queue": "default",
+            "tasks": [
+                {"name": name, "replicas": 1, "minAvailable": 1, "template": {"metadata": {"labels": labels(name)}}}
+                for name in names
+            ],
+        },
+        "status": {**state, **(status or {})},
+    }
+
+
+def labels(task: str) -> dict[str, str]:
+    role, index = task.rsplit("-", 1)
+    return {
+        "torchx.pytorch.org/role-name": role,
+        "torchx.pytorch.org/role-index": "0",
+        "torchx.pytorch.org/replica-id": index,
+    }
+
+
+def pod(task: str = "trainer-0", phase: str = "Running", *, node: str | None = "n0", **status: Any) -> Manifest:
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": f"app-{task}-0",
+            "labels": {**labels(task), "volcano.sh/task-spec": task},
+            "creationTimestamp": CREATED,
+        },
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase, **status},
+    }
+
+
+def terminated(code: int, reason: str = "Error", message: str | None = None) -> list[Manifest]:
+    end = {"exitCode": code, "reason": reason, "startedAt": STARTED, "finishedAt": ENDED}
+    return [{"name": "c", "restartCount": 0, "state": {"terminated": end | ({"message": message} if message else {})}}]
+
+
+def waiting(reason: str, message: str) -> list[Manifest]:
+    return [
+        {"name": "c", "image": "img:1", "restartCount": 2, "state": {"waiting": {"reason": reason, "message": message}}}
+    ]
+
+
+def pod_group(phase: str | None = "Running", *conditions: Manifest) -> Manifest:
+    status = {"phase": phase} if phase else {}
+    return {
+        "kind": "PodGroup",
+        "metadata": {"name": "app-u-1"},
+        "spec": {"queue": "q1"},
+        "status": {**status, "conditions": list(conditions)},
+    }
+
+
+def condition(kind: str, at: str, message: str = "") -> Manifest:
+    return {
+        "type": kind,
+        "status": "True",
+        "lastTransitionTime": at,
+        "reason": "NotEnoughResources",
+        "message": message,
+    }

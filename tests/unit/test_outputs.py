@@ -1,0 +1,183 @@
+"""The stack's object `torchx`: versioned, stable where it says so, fresh where it says so, plain JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from torchx_pulumi.options import VolcanoOptions
+from torchx_pulumi.outputs import MAX_REPLICAS_LISTED, build_observed, build_outputs, flatten, log_command, same
+from torchx_pulumi.plan import JobPlan, RolePlan
+from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+
+NOW = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
+LATER = NOW + timedelta(minutes=5)
+
+
+def role_plan(role: RoleSpec, index: int) -> RolePlan:
+    return RolePlan(
+        name=role.name,
+        dns_name=role.name,
+        index=index,
+        image=role.image,
+        replicas=role.num_replicas,
+        min_replicas=role.min_replicas,
+        max_retries=0,
+        retry_policy="APPLICATION",
+        requests={},
+        limits={},
+        ports={},
+        mounts=(),
+        node_selector={},
+        tolerations=(),
+        pod_overlay=None,
+        privileged=False,
+        replica_plans=(),
+    )
+
+
+def job_plan(*roles: RoleSpec) -> JobPlan:
+    spec = JobSpec(
+        name="train",
+        roles=roles
+        or (
+            RoleSpec(
+                name="trainer", image="img:1", entrypoint="python", num_replicas=2, resource=ResourceSpec(cpu=1.5)
+            ),
+        ),
+    )
+    return JobPlan(
+        app_id="train-1",
+        job_name="train-1",
+        namespace="team",
+        spec=spec,
+        options=VolcanoOptions(queue="q", priority_class="high"),
+        roles=tuple(role_plan(role, index) for index, role in enumerate(spec.roles)),
+    )
+
+
+def status(state: JobState = JobState.RUNNING, replicas: tuple[ReplicaStatus, ...] = ()) -> JobStatus:
+    return JobStatus(
+        state=state,
+        reason=Reason.RUNNING,
+        message="running",
+        phase="Running",
+        roles=(RoleStatus(name="trainer", replicas=replicas),),
+        queued_at=NOW,
+    )
+
+
+def replica(index: int, state: JobState = JobState.RUNNING) -> ReplicaStatus:
+    return ReplicaStatus(id=index, pod=f"p-{index}", state=state, reason=Reason.RUNNING, message="running")
+
+
+def build(seen: JobStatus | None = None, **more: Any) -> dict[str, Any]:
+    given = {"scheduler": "volcano", "spec_hash": "abc", "observed_at": NOW, **more}
+    return dict(build_outputs(job_plan(), seen or status(), **given))
+
+
+def test_the_object_is_versioned_plain_json_with_the_documented_parts() -> None:
+    outputs = build(created_by="pulumi:torchx/dev")
+    assert json.loads(json.dumps(outputs)) == outputs
+    assert outputs["schema_version"] == 1
+    assert list(outputs) == ["schema_version", "app", "declared", "observed", "links"]
+    assert outputs["app"] == {
+        "id": "team:train-1",
+        "handle": "pulumi_volcano://torchx/team:train-1",
+        "name": "train",
+        "scheduler": "volcano",
+        "namespace": "team",
+        "queue": "q",
+    }
+    assert outputs["declared"]["priority"] == "high"
+    assert outputs["links"]["ui_url"] is None
+
+
+def test_the_flat_outputs_say_the_same() -> None:
+    assert flatten(build()) == {  # type: ignore[arg-type]
+        "app_id": "team:train-1",
+        "app_handle": "pulumi_volcano://torchx/team:train-1",
+        "state": "RUNNING",
+        "reason": "Running",
+        "log_command": build()["links"]["log_command"],
+    }
+
+
+def test_totals_add_up_replicas_and_ignore_what_is_unset() -> None:
+    big = RoleSpec(
+        name="a", image="i", entrypoint="e", num_replicas=3, resource=ResourceSpec(cpu=2, gpu=4, devices={"efa": 1})
+    )
+    none = RoleSpec(
+        name="b", image="i", entrypoint="e", num_replicas=2, resource=ResourceSpec(cpu=-1, gpu=-1, memory_mb=500)
+    )
+    outputs = build_outputs(job_plan(big, none), status(), scheduler="volcano", spec_hash="h", observed_at=NOW)
+    assert outputs["declared"]["resources_total"] == {"cpu": 6, "gpu": 12, "memory_mb": 1000, "devices": {"efa": 3}}
+    assert outputs["declared"]["roles"][1]["resource"] == {"cpu": 0, "gpu": 0, "memory_mb": 500, "devices": {}}
+
+
+def test_an_unchanged_observation_keeps_its_time() -> None:
+    first = build()
+    assert build(observed_at=LATER, previous=first) == first
+
+
+def test_values_that_the_engine_dropped_or_made_floats_are_no_change() -> None:
+    first = build()
+    stored = json.loads(json.dumps(first), parse_int=float)
+    stored["observed"] = {key: value for key, value in stored["observed"].items() if value is not None}
+    assert build(observed_at=LATER, previous=stored)["observed"]["observed_at"] == "2026-03-01T10:00:00Z"
+
+
+def test_a_changed_observation_moves_its_time() -> None:
+    moved = build(status(JobState.SUCCEEDED), observed_at=LATER, previous=build())
+    assert moved["observed"]["observed_at"] == "2026-03-01T10:05:00Z"
+
+
+def test_what_the_stack_remembers_keeps_the_time_at_which_it_was_seen() -> None:
+    remembered = build(observed_at=LATER, previous=build(), source="record")
+    assert (remembered["observed"]["source"], remembered["observed"]["observed_at"]) == (
+        "record",
+        "2026-03-01T10:00:00Z",
+    )
+
+
+def test_a_nested_difference_is_a_difference() -> None:
+    one = build_observed(status(replicas=(replica(0),)), observed_at=NOW)
+    other = build_observed(status(replicas=(replica(0, JobState.FAILED),)), observed_at=NOW)
+    assert not same(one, other)
+
+
+def test_a_large_role_lists_its_failed_replicas_and_counts_all() -> None:
+    replicas = tuple(
+        replica(index, JobState.FAILED if index in (7, 900) else JobState.RUNNING) for index in range(1000)
+    )
+    (role,) = build_observed(status(replicas=replicas), observed_at=NOW)["roles"]
+    assert [listed["id"] for listed in role["replicas"]] == [7, 900]
+    assert (role["omitted"], role["counts"]) == (998, {"RUNNING": 998, "FAILED": 2})
+
+
+def test_the_list_of_failed_replicas_is_capped() -> None:
+    replicas = tuple(replica(index, JobState.FAILED) for index in range(1000))
+    (role,) = build_observed(status(replicas=replicas), observed_at=NOW)["roles"]
+    assert (len(role["replicas"]), role["omitted"]) == (MAX_REPLICAS_LISTED, 1000 - MAX_REPLICAS_LISTED)
+
+
+def test_a_small_role_lists_all() -> None:
+    (role,) = build_observed(status(replicas=(replica(0), replica(1))), observed_at=NOW)["roles"]
+    assert (len(role["replicas"]), role["omitted"]) == (2, 0)
+
+
+def test_the_log_command_names_namespace_job_context_and_enough_streams() -> None:
+    many = job_plan(RoleSpec(name="a", image="i", entrypoint="e", num_replicas=8))
+    command = log_command(many, kube_context="my ctx")
+    assert command.startswith("kubectl --context 'my ctx' --namespace team logs")
+    assert "volcano.sh/job-name=train-1" in command
+    assert "--max-log-requests=8" in command
+
+
+def test_a_naive_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="no zone"):
+        build_observed(replace(status(), queued_at=NOW.replace(tzinfo=None)), observed_at=NOW)
