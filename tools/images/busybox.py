@@ -1,0 +1,53 @@
+"""The small image: a static busybox with all its commands. The pod's pause container is made of it as well."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tools.images.errors import ImageError
+from tools.images.oci import LAYER, ImageConfig, ImageFolder, files_tar
+
+_FILES: Final = {
+    "/etc/passwd": b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+    "/etc/group": b"root:x:0:\nnogroup:x:65534:\n",
+    "/etc/nsswitch.conf": b"hosts: files dns\n",
+}
+_PAUSE: Final = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait $!; done"
+"""Sleeps for ever, ends at once when told to, and as process 1 of the pod collects what others leave."""
+
+
+def key() -> str:
+    """Return what determines the images."""
+    return f"{_program().stat().st_size} {_FILES} {_PAUSE} {_commands()}"
+
+
+def build(folder: ImageFolder) -> None:
+    """Make the busybox image."""
+    _finish(folder, ImageConfig(command=("/bin/sh",)), "busybox:1")
+
+
+def build_pause(folder: ImageFolder) -> None:
+    """Make the pause image."""
+    _finish(folder, ImageConfig(entrypoint=("/bin/sh", "-c", _PAUSE), command=()), "pause:1")
+
+
+def _finish(folder: ImageFolder, config: ImageConfig, tag: str) -> None:
+    links = {f"/bin/{command}": "busybox" for command in _commands() if command != "busybox"}
+    tar = files_tar({**_FILES, "/bin/busybox": _program()}, folders=("/tmp", "/var/tmp"), links=links)
+    layer = folder.put(LAYER, tar)
+    folder.finish(config, [layer], [layer.digest], tag)
+
+
+def _program() -> Path:
+    from tools.bootstrap import ensure
+
+    return Path(ensure(["busybox"])["busybox"], "busybox").resolve()
+
+
+def _commands() -> list[str]:
+    done = subprocess.run([_program(), "--list"], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise ImageError(f"{_program()} --list failed: {done.stderr.strip()}")
+    return done.stdout.split()

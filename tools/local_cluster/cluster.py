@@ -1,0 +1,253 @@
+"""A whole cluster: up, status, down. The names in here are used by the demo, the tests and other tools."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools import images
+from tools.local_cluster import leftovers, processes
+from tools.local_cluster.api import Api
+from tools.local_cluster.certificates import create_credentials
+from tools.local_cluster.control_plane import control_plane, write_kubeconfig
+from tools.local_cluster.dns import dns
+from tools.local_cluster.errors import LocalClusterError
+from tools.local_cluster.fake_nodes import NODE_LABEL, TAINT, fake_nodes, node_ready
+from tools.local_cluster.layout import Layout
+from tools.local_cluster.locking import cluster_lock
+from tools.local_cluster.progress import Progress
+from tools.local_cluster.real_node import real_node as real_node_units
+from tools.local_cluster.registry import registry
+from tools.local_cluster.settings import Settings, load_settings
+from tools.local_cluster.startup import Component, Startup, Unit
+from tools.local_cluster.volcano import volcano
+
+FAMILIES = (control_plane, volcano, fake_nodes, registry, real_node_units, dns)
+"""What a cluster is made of: each yields its components and steps. A further controller is a further entry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster on this machine that has come up."""
+
+    layout: Layout
+    """Its folders."""
+    settings: Settings
+    """What was chosen for it."""
+
+    @classmethod
+    def up(
+        cls,
+        name: str = "default",
+        real_node: bool = True,
+        kwok_nodes: int = 4,
+        *,
+        images: Iterable[str] = ("busybox",),
+        progress: Progress | None = None,
+    ) -> Cluster:
+        """Bring a cluster up; one that runs is left as it is, but for images it lacks.
+
+        Args:
+            name: which cluster.
+            real_node: have a node that really runs containers, where the machine allows it.
+            kwok_nodes: how many fake nodes to have.
+            images: short names of images that its registry is to hold.
+            progress: where to tell what is going on; stderr by default.
+
+        Raises:
+            LocalClusterError: it did not come up; nothing is left of it.
+        """
+        tell, layout = progress or Progress(), Layout.of(name)
+        with cluster_lock(layout, tell):
+            found = cls.find(name)
+            if found is None:
+                found = _create(layout, real_node, kwok_nodes, tell)
+            else:
+                tell.say(f"cluster {name!r} is running")
+                _tell_differences(found.settings, real_node, kwok_nodes, tell)
+            return _add_images(found, images, tell)
+
+    @classmethod
+    def find(cls, name: str = "default") -> Cluster | None:
+        """Return a cluster that is up. None: there is none, or part of it has died."""
+        layout = Layout.of(name)
+        settings = load_settings(layout)
+        if settings is None or not settings.ready:
+            return None
+        alive = {p.name for p in processes.recorded(layout) if p.alive}
+        wanted = {unit.name for unit in _units(layout, settings) if isinstance(unit, Component)}
+        return cls(layout=layout, settings=settings) if wanted <= alive else None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.layout.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.layout.kubeconfig
+
+    @property
+    def registry(self) -> str | None:
+        """`localhost:PORT`. None: it has no registry."""
+        return self.settings.registry
+
+    @property
+    def images(self) -> dict[str, str]:
+        """References of the images in its registry, by short name."""
+        return dict(self.settings.images)
+
+    @property
+    def api(self) -> Api:
+        """A thin client of its API server."""
+        return Api.of(self.layout, self.settings)
+
+    def status(self) -> dict[str, Any]:
+        """Return its state, as `status --json` prints it."""
+        return status(self.name)
+
+    def down(self, *, progress: Progress | None = None) -> None:
+        """End it and remove everything of it."""
+        down(self.name, progress=progress)
+
+
+def down(name: str, *, progress: Progress | None = None) -> bool:
+    """End a cluster and remove everything of it, whatever state it is in.
+
+    Returns:
+        False: there was nothing.
+
+    Raises:
+        LocalClusterError: something could not be removed.
+    """
+    tell, layout = progress or Progress(), Layout.of(name)
+    with cluster_lock(layout, tell):
+        if not leftovers.anything_left(layout):
+            return False
+        leftovers.clear(layout)
+        return True
+
+
+def status(name: str) -> dict[str, Any]:
+    """Return the state of a cluster, existing or not, as plain data."""
+    layout = Layout.of(name)
+    settings = load_settings(layout)
+    if settings is None:
+        state = "broken" if leftovers.anything_left(layout) else "absent"
+        return {"name": name, "state": state}
+    components = _component_states(layout, settings)
+    healthy = settings.ready and all(one["healthy"] for one in components)
+    return {
+        "name": name,
+        "state": "running" if healthy else "broken",
+        "kubeconfig": str(layout.kubeconfig),
+        "context": f"torchx-pulumi-{name}",
+        "registry": settings.registry,
+        "images": dict(settings.images),
+        "real_node": settings.real_node,
+        "why_no_real_node": settings.why_no_real_node,
+        "fake_nodes": {
+            "count": settings.kwok_nodes,
+            "node_selector": {NODE_LABEL: "fake"},
+            "toleration": {**TAINT, "operator": "Equal"} if settings.real_node else None,
+        },
+        "nodes": _nodes(layout, settings),
+        "components": components,
+    }
+
+
+def _units(layout: Layout, settings: Settings) -> list[Unit]:
+    return [unit for family in FAMILIES for unit in family(layout, settings)]
+
+
+def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, tell: Progress) -> Cluster:
+    # Imported here: `status` and `down` must work whatever state the parts are in.
+    from tools.local_cluster.choosing import choose
+
+    begin = time.monotonic()
+    if leftovers.anything_left(layout):
+        tell.say(f"clearing what an earlier run of cluster {layout.name!r} left behind")
+        leftovers.clear(layout)
+    try:
+        settings = choose(layout, want_real_node=want_real_node, kwok_nodes=kwok_nodes, progress=tell)
+        if settings.registry is not None:
+            settings = _place_images(layout, settings, ("busybox", "pause"))
+        create_credentials(layout)
+        write_kubeconfig(layout, settings)
+        tell.say(f"starting cluster {layout.name!r}")
+        Startup(layout, _units(layout, settings)).run(tell.waiting)
+        settings = dataclasses.replace(settings, ready=True)
+        settings.save(layout)
+    except BaseException:
+        tell.say(f"cluster {layout.name!r} did not come up: clearing what was started")
+        leftovers.clear(layout)
+        raise
+    tell.say(f"cluster {layout.name!r} is up after {time.monotonic() - begin:.0f} s")
+    return Cluster(layout=layout, settings=settings)
+
+
+def _place_images(layout: Layout, settings: Settings, names: Iterable[str]) -> Settings:
+    placed = dict(settings.images)
+    for name in names:
+        reference = images.place(name, layout.data / "registry")
+        placed[name] = f"{settings.registry}/{reference}"
+    return dataclasses.replace(settings, images=placed)
+
+
+def _add_images(cluster: Cluster, names: Iterable[str], tell: Progress) -> Cluster:
+    missing = [name for name in names if name not in cluster.settings.images]
+    if not missing:
+        return cluster
+    if cluster.registry is None:
+        tell.say(f"no registry, hence without the images {', '.join(missing)}")
+        return cluster
+    settings = _place_images(cluster.layout, cluster.settings, missing)
+    settings.save(cluster.layout)
+    return dataclasses.replace(cluster, settings=settings)
+
+
+def _tell_differences(settings: Settings, real_node: bool, kwok_nodes: int, tell: Progress) -> None:
+    if real_node and not settings.real_node:
+        tell.say(f"  it has no real node: {settings.why_no_real_node}")
+    if kwok_nodes != settings.kwok_nodes:
+        tell.say(f"  it has {settings.kwok_nodes} fake nodes, not {kwok_nodes}: take it down first to change that")
+
+
+def _component_states(layout: Layout, settings: Settings) -> list[dict[str, Any]]:
+    known = {p.name: p for p in processes.recorded(layout)}
+    units = [unit for unit in _units(layout, settings) if isinstance(unit, Component)]
+    with ThreadPoolExecutor() as pool:
+        healths = list(pool.map(_healthy, units))
+    return [
+        {
+            "name": unit.name,
+            "pid": known[unit.name].pid if unit.name in known and known[unit.name].alive else None,
+            "healthy": health and unit.name in known and known[unit.name].alive,
+            "log": str(layout.logs / f"{unit.name}.log"),
+        }
+        for unit, health in zip(units, healths, strict=True)
+    ]
+
+
+def _healthy(component: Component) -> bool:
+    try:
+        return component.ready()
+    except (OSError, LocalClusterError):
+        return False
+
+
+def _nodes(layout: Layout, settings: Settings) -> list[dict[str, Any]]:
+    try:
+        items = Api.of(layout, settings).request("GET", "/api/v1/nodes", timeout_s=5)["items"]
+    except (OSError, LocalClusterError):
+        return []
+    return [
+        {"name": one["metadata"]["name"], "kind": one["metadata"]["labels"].get(NODE_LABEL), "ready": node_ready(one)}
+        for one in items
+    ]

@@ -1,0 +1,92 @@
+"""The pods' bridge and the firewall rule that lets packets cross it. The kernel is asked directly: no `ip` needed."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import shutil
+import socket
+import struct
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tools.local_cluster.errors import LocalClusterError
+
+# linux/sockios.h, linux/if.h
+_ADD_BRIDGE: Final = 0x89A0
+_DELETE_BRIDGE: Final = 0x89A1
+_SET_FLAGS: Final = 0x8914
+_SET_ADDRESS: Final = 0x8916
+_SET_NETMASK: Final = 0x891C
+_UP_RUNNING: Final = 0x1 | 0x40
+
+
+def create_bridge(name: str, subnet: str) -> None:
+    """Make a bridge that has the first address of `subnet`, and set it up.
+
+    Raises:
+        OSError: not allowed, or the kernel has no bridges.
+    """
+    network = ipaddress.ip_network(subnet)
+    if not bridge_exists(name):
+        _control(_ADD_BRIDGE, name.encode())
+    _control(_SET_ADDRESS, _address_request(name, str(next(network.hosts()))))
+    _control(_SET_NETMASK, _address_request(name, str(network.netmask)))
+    _control(_SET_FLAGS, struct.pack("16sh14x", name.encode(), _UP_RUNNING))
+
+
+def delete_bridge(name: str) -> None:
+    """Remove a bridge; one that is not there is fine."""
+    if bridge_exists(name):
+        _control(_SET_FLAGS, struct.pack("16sh14x", name.encode(), 0))
+        _control(_DELETE_BRIDGE, name.encode())
+
+
+def bridge_exists(name: str) -> bool:
+    """Whether there is such a network interface."""
+    return Path("/sys/class/net", name).exists()
+
+
+def iptables_program(part: Path | None) -> str | None:
+    """Return the `iptables` to use: the machine's own, which dockerd uses as well, else the part's. None: neither."""
+    found = shutil.which("iptables") or shutil.which("iptables", path="/usr/sbin:/sbin")
+    if found is None and part is not None and (part / "iptables").exists():
+        found = str(part / "iptables")
+    return found
+
+
+def accept_traffic(iptables: str, bridge: str) -> None:
+    """Let packets pass from pod to pod.
+
+    They are forwarded packets to the kernel when `bridge-nf-call-iptables` is on, and dockerd drops those by default.
+
+    Raises:
+        LocalClusterError: iptables failed.
+    """
+    if _iptables(iptables, "-C", bridge) is None:
+        return
+    if (trouble := _iptables(iptables, "-I", bridge)) is not None:
+        raise LocalClusterError(f"{iptables} could not add a rule for {bridge}: {trouble}")
+
+
+def forget_traffic(iptables: str, bridge: str) -> None:
+    """Remove the rules of `accept_traffic`, however many there are."""
+    while _iptables(iptables, "-D", bridge) is None:
+        continue
+
+
+def _iptables(program: str, action: str, bridge: str) -> str | None:
+    """Run one action on the rule. None: it worked."""
+    command = [program, "-w", "5", action, "FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
+
+
+def _address_request(name: str, address: str) -> bytes:
+    return struct.pack("16sH2x4s16x", name.encode(), socket.AF_INET, socket.inet_aton(address))
+
+
+def _control(request: int, argument: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, request, argument.ljust(40, b"\0"))

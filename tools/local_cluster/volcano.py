@@ -1,0 +1,204 @@
+"""Volcano: custom resources, webhooks that really judge, scheduler, controllers."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tools.local_cluster.api import Api
+from tools.local_cluster.certificates import Credentials
+from tools.local_cluster.errors import ApiError, LocalClusterError
+from tools.local_cluster.layout import Layout
+from tools.local_cluster.probes import http_ok, listens
+from tools.local_cluster.settings import Settings
+from tools.local_cluster.startup import Component, Step, Unit
+
+_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
+_PROBE: Final = {
+    "apiVersion": "batch.volcano.sh/v1alpha1",
+    "kind": "Job",
+    "metadata": {"name": "probe"},
+    "spec": {
+        "queue": "no-such-queue",
+        "tasks": [
+            {
+                "name": "probe",
+                "replicas": 1,
+                "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}},
+            }
+        ],
+    },
+}
+"""A job that only the webhook refuses."""
+
+
+def volcano(layout: Layout, settings: Settings) -> Iterator[Unit]:
+    """Yield Volcano's parts."""
+    api = Api.of(layout, settings)
+    share = settings.share("volcano")
+    webhooks = read_webhooks(share / "volcano-development.yaml")
+    yield custom_resources(api, sorted((share / "crd").glob("*.yaml")))
+    yield _webhook_registration(layout, settings, api, webhooks)
+    yield _webhook_server(layout, settings, share, webhook_paths(webhooks))
+    yield _controllers(layout, settings)
+    yield _scheduler(layout, settings, share)
+    yield Step(
+        name="volcano-judges-jobs",
+        run=lambda: None,
+        until=lambda: _default_queue_open(api) and _webhook_refuses(api),
+        needs=("volcano-scheduler", "volcano-controllers", "volcano-admission"),
+    )
+
+
+def custom_resources(api: Api, files: list[Path]) -> Step:
+    """Return the step that defines custom resources, one file each, named `<group>_<plural>.yaml`."""
+    wanted = [tuple(file.stem.split("_", 1)) for file in files]
+    return Step(
+        name="custom-resources",
+        run=lambda: api.create_all(_DEFINITIONS, (file.read_bytes() for file in files), kind="yaml"),
+        until=lambda: all(_served(api, group, plural) for group, plural in wanted),
+        needs=("kube-apiserver",),
+    )
+
+
+def read_webhooks(manifest: Path) -> list[dict[str, Any]]:
+    """Return the webhook configurations of Volcano's installation manifest, which is far too long to be parsed whole."""
+    documents = re.split(r"^---\s*$", manifest.read_text("utf-8"), flags=re.MULTILINE)
+    found = [yaml.safe_load(text) for text in documents if "WebhookConfiguration" in text]
+    if not found:
+        raise LocalClusterError(f"{manifest}: no webhook configurations in it: build the part `volcano` again")
+    return found
+
+
+def webhook_paths(webhooks: list[dict[str, Any]]) -> list[str]:
+    """Return the paths that the API server is going to call, such as `/jobs/mutate`."""
+    return [hook["clientConfig"]["service"]["path"] for one in webhooks for hook in one["webhooks"]]
+
+
+def localised(webhooks: list[dict[str, Any]], address: str, authority: bytes) -> Iterator[dict[str, Any]]:
+    """Yield webhook configurations that name an address in place of a service."""
+    for one in webhooks:
+        hooks = []
+        for hook in one["webhooks"]:
+            client = {
+                "url": address + hook["clientConfig"]["service"]["path"],
+                "caBundle": base64.b64encode(authority).decode(),
+            }
+            hooks.append({**hook, "clientConfig": client})
+        yield {**one, "webhooks": hooks}
+
+
+def _served(api: Api, group: str, plural: str) -> bool:
+    found = api.get(f"/apis/{group}")
+    if found is None:
+        return False
+    resources = api.get(f"/apis/{found['preferredVersion']['groupVersion']}") or {}
+    return any(resource["name"] == plural for resource in resources.get("resources", ()))
+
+
+def _webhook_address(settings: Settings) -> str:
+    return f"https://127.0.0.1:{settings.ports['volcano-admission']}"
+
+
+def _webhook_registration(layout: Layout, settings: Settings, api: Api, webhooks: list[dict[str, Any]]) -> Step:
+    def register() -> None:
+        authority = Credentials.of(layout).ca.read_bytes()
+        for one in localised(webhooks, _webhook_address(settings), authority):
+            plural = one["kind"].lower() + "s"
+            api.create(f"{_WEBHOOKS}/{plural}", one)
+
+    return Step(name="webhook-registration", run=register, needs=("kube-apiserver",))
+
+
+def _webhook_server(layout: Layout, settings: Settings, share: Path, paths: list[str]) -> Component:
+    made, port = Credentials.of(layout), settings.ports["volcano-admission"]
+    health = settings.ports["volcano-admission-health"]
+    file = layout.write_config("volcano-admission", "admission.conf", (share / "volcano-admission.conf").read_text())
+    command = (
+        settings.program("volcano", "vc-webhook-manager"),
+        f"--kubeconfig={layout.kubeconfig}",
+        f"--admission-conf={file}",
+        f"--enabled-admission={','.join(paths)}",
+        f"--webhook-url={_webhook_address(settings)}",
+        "--listen-address=127.0.0.1",
+        f"--port={port}",
+        f"--ca-cert-file={made.ca}",
+        f"--tls-cert-file={made.certificate}",
+        f"--tls-private-key-file={made.key}",
+        f"--healthz-address=127.0.0.1:{health}",
+        "--graceful-shutdown-time=1s",
+        "--logtostderr",
+        "-v=2",
+    )
+    return Component(
+        name="volcano-admission",
+        command=command,
+        ready=lambda: listens(port),
+        needs=("custom-resources", "webhook-registration"),
+    )
+
+
+def _controllers(layout: Layout, settings: Settings) -> Component:
+    return Component(
+        name="volcano-controllers",
+        command=(
+            settings.program("volcano", "vc-controller-manager"),
+            *_shared_flags(layout, settings, "volcano-controllers"),
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+        ),
+        ready=lambda: _healthy(layout, settings, "volcano-controllers"),
+        needs=("custom-resources",),
+    )
+
+
+def _scheduler(layout: Layout, settings: Settings, share: Path) -> Component:
+    text = (share / "volcano-scheduler.conf").read_text()
+    file = layout.write_config("volcano-scheduler", "scheduler.conf", text)
+    return Component(
+        name="volcano-scheduler",
+        command=(
+            settings.program("volcano", "vc-scheduler"),
+            *_shared_flags(layout, settings, "volcano-scheduler"),
+            f"--scheduler-conf={file}",
+            "--schedule-period=200ms",
+            "--cache-dumper=false",
+        ),
+        ready=lambda: _healthy(layout, settings, "volcano-scheduler"),
+        # It creates the default queue, which the webhooks judge.
+        needs=("volcano-admission",),
+    )
+
+
+def _shared_flags(layout: Layout, settings: Settings, name: str) -> Iterator[str]:
+    yield f"--kubeconfig={layout.kubeconfig}"
+    yield "--leader-elect=false"
+    yield "--scheduler-name=volcano"
+    yield f"--listen-address=127.0.0.1:{settings.ports[name]}"
+    yield "--enable-healthz"
+    yield f"--healthz-address=127.0.0.1:{settings.ports[f'{name}-health']}"
+    yield "--logtostderr"
+    yield "-v=2"
+
+
+def _healthy(layout: Layout, settings: Settings, name: str) -> bool:
+    return http_ok(f"http://127.0.0.1:{settings.ports[f'{name}-health']}/healthz")
+
+
+def _default_queue_open(api: Api) -> bool:
+    queue = api.get("/apis/scheduling.volcano.sh/v1beta1/queues/default") or {}
+    return bool(queue.get("status", {}).get("state") == "Open")
+
+
+def _webhook_refuses(api: Api) -> bool:
+    try:
+        api.request("POST", "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs?dryRun=All", _PROBE)
+    except ApiError as error:
+        return "validatejob.volcano.sh" in error.message and "no-such-queue" in error.message
+    return False
