@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tools.bootstrap import go_build, go_toolchain
+from tools.bootstrap.bundle import bundle
 from tools.bootstrap.cache import PartCache, default_cache
 from tools.bootstrap.debian import DebianPackages
 from tools.bootstrap.errors import BootstrapError
@@ -48,8 +49,14 @@ def pulumi_environment(*, languages: Iterable[str] = ("python",)) -> dict[str, s
     Raises:
         BootstrapError: The CLI, a language host or the provider cannot be had.
     """
-    names = ["pulumi", *(f"pulumi-language-{language}" for language in languages), "kubernetes-provider"]
-    folders = dict.fromkeys(str(folder) for folder in ensure(names).values())
+    hosts = [f"pulumi-language-{language}" for language in languages]
+    found = ensure(["pulumi", *hosts, "kubernetes-provider"])
+    provider = found.pop("kubernetes-provider")
+    made = [folder for folder in found.values() if default_cache() / "parts" in folder.parents]
+    installed = [folder for folder in found.values() if folder not in made]
+    # The official CLI knows its own hosts; what we made is laid side by side first.
+    bundled = [bundle(made, default_cache() / "bundles")] if made else []
+    folders = [str(folder) for folder in (*bundled, *installed, provider)]
     return {
         "PATH": os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)]),
         "PULUMI_SKIP_UPDATE_CHECK": "true",

@@ -61,16 +61,18 @@ class Machine:
         rule = part.installed
         if rule is None:
             return None
+        # What we build may be split up differently from what its makers release.
+        first_name, *other_names = (part.official or part).executables
         for folder in self._folders(rule):
-            first = folder / part.executables[0]
+            first = folder / first_name
             if not _is_program(first) or self._is_own(first):
                 continue
             version = _version(first, rule)
             if not _will_do(version, rule) or (rule.static_only and _is_dynamic(first)):
                 continue
-            rest = {name: self._program(name, folder) for name in part.executables[1:]}
+            rest = {name: self._program(name, folder) for name in other_names}
             if all(rest.values()):
-                programs = {part.executables[0]: first, **{name: path for name, path in rest.items() if path}}
+                programs = {first_name: first, **{name: path for name, path in rest.items() if path}}
                 return Found(programs=programs, version=version)
         return None
 

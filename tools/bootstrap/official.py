@@ -52,7 +52,7 @@ class Https:
                 with urllib.request.urlopen(url, timeout=REACH_TIMEOUT_S) as response:  # noqa: S310 - https, from the table
                     answer.append(response.read())
             except (OSError, http.client.HTTPException) as error:
-                problem.append(str(error))
+                problem.append(_reason(error))
 
         # A name look-up knows no timeout, so that it is waited for from outside.
         asking = threading.Thread(target=ask, daemon=True)
@@ -70,7 +70,12 @@ class Https:
                     file.write(piece)
                     tick()
         except (OSError, http.client.HTTPException) as error:
-            raise NotReachable(str(error)) from error
+            raise NotReachable(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    # urllib wraps the system's error, whose text is the one that helps.
+    return str(getattr(error, "reason", error))
 
 
 class OfficialReleases:

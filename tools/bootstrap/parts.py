@@ -110,7 +110,7 @@ PARTS: Final[tuple[Part, ...]] = (
     Part(
         name="pulumi",
         version=_PULUMI,
-        expected_s=220,
+        expected_s=200,
         source=GoSource(
             folder=GO_FAMILIES / "pulumi-cli",
             module="github.com/pulumi/pulumi/pkg/v3",
@@ -129,13 +129,14 @@ PARTS: Final[tuple[Part, ...]] = (
     Part(
         name="pulumi-language-python",
         version="3.79.0",
-        expected_s=25,
+        expected_s=20,
         source=GoSource(
             folder=GO_FAMILIES / "pulumi-language-python",
             module="github.com/pulumi/pulumi/sdk/v3",
             targets=(
+                GoTarget(executable="pulumi-language-python", package="."),
                 GoTarget(
-                    executable="pulumi-language-python",
+                    executable="pulumi-language-python-host",
                     package="github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python",
                     stamps=(f"{_PULUMI_STAMP}=v3.79.0",),
                 ),
@@ -157,7 +158,7 @@ PARTS: Final[tuple[Part, ...]] = (
     Part(
         name="pulumi-language-yaml",
         version="1.30.0",
-        expected_s=120,
+        expected_s=60,
         source=GoSource(
             folder=GO_FAMILIES / "pulumi-language-yaml",
             module="github.com/pulumi/pulumi-yaml",
@@ -175,7 +176,7 @@ PARTS: Final[tuple[Part, ...]] = (
     Part(
         name="kubernetes-provider",
         version="0",
-        expected_s=90,
+        expected_s=60,
         source=GoSource(
             folder=REPOSITORY / "tools" / "kubernetes_provider",
             targets=(GoTarget(executable="pulumi-resource-kubernetes", package="."),),
@@ -184,12 +185,12 @@ PARTS: Final[tuple[Part, ...]] = (
         installed=Installed(at_least=(4, 24), folders=("{pulumi_home}/plugins/resource-kubernetes-v*",)),
         note="the project's stand-in, not the official provider",
     ),
-    _kubernetes("kube-apiserver", 240),
+    _kubernetes("kube-apiserver", 200),
     _kubernetes("kube-controller-manager", 60),
     Part(
         name="volcano",
         version="1.14.1",
-        expected_s=45,
+        expected_s=50,
         source=GoSource(
             folder=GO_FAMILIES / "kubernetes",
             module="volcano.sh/volcano",
@@ -206,7 +207,7 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
         ),
     ),
-    _kubernetes("kubelet", 50),
+    _kubernetes("kubelet", 30),
     Part(
         name="kwok",
         version="0.7.0",
@@ -221,7 +222,7 @@ PARTS: Final[tuple[Part, ...]] = (
     Part(
         name="coredns",
         version="1.13.1",
-        expected_s=75,
+        expected_s=45,
         source=GoSource(
             folder=GO_FAMILIES / "coredns",
             module="github.com/coredns/coredns",
@@ -232,7 +233,7 @@ PARTS: Final[tuple[Part, ...]] = (
     Part(
         name="crane",
         version="0.22.1",
-        expected_s=20,
+        expected_s=15,
         source=GoSource(
             folder=GO_FAMILIES / "crane",
             module="github.com/google/go-containerregistry",

@@ -5,6 +5,7 @@ Only output lives here. Time comes in as a function, so that tests can set it.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -14,14 +15,14 @@ PLAIN_EVERY_S: Final = 30.0
 """Seconds between two lines about the same part where the line cannot be updated."""
 
 
-def clock_text(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Write a duration.
 
-    >>> clock_text(75)
-    '1:15'
+    >>> duration_text(75)
+    '1 min 15 s'
     """
     whole = int(seconds)
-    return f"{whole // 60}:{whole % 60:02d}"
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
 class Progress:
@@ -52,7 +53,7 @@ class Progress:
         self._total = len(self._left)
         if self._left:
             count = "1 part" if self._total == 1 else f"{self._total} parts"
-            self.say(f"{count} to make, about {clock_text(sum(self._left.values()))} min: {', '.join(self._left)}")
+            self.say(f"{count} to make, about {duration_text(sum(self._left.values()))}: {', '.join(self._left)}")
 
     def start(self, part: str, doing: str) -> None:
         """Turn to a part; `doing` says what is done, for example `building`."""
@@ -67,9 +68,9 @@ class Progress:
 
     def finish(self, origin: str) -> None:
         """Say how the part was made, and strike it off."""
-        elapsed = clock_text(self._now() - self._started)
+        elapsed = duration_text(self._now() - self._started)
         self._left.pop(self._current, None)
-        self.say(f"{self._current}: {origin} in {elapsed} min")
+        self.say(f"{self._current}: {origin}, took {elapsed}")
         self._current = ""
 
     def once(self, text: str) -> None:
@@ -90,18 +91,18 @@ class Progress:
     def _show(self) -> None:
         self._shown = self._now()
         number = self._total - len(self._left) + 1
-        others_s = sum(expected for part, expected in self._left.items() if part != self._current)
-        elapsed = clock_text(self._shown - self._started)
-        text = f"[{number}/{max(self._total, number)}] {self._current}: {self._doing}, {elapsed}"
-        expected_s = self._left.get(self._current)
-        if expected_s is not None:
-            text += f" of about {clock_text(expected_s)} min"
-        others = len(self._left) - (self._current in self._left)
-        text += f", {others} more to come (about {clock_text(others_s)} min)" if others else ", the last one"
+        expected = f" of about {duration_text(self._left[self._current])}" if self._current in self._left else ""
+        elapsed = duration_text(self._shown - self._started)
+        text = f"[{number}/{max(self._total, number)}] {self._current}: {self._doing}, {elapsed}{expected}"
+        others = {part: seconds for part, seconds in self._left.items() if part != self._current}
+        if others:
+            text += f", {len(others)} more to come (about {duration_text(sum(others.values()))})"
         if not self._terminal:
             self.say(text)
             return
-        print(f"\r\x1b[Kbootstrap: {text}", end="", file=self._stream, flush=True)
+        # A line that wraps could not be taken back.
+        text = f"bootstrap: {text}"[: shutil.get_terminal_size().columns - 1]
+        print(f"\r\x1b[K{text}", end="", file=self._stream, flush=True)
         self._line_open = True
 
     def _clear(self) -> None:
