@@ -44,6 +44,8 @@ class Wish:
     """`identity.field_digests`."""
     hash: str
     """`identity.relaunch_hash`, with the launched replicas of the last run where the job only shrank."""
+    job_name: str | None = None
+    """Name that the job object must have. None: whatever name the run has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +110,11 @@ def decide(
     if record is None:
         return Decision(action=Action.KEEP if look.exists else Action.LAUNCH)
     fields = changed_fields(record.digests, wish.digests)
-    if wish.hash == record.hash:
+    renamed = wish.job_name is not None and wish.job_name != record.job_name
+    if wish.hash == record.hash and not renamed:
         return _same_run(record, [path for path in fields if is_in_place(path)], look, interrupted)
-    fields = [path for path in fields if not is_in_place(path)] or _grown(fields)
+    immutable = [path for path in fields if not is_in_place(path)] + (["job_name"] if renamed else [])
+    fields = immutable or _grown(fields)
     return _new_run(record, fields, look, policy, now, interrupted)
 
 
@@ -165,8 +169,8 @@ def foreign_object(kind: str, namespace: str, name: str) -> str:
     """Say that an object of this name was created by somebody else."""
     return (
         f"{kind} {name!r} in namespace {namespace!r} exists and was not created by this stack, so it is left alone. "
-        f"Choose another name, delete it, or take it over on purpose with job_name: {name} and the resource option import: "
-        f"{namespace}/{name}"
+        f"Choose another name, delete it, or take it over on purpose with job_name: {name} and the "
+        f"resource option import: {namespace}/{name}"
     )
 
 

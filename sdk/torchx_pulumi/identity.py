@@ -1,7 +1,7 @@
 """What makes two jobs the same run: digests of fields, and the hash that a job's name ends in.
 
 Pure. Taken of what the user asked for, before macros and names, so that another release of TorchX or of this package
-keeps the identity of a running job. Digests only: no value of a field leaves this module.
+keeps the identity of a running job. Digests only: no value of a field goes into a record.
 """
 
 from __future__ import annotations
@@ -58,7 +58,17 @@ def digest(value: Any) -> str:
 
 
 def field_digests(spec: JobSpec, options: Options, *, rerun: str | None = None) -> dict[str, str]:
-    """Return the digest of each field that was set, by a path in the user's words.
+    """Return the digest of each field that was set, by a path in the user's words."""
+    return {path: digest(value) for path, value in field_values(spec, options, rerun=rerun).items()}
+
+
+def fields_with(text: str, spec: JobSpec, options: Options, *, rerun: str | None = None) -> set[str]:
+    """Return the paths of the fields whose values have this text somewhere in them."""
+    return {path for path, value in field_values(spec, options, rerun=rerun).items() if text in repr(_canonical(value))}
+
+
+def field_values(spec: JobSpec, options: Options, *, rerun: str | None = None) -> dict[str, Any]:
+    """Return each field that was set, by a path in the user's words, sorted. The values may be private.
 
     A field at its default is left out, so that a new option of a later release does not change what is running.
     """
@@ -72,7 +82,7 @@ def field_digests(spec: JobSpec, options: Options, *, rerun: str | None = None) 
         suffix = "" if seen[role.name] == 1 else f"#{seen[role.name]}"
         for path, value in _role_fields(role):
             fields[f"roles[{role.name}{suffix}].{path}"] = value
-    return {path: digest(value) for path, value in sorted(fields.items())}
+    return dict(sorted(fields.items()))
 
 
 def relaunch_hash(digests: Mapping[str, str], launched: Mapping[str, int]) -> str:

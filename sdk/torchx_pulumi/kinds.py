@@ -23,10 +23,12 @@ class Kind:
 
 
 VOLCANO_JOB = Kind(group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs")
-VOLCANO_QUEUE = Kind(
-    group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False
-)
+VOLCANO_QUEUE = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False)
 VOLCANO_POD_GROUP = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 SERVICE = Kind(group="", version="v1", kind="Service", plural="services")
 NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)
+SERVICE_ACCOUNT = Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
+PRIORITY_CLASS = Kind(
+    group="scheduling.k8s.io", version="v1", kind="PriorityClass", plural="priorityclasses", namespaced=False
+)
