@@ -9,8 +9,8 @@
     + JobFailedError                      the job was deployed, ran, and failed
     + ClusterError                        the cluster cannot be reached or does not answer
 
-A message says where, what was found, what is allowed and what to do next. `ValueError` and `TypeError` are mixed in where
-TorchX's own schedulers raise them, so that callers written for those keep working.
+A message says where, what was found, what is allowed and what to do next. `ValueError` and `TypeError` are mixed in
+where TorchX's own schedulers raise them, so that callers written for those keep working.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Problem:
     """Where: a path in the user's own words, for example `roles[1].min_replicas`."""
     message: str
     """What was found, what is allowed, and what to do next."""
+    rule: str = ""
+    """Which rule was broken, where callers tell it from others: `mount` or `required`; else empty."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
@@ -53,6 +55,13 @@ class MissingOptionError(InvalidJobError, TypeError):
 
 class UnknownMountError(InvalidJobError, TypeError):
     """A mount of a kind that the renderers do not know."""
+
+
+def invalid_job(job: object, problems: Sequence[Problem]) -> InvalidJobError:
+    """Make the error of a job's problems, of the class that callers written for TorchX look for."""
+    rules = {problem.rule for problem in problems}
+    kind = UnknownMountError if "mount" in rules else MissingOptionError if "required" in rules else InvalidJobError
+    return kind(job if isinstance(job, str) else repr(job), problems)
 
 
 class RelaunchRefusedError(TorchxPulumiError):

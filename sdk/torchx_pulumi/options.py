@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 RESERVED_CPU_MILLI = 100
@@ -15,6 +16,11 @@ RESERVED_CPU_MILLI = 100
 
 RESERVED_MEMORY_MB = 1024
 """Share of a node's memory that Kubernetes keeps, as TorchX assumes it, in MB."""
+
+DEFAULT_PLUGINS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {"svc": ("--publish-not-ready-addresses",), "env": ()},
+)
+"""Volcano job plugins that replicas need to find each other, also before they are ready."""
 
 
 class Gang(str, Enum):
@@ -70,6 +76,11 @@ class VolcanoOptions:
     """Annotations of the job object, never of its pods"""
     image_secrets: Sequence[str] = ()
     """Names of pull secrets to set on the pod specs. Empty: none"""
+
+    @property
+    def job_plugins(self) -> Mapping[str, Sequence[str]]:
+        """Return the plugins in force."""
+        return DEFAULT_PLUGINS if self.plugins is None else self.plugins
 
 
 Options = VolcanoOptions

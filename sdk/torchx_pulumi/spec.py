@@ -89,7 +89,7 @@ class RoleSpec:
     tolerations: Sequence[Mapping[str, Any]] = ()
     """Kubernetes tolerations."""
     pod_overlay: Mapping[str, Any] | None = None
-    """Fields laid over the pod template by TorchX's overlay rules (PUT, JOIN, DEL). Already read when given as a URI."""
+    """Fields laid over the pod template by TorchX's overlay rules (PUT, JOIN, DEL). Already read when given as URI."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,4 +101,4 @@ class JobSpec:
     roles: Sequence[RoleSpec]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     torchx_version: str | None = None
-    """Value of the version label. None: the installed TorchX's, or none where there is no TorchX."""
+    """Value of the version label, filled in by the doors. None: no label (there is no TorchX)."""

@@ -1,0 +1,63 @@
+"""TorchX training jobs on Kubernetes: AppDef to plan to manifest, and status back. Knows no Pulumi.
+
+Public names only; what they need is imported when they are used, so that importing this package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchx_pulumi.errors import (
+        ClusterError,
+        DeployError,
+        InvalidJobError,
+        JobFailedError,
+        MissingOptionError,
+        Problem,
+        RelaunchRefusedError,
+        TorchxPulumiError,
+        UnknownMountError,
+    )
+
+__all__ = [
+    "ClusterError",
+    "DeployError",
+    "InvalidJobError",
+    "JobFailedError",
+    "MissingOptionError",
+    "Problem",
+    "RelaunchRefusedError",
+    "TorchxPulumiError",
+    "UnknownMountError",
+    "render",
+]
+
+
+def render(app: Any, scheduler: str, options: Mapping[str, Any] | None = None, *, app_id: str) -> dict[str, Any]:
+    """Render a job as the manifest that its scheduler takes. Pure but for overlay files that the job names.
+
+    Args:
+        app: A TorchX AppDef (0.7.0 or nightly), a `JobSpec`, or the same as a mapping.
+        scheduler: `volcano`.
+        options: Run options by name; `queue` is required.
+        app_id: Name of the job object, a DNS label; it is taken as it is.
+
+    Returns:
+        The Volcano Job; with gang=pods a `List` of PodGroup, Service and Pods.
+
+    Raises:
+        InvalidJobError: The job or an option is wrong; all problems at once.
+    """
+    from torchx_pulumi.rendering import render_app
+
+    return render_app(app, scheduler, options or {}, app_id=app_id)
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from torchx_pulumi import errors
+
+        return getattr(errors, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

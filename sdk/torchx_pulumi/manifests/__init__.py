@@ -1,0 +1,1 @@
+"""Plan -> manifests. One module per scheduler, and what their pods share; pure, no input or output."""

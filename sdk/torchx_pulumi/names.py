@@ -1,0 +1,234 @@
+"""Names: what Kubernetes and Volcano allow, and how ours are made. One function per rule; text in, text out.
+
+No name is ever cut silently: what is shortened or altered carries a hash of all that it stands for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+MAX_LABEL = 63
+"""Longest DNS label, label value and pod name, in characters."""
+
+MAX_ROLE = 40
+"""Longest role name in object names: leaves room for the job, the replica and the task index in a pod name."""
+
+HASH_LENGTH = 8
+"""Hexadecimal digits of a hash in a name."""
+
+_DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_ENV = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+
+
+def is_dns_label(text: str) -> bool:
+    """Tell whether a text is a DNS label (RFC 1123): pods, tasks, containers, namespaces.
+
+    >>> is_dns_label("trainer-0"), is_dns_label("0"), is_dns_label("-a"), is_dns_label("A"), is_dns_label("a" * 64)
+    (True, True, False, False, False)
+    """
+    return len(text) <= MAX_LABEL and _DNS_1123.fullmatch(text) is not None
+
+
+def is_service_name(text: str) -> bool:
+    """Tell whether a text can name a Service (RFC 1035): a DNS label that starts with a letter.
+
+    >>> is_service_name("train-1"), is_service_name("1-train")
+    (True, False)
+    """
+    return len(text) <= MAX_LABEL and _DNS_1035.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Tell whether a text is a DNS subdomain: queues, priority classes, secrets, service accounts.
+
+    >>> is_dns_subdomain("my.queue"), is_dns_subdomain("my_queue"), is_dns_subdomain("")
+    (True, False, False)
+    """
+    return len(text) <= 253 and all(_DNS_1123.fullmatch(part) for part in text.split("."))
+
+
+def is_label_value(text: str) -> bool:
+    """Tell whether a text can be the value of a label.
+
+    >>> is_label_value(""), is_label_value("a.B_c-1"), is_label_value("a/b"), is_label_value("a-")
+    (True, True, False, False)
+    """
+    return text == "" or (len(text) <= MAX_LABEL and _QUALIFIED.fullmatch(text) is not None)
+
+
+def is_qualified_name(text: str) -> bool:
+    """Tell whether a text can be the key of a label or annotation, or the name of a resource.
+
+    >>> is_qualified_name("nvidia.com/gpu"), is_qualified_name("gpu"), is_qualified_name("a/b/c")
+    (True, True, False)
+    """
+    prefix, slash, name = text.rpartition("/")
+    if slash and not is_dns_subdomain(prefix):
+        return False
+    return len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None
+
+
+def is_port_name(text: str) -> bool:
+    """Tell whether a text can name a container port.
+
+    >>> is_port_name("c10d"), is_port_name("tcp_store"), is_port_name("29500"), is_port_name("a" * 16)
+    (True, False, False, False)
+    """
+    return (
+        len(text) <= 15
+        and _DNS_1123.fullmatch(text) is not None
+        and "--" not in text
+        and not text.isdigit()
+        and any(letter.isalpha() for letter in text)
+    )
+
+
+def is_env_name(text: str) -> bool:
+    """Tell whether a text can name an environment variable in every supported Volcano.
+
+    >>> is_env_name("MY_VAR"), is_env_name("1A"), is_env_name("A=B")
+    (True, False, False)
+    """
+    return _ENV.fullmatch(text) is not None
+
+
+def short_hash(*parts: str) -> str:
+    """Hash texts to a few hexadecimal digits; where one part ends and the next begins matters.
+
+    >>> short_hash("ab", "c") == short_hash("a", "bc")
+    False
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()[:HASH_LENGTH]
+
+
+def normalize(text: str) -> str:
+    """Reduce a text to lower case letters, digits and inner dashes, as TorchX's `normalize_str` does.
+
+    >>> normalize("My_Trainer.v2"), normalize("--a-")
+    ('mytrainerv2', 'a-')
+    """
+    return "".join(re.findall(r"[a-z0-9\-]", text.lower())).lstrip("-")
+
+
+def role_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Name the roles of one job for use in object names: distinct, and TorchX's own where those are distinct.
+
+    A role whose TorchX name is empty, too long, or shared with another role of the job gets a hash of its own name.
+
+    >>> role_names(["trainer", "my-Role"])
+    ('trainer', 'my-role')
+    >>> role_names(["a_b", "ab"])
+    ('ab-51e3aacb', 'ab-9caccc24')
+    """
+    normal = [normalize(name) for name in names]
+    plain = {text for text in normal if text and len(text) <= MAX_ROLE and normal.count(text) == 1}
+    pairs = zip(normal, names, strict=True)
+    return tuple(text if text in plain else _hashed_role(text, name, plain) for text, name in pairs)
+
+
+def _hashed_role(normal: str, name: str, taken: set[str]) -> str:
+    hashed, stem = short_hash(name), normal[: MAX_ROLE - HASH_LENGTH - 1].rstrip("-") or "role"
+    while (candidate := f"{stem}-{hashed}") in taken:
+        hashed = short_hash(name, hashed)
+    return candidate
+
+
+def task_name(role: str, index: int) -> str:
+    """Name the task and the container of a replica.
+
+    >>> task_name("trainer", 3)
+    'trainer-3'
+    """
+    return f"{role}-{index}"
+
+
+def pod_name(job: str, task: str) -> str:
+    """Name a replica's pod as Volcano's job controller does: every task has one pod, number 0.
+
+    >>> pod_name("train-x1", "trainer-3")
+    'train-x1-trainer-3-0'
+    """
+    return f"{job}-{task}-0"
+
+
+def volcano_hosts_env(role: str, index: int = 0) -> str:
+    """Name the variable in which Volcano gives every pod the host of a replica.
+
+    Volcano makes it of the task's name: dashes become underscores.
+
+    >>> volcano_hosts_env("my-train")
+    'VC_MY_TRAIN_0_HOSTS'
+    """
+    return f"VC_{_volcano_key(role, index)}_HOSTS"
+
+
+def volcano_count_env(role: str, index: int = 0) -> str:
+    """Name the variable in which Volcano gives the number of hosts of a task.
+
+    >>> volcano_count_env("my-train", 1)
+    'VC_MY_TRAIN_1_NUM'
+    """
+    return f"VC_{_volcano_key(role, index)}_NUM"
+
+
+def _volcano_key(role: str, index: int) -> str:
+    return task_name(role, index).replace("-", "_").upper()
+
+
+def longest_tail(tasks: Sequence[str]) -> int:
+    """Measure what the longest pod name of a job adds to the job's name, in characters.
+
+    Volcano's webhook checks the name `<job>-<task>-<position of the task in the job>`, which is longer than the pod's
+    own from the eleventh task on.
+
+    >>> longest_tail(["trainer-0"]), longest_tail([f"t-{i}" for i in range(11)])
+    (12, 8)
+    """
+    return max((len(f"-{task}-{position}") for position, task in enumerate(tasks)), default=0)
+
+
+def job_name(app_name: str, identity: str, *, tail: int = 0) -> str:
+    """Make the name of a job whose id nobody chose: `<name>-<short hash>`, short enough for its longest pod name.
+
+    Args:
+        app_name: App name as the user wrote it.
+        identity: What tells this run from others of the same name; a hash of the plan, a stack's name, or both.
+        tail: Characters that pod names add (`longest_tail`).
+
+    >>> job_name("My_Train", "1")
+    'mytrain-431c42c8'
+    >>> len(job_name("n" * 80, "1", tail=20))
+    43
+    """
+    room = max(MAX_LABEL - tail - HASH_LENGTH - 1, 1)
+    stem = normalize(app_name)
+    if not is_service_name(stem[:1]):
+        stem = f"j-{stem}" if stem else "job"
+    return f"{stem[:room].rstrip('-')}-{short_hash(app_name, identity)}"
+
+
+def label_value(text: str) -> str:
+    """Make a valid label value; a valid one stays as it is.
+
+    Characters that are not allowed become dots, as in TorchX nightly. What that cannot mend carries a hash.
+
+    >>> label_value("my_app"), label_value("team/app"), label_value("")
+    ('my_app', 'team.app', '')
+    >>> label_value("/app/"), label_value("-")
+    ('app-d82943ad', '4c327c3d')
+    >>> len(label_value("x" * 100))
+    63
+    """
+    dotted = re.sub(r"[^-A-Za-z0-9_.]", ".", text)
+    if is_label_value(dotted):
+        return dotted
+    stem = dotted[: MAX_LABEL - HASH_LENGTH - 1].strip("-_.")
+    return f"{stem}-{short_hash(text)}" if stem else short_hash(text)

@@ -1,0 +1,161 @@
+"""What run options and the names of a launch must be; one rule per function, none raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torchx_pulumi import names
+from torchx_pulumi.checks import (
+    MAX_INT32,
+    MAX_REPLICAS,
+    check_annotations,
+    check_labels,
+    check_object_name,
+    found,
+    is_int,
+    is_list,
+    is_text,
+    shown,
+)
+from torchx_pulumi.errors import Problem
+from torchx_pulumi.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.spec import JobSpec, RoleSpec
+
+
+def check_options(options: VolcanoOptions) -> Iterator[Problem]:
+    """Check every option by itself."""
+    yield from check_queue(options.queue)
+    if not is_text(options.namespace) or not names.is_dns_label(options.namespace):
+        yield Problem(
+            "options.namespace", f"{found(options.namespace)}, must be at most 63 of a-z, 0-9 and inner dashes"
+        )
+    for field in ("service_account", "priority_class"):
+        value = getattr(options, field)
+        if value is not None:
+            yield from check_object_name(f"options.{field}", value)
+    for field in ("reserved_millicpu", "reserved_memmb"):
+        value = getattr(options, field)
+        if not is_int(value) or value < 0:
+            yield Problem(f"options.{field}", f"{found(value)}, must be a whole number, 0 or more")
+    for field in ("efa_device_count", "ttl_seconds_after_finished"):
+        value = getattr(options, field)
+        if value is not None and (not is_int(value) or not 0 <= value <= MAX_INT32):
+            yield Problem(f"options.{field}", f"{found(value)}, must be a whole number, 0 or more, or unset")
+    if not is_text(options.scheduler_name) or not names.is_dns_subdomain(options.scheduler_name):
+        yield Problem("options.scheduler_name", f"{found(options.scheduler_name)}, must be the name of a scheduler")
+    yield from check_labels("options.labels", options.labels)
+    yield from check_annotations("options.annotations", options.annotations)
+    yield from _check_image_secrets(options.image_secrets)
+    yield from _check_network_topology(options.network_topology)
+    yield from _check_plugins(options.plugins)
+
+
+def check_queue(queue: object) -> Iterator[Problem]:
+    """A job needs a queue, whose name Volcano also writes as a label of every pod."""
+    if not is_text(queue) or not queue:
+        yield Problem(
+            "options.queue", f"{found(queue)}, must be the name of a Volcano queue; set queue", rule="required"
+        )
+    elif not names.is_dns_subdomain(queue) or len(queue) > names.MAX_LABEL:
+        yield Problem("options.queue", f"{found(queue)}, must be at most 63 of a-z, 0-9, '-' and '.'")
+
+
+def _check_image_secrets(secrets: object) -> Iterator[Problem]:
+    if not is_list(secrets):
+        hint = f"; did you mean [{secrets!r}]?" if isinstance(secrets, str) else ""
+        yield Problem("options.image_secrets", f"{found(secrets)}, must be a list of names{hint}")
+        return
+    for index, name in enumerate(secrets):
+        yield from check_object_name(f"options.image_secrets[{index}]", name)
+
+
+def _check_network_topology(topology: object) -> Iterator[Problem]:
+    path = "options.network_topology"
+    if topology is None:
+        return
+    if not isinstance(topology, NetworkTopology):
+        yield Problem(path, f"{found(topology)}, must have mode and highest_tier_allowed")
+        return
+    if topology.mode not in ("hard", "soft"):
+        yield Problem(f"{path}.mode", f"{found(topology.mode)}, must be hard or soft")
+    tier = topology.highest_tier_allowed
+    if tier is not None and (not is_int(tier) or not 0 <= tier <= MAX_INT32):
+        yield Problem(f"{path}.highest_tier_allowed", f"{found(tier)}, must be a whole number, 0 or more, or unset")
+
+
+def _check_plugins(plugins: object) -> Iterator[Problem]:
+    if plugins is None:
+        return
+    if not isinstance(plugins, Mapping):
+        yield Problem("options.plugins", f"{found(plugins)}, must be a mapping of plugin names to lists of arguments")
+        return
+    for name, arguments in plugins.items():
+        where = f"options.plugins[{shown(name)}]"
+        if not is_text(name) or not name:
+            yield Problem(where, "is no name of a plugin")
+        if not is_list(arguments) or not all(is_text(word) for word in arguments):
+            hint = f"; did you mean [{arguments!r}]?" if isinstance(arguments, str) else ""
+            yield Problem(where, f"{found(arguments)}, must be a list of texts{hint}")
+
+
+def check_launch(
+    spec: JobSpec, options: VolcanoOptions, app_id: object, launched: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Check what only shows with job and options together: names, and what a gang of bare pods cannot do."""
+    roles = [role for role in spec.roles if isinstance(role, RoleSpec)] if is_list(spec.roles) else []
+    yield from check_app_id(app_id, options)
+    if is_text(app_id) and all(is_text(role.name) and _is_count(role.num_replicas) for role in roles):
+        yield from check_pod_names(app_id, roles, launched)
+    if options.gang not in (Gang.JOB, Gang.PODS):
+        yield Problem("options.gang", f"{found(options.gang)}, must be job or pods")
+    if options.gang == Gang.PODS:
+        yield from check_gang_pods(roles, options)
+
+
+def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
+    """An app id names the job object, a label, and the Service that replicas find each other by."""
+    if not is_text(app_id) or not names.is_dns_label(app_id):
+        yield Problem(
+            "app_id", f"{found(app_id)}, must be at most 63 of a-z, 0-9 and inner dashes; it is never changed for you"
+        )
+    elif not names.is_service_name(app_id) and _has_service(options):
+        yield Problem("app_id", f"{found(app_id)}, must start with a letter, since a Service of this name is made")
+
+
+def _has_service(options: VolcanoOptions) -> bool:
+    plugins = options.job_plugins
+    return options.gang == Gang.PODS or (isinstance(plugins, Mapping) and "svc" in plugins)
+
+
+def check_pod_names(app_id: str, roles: list[RoleSpec], launched: Mapping[str, int]) -> Iterator[Problem]:
+    """The longest pod name must be a host name."""
+    dns_names = names.role_names([role.name for role in roles])
+    tasks = [
+        names.task_name(dns_name, replica)
+        for dns_name, role in zip(dns_names, roles, strict=True)
+        for replica in range(max(role.num_replicas, launched.get(role.name, 0)))
+    ]
+    room = names.MAX_LABEL - names.longest_tail(tasks)
+    if len(app_id) > room:
+        yield Problem(
+            "app_id",
+            f"is {app_id!r}, {len(app_id)} characters; with these roles it may have {room}, as the longest pod name, "
+            f"<app_id>-<role>-<replica>-<task>, may have {names.MAX_LABEL}; shorten it or a role's name",
+        )
+
+
+def check_gang_pods(roles: list[RoleSpec], options: VolcanoOptions) -> Iterator[Problem]:
+    """Bare pods have no controller that could restart or remove them."""
+    for index, role in enumerate(roles):
+        if role.max_retries != 0:
+            yield Problem(
+                f"roles[{index}].max_retries",
+                f"{found(role.max_retries)}, must be 0 with gang=pods, which has nobody to restart a pod; use gang=job",
+            )
+    for field in ("ttl_seconds_after_finished", "plugins"):
+        if getattr(options, field) is not None:
+            yield Problem(f"options.{field}", "must be unset with gang=pods, which has no job controller; use gang=job")
+
+
+def _is_count(value: object) -> bool:
+    return is_int(value) and value <= MAX_REPLICAS
