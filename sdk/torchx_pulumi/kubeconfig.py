@@ -1,0 +1,139 @@
+"""Which cluster is meant: kubeconfig files, contents, contexts. Reads files and environment, never a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.errors import ClusterError
+
+FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+"""Fields that name a file, relative to the kubeconfig that has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way to a cluster; equal ones share a client."""
+
+    config: str | None
+    """The kubeconfig as JSON. None: the account of the pod in which this runs."""
+    context: str | None
+    """Name of the context in it."""
+    description: str
+    """How messages call the cluster; no secrets."""
+
+    def __repr__(self) -> str:
+        """Show no credentials."""
+        return f"Access({self.description})"
+
+
+def find_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
+    """Find the kubeconfig that is meant, and the context in it.
+
+    Args:
+        kubeconfig: Path or contents. None: KUBECONFIG, `~/.kube/config`, or the pod's own account, whichever is there.
+        context: Name of a context. None: the current one.
+
+    Raises:
+        ClusterError: There is none, it cannot be read, or it has no such context.
+    """
+    if kubeconfig is not None and is_contents(kubeconfig):
+        config, source = parse(kubeconfig, "the given kubeconfig"), "the given kubeconfig"
+    else:
+        paths = locations(kubeconfig)
+        present = [path for path in paths if path.is_file()]
+        if not present:
+            if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+                return Access(None, None, "the cluster of this pod")
+            looked = ", ".join(str(path) for path in paths)
+            raise ClusterError(
+                f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
+                "or start a cluster"
+            )
+        source = ", ".join(str(path) for path in present)
+        config = merge([with_absolute_paths(parse(read(path), str(path)), path.parent) for path in present])
+    chosen = choose_context(config, context, source)
+    return Access(json.dumps(config, sort_keys=True, default=str), chosen, f"the cluster of context {chosen!r}")
+
+
+def is_contents(kubeconfig: str) -> bool:
+    r"""Tell a kubeconfig's contents from its path.
+
+    >>> is_contents("~/.kube/config"), is_contents('{"clusters": []}'), is_contents("apiVersion: v1\nkind: Config")
+    (False, True, True)
+    """
+    return "\n" in kubeconfig.strip() or kubeconfig.lstrip().startswith("{")
+
+
+def locations(kubeconfig: str | None) -> list[Path]:
+    """Return the files that are looked at, in the order in which they win."""
+    named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    names = [named] if kubeconfig else named.split(os.pathsep)
+    return [Path(name).expanduser() for name in names if name]
+
+
+def read(path: Path) -> str:
+    """Read a kubeconfig file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClusterError(f"kubeconfig {path} cannot be read: {error}") from error
+
+
+def parse(text: str, source: str) -> dict[str, Any]:
+    """Parse a kubeconfig; its text stays out of messages, since it holds credentials."""
+    import yaml
+
+    try:
+        config = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
+        raise ClusterError(f"{source} is not valid YAML{line}: {error.problem}") from None
+    except yaml.YAMLError:
+        raise ClusterError(f"{source} is not valid YAML") from None
+    if not isinstance(config, dict):
+        raise ClusterError(
+            f"{source} is no kubeconfig: found {type(config).__name__}, needed a mapping with `contexts`"
+        )
+    return config
+
+
+def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put several kubeconfigs together as kubectl does: the first to name a thing wins."""
+    merged: dict[str, Any] = {}
+    for config in configs:
+        for key, value in config.items():
+            if not isinstance(value, list):
+                merged[key] = merged.get(key) or value
+                continue
+            known = {item.get("name") for item in merged.get(key) or [] if isinstance(item, dict)}
+            new = [item for item in value if isinstance(item, dict) and item.get("name") not in known]
+            merged[key] = [*(merged.get(key) or []), *new]
+    return merged
+
+
+def with_absolute_paths(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the kubeconfig with the files that it names made absolute."""
+    changed = dict(config)
+    for section, part in (("clusters", "cluster"), ("users", "user")):
+        items = [dict(item) for item in config.get(section) or [] if isinstance(item, dict)]
+        for item in items:
+            fields = dict(item.get(part) or {})
+            item[part] = fields | {name: str(folder / fields[name]) for name in FILE_FIELDS if fields.get(name)}
+        changed[section] = items
+    return changed
+
+
+def choose_context(config: dict[str, Any], context: str | None, source: str) -> str:
+    """Return the context that is meant, or say which there are."""
+    names = [str(item.get("name")) for item in config.get("contexts") or [] if isinstance(item, dict)]
+    there = f"it has {', '.join(map(repr, names))}" if names else "it has none"
+    chosen = context or config.get("current-context")
+    if not chosen:
+        raise ClusterError(f"{source} has no current context; choose one with the option kube_context: {there}")
+    if chosen not in names:
+        raise ClusterError(f"{source} has no context {chosen!r}; {there}")
+    return str(chosen)

@@ -1,0 +1,105 @@
+"""The two clusters that the contract is about: one in memory, and the real one of an e2e session."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from torchx_pulumi.cluster import Cluster, KubernetesCluster
+from torchx_pulumi.testing import FakeCluster
+
+Manifest = dict[str, Any]
+LINES = ["one", "zwei: ä", "three"]
+
+
+class World:
+    """A cluster under test with three pods in a namespace of its own."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+
+def pod(namespace: str, name: str, labels: dict[str, str], image: str) -> Manifest:
+    script = "; ".join(f"echo '{line}'" for line in LINES[:-1]) + f"; sleep 1; printf '{LINES[-1]}'"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": image, "command": ["sh", "-c", script]}],
+        },
+    }
+
+
+def pods(namespace: str, image: str) -> list[Manifest]:
+    return [
+        pod(namespace, "b", {"app": "x", "n": "1"}, image),
+        pod(namespace, "a", {"app": "x", "n": "0"}, image),
+        pod(namespace, "c", {"app": "y"}, image),
+    ]
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.e2e)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "real":
+        yield request.getfixturevalue("real_world")
+        return
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}}
+    objects = [space, *pods("here", "img"), pod("elsewhere", "a", {"app": "x"}, "img")]
+    yield World(FakeCluster(objects, logs={("here", "a"): LINES}), "here")
+
+
+@pytest.fixture(scope="session")
+def real_world(cluster: Any, kubeconfig: Path) -> Iterator[World]:
+    """The session's cluster, filled through the official client since ours only reads."""
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node: no container can write a log")
+    from kubernetes import config
+
+    namespace = f"contract-{uuid4().hex[:6]}"
+    api = config.new_client_from_config(str(kubeconfig), persist_config=False)
+    call = caller(api)
+    call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    for manifest in pods(namespace, image_of(cluster)):
+        call("POST", f"/api/v1/namespaces/{namespace}/pods", manifest)
+    real = KubernetesCluster.connect(str(kubeconfig))
+    from torchx_pulumi import kinds
+
+    deadline = time.monotonic() + 90
+    while phase_of(real.get(kinds.POD, namespace, "a")) != "Succeeded":
+        assert time.monotonic() < deadline, real.get(kinds.POD, namespace, "a")
+        time.sleep(0.2)
+    yield World(real, namespace)
+    call("DELETE", f"/api/v1/namespaces/{namespace}", None)
+
+
+def image_of(cluster: Any) -> str:
+    return str(cluster.images.get("busybox") or next(iter(cluster.images.values())))
+
+
+def phase_of(observed: Manifest | None) -> str:
+    return str(((observed or {}).get("status") or {}).get("phase"))
+
+
+def caller(api: Any) -> Callable[[str, str, Manifest | None], Any]:
+    def call(method: str, path: str, body: Manifest | None) -> Any:
+        answer = api.call_api(
+            path,
+            method,
+            body=body,
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            auth_settings=["BearerToken"],
+            _return_http_data_only=True,
+            _preload_content=False,
+        )
+        return json.loads(answer.data)
+
+    return call

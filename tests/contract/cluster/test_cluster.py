@@ -1,0 +1,102 @@
+"""What every Cluster does, fake or real."""
+
+from __future__ import annotations
+
+import pytest
+from torchx_pulumi import kinds
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.kinds import Kind
+
+from tests.contract.cluster.conftest import LINES, World
+
+NOBODYS = Kind(group="nobody.example.com", version="v1", kind="Thing", plural="things")
+
+
+def names(found: list[dict[str, dict[str, str]]]) -> list[str]:
+    return [manifest["metadata"]["name"] for manifest in found]
+
+
+def test_an_object_comes_whole(world: World) -> None:
+    found = world.cluster.get(kinds.POD, world.namespace, "a")
+    assert found is not None
+    assert (found["apiVersion"], found["kind"]) == ("v1", "Pod")
+    assert found["metadata"]["namespace"] == world.namespace
+    assert found["spec"]["containers"][0]["name"] == "main"
+
+
+def test_an_absent_object_is_none(world: World) -> None:
+    assert world.cluster.get(kinds.POD, world.namespace, "nobody") is None
+    assert world.cluster.get(kinds.POD, "no-such-namespace", "a") is None
+    assert world.cluster.get(kinds.VOLCANO_JOB, world.namespace, "nobody") is None
+
+
+def test_an_object_without_a_namespace_is_found(world: World) -> None:
+    found = world.cluster.get(kinds.NAMESPACE, None, world.namespace)
+    assert found is not None
+    assert found["kind"] == "Namespace"
+
+
+def test_a_list_is_by_name_and_its_items_are_whole(world: World) -> None:
+    found = world.cluster.list(kinds.POD, world.namespace)
+    assert names(found) == ["a", "b", "c"]
+    assert {(item["apiVersion"], item["kind"]) for item in found} == {("v1", "Pod")}
+
+
+def test_a_selector_wants_every_label(world: World) -> None:
+    assert names(world.cluster.list(kinds.POD, world.namespace, {"app": "x"})) == ["a", "b"]
+    assert names(world.cluster.list(kinds.POD, world.namespace, {"app": "x", "n": "1"})) == ["b"]
+    assert world.cluster.list(kinds.POD, world.namespace, {"app": "z"}) == []
+
+
+def test_a_list_without_a_namespace_covers_all(world: World) -> None:
+    found = world.cluster.list(kinds.POD, None, {"app": "y"})
+    assert (world.namespace, "c") in {(i["metadata"]["namespace"], i["metadata"]["name"]) for i in found}
+
+
+def test_a_returned_object_is_the_callers_own(world: World) -> None:
+    found = world.cluster.get(kinds.POD, world.namespace, "a")
+    assert found is not None
+    found["metadata"]["labels"]["app"] = "changed"
+    again = world.cluster.get(kinds.POD, world.namespace, "a")
+    assert again is not None
+    assert again["metadata"]["labels"]["app"] == "x"
+
+
+@pytest.mark.parametrize("kind", [kinds.POD, kinds.VOLCANO_JOB, kinds.VOLCANO_QUEUE, kinds.VOLCANO_POD_GROUP])
+def test_served_kinds_are_known(world: World, kind: Kind) -> None:
+    assert world.cluster.serves(kind)
+
+
+def test_a_kind_that_nobody_defines_is_not_served_and_is_named(world: World) -> None:
+    assert not world.cluster.serves(NOBODYS)
+    with pytest.raises(ClusterError, match=r"does not serve Thing \(nobody.example.com/v1\)") as caught:
+        world.cluster.get(NOBODYS, "default", "x")
+    assert not caught.value.retryable
+    with pytest.raises(ClusterError, match="does not serve Thing"):
+        world.cluster.list(NOBODYS, "default")
+
+
+def test_a_log_is_its_lines(world: World) -> None:
+    assert list(world.cluster.logs(world.namespace, "a")) == LINES
+    assert list(world.cluster.logs(world.namespace, "a", "main", follow=True)) == LINES
+
+
+def test_the_end_of_a_log_is_enough(world: World) -> None:
+    assert list(world.cluster.logs(world.namespace, "a", tail_lines=1)) == LINES[-1:]
+    assert list(world.cluster.logs(world.namespace, "a", tail_lines=0)) == []
+
+
+def test_lines_may_carry_their_time(world: World) -> None:
+    (line,) = world.cluster.logs(world.namespace, "a", timestamps=True, tail_lines=1)
+    stamp, _, text = line.partition(" ")
+    assert (stamp[:2], stamp[-1], text) == ("20", "Z", LINES[-1])
+
+
+def test_the_log_of_an_absent_pod_is_an_error(world: World) -> None:
+    with pytest.raises(ClusterError, match="nobody"):
+        list(world.cluster.logs(world.namespace, "nobody"))
+
+
+def test_a_previous_run_that_never_was_is_an_error(world: World) -> None:
+    with pytest.raises(ClusterError, match="previous terminated container"):
+        list(world.cluster.logs(world.namespace, "a", previous=True))

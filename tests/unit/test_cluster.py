@@ -1,0 +1,149 @@
+"""How the real client asks and what it makes of answers: against an HTTP server of this process."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from torchx_pulumi import kinds
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.errors import ClusterError
+
+pytest.importorskip("kubernetes")
+
+Answer = tuple[int, Any]
+
+
+class Server:
+    """An API server that answers what a test wants and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.asked: list[str] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.asked.append(self.path)
+                code, body = server.answers.pop(0)
+                data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                """Stay silent."""
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    @property
+    def kubeconfig(self) -> str:
+        return contents(self.http.server_port)
+
+
+def contents(port: int) -> str:
+    return json.dumps(
+        {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+            "users": [{"name": "u", "user": {"token": "hush"}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "lab",
+        }
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def status(code: int, message: str, **more: Any) -> Answer:
+    return code, {"kind": "Status", "code": code, "message": message, **more}
+
+
+def test_an_unreachable_cluster_is_said_at_once_and_may_be_tried_again() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        cluster = KubernetesCluster.connect(contents(held.getsockname()[1]))
+        started = time.monotonic()
+        with pytest.raises(ClusterError, match=r"'lab' cannot be reached: .*refused") as caught:
+            cluster.get(kinds.POD, "default", "x")
+    assert caught.value.retryable
+    assert time.monotonic() - started < 5
+
+
+def test_forbidden_passes_on_what_the_server_said(server: Server) -> None:
+    server.answers = [status(403, 'User "u" cannot get pods')]
+    with pytest.raises(ClusterError, match=r'forbids it: User "u" cannot get pods') as caught:
+        KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "default", "x")
+    assert not caught.value.retryable
+
+
+def test_refused_credentials_are_told_from_missing_rights(server: Server) -> None:
+    server.answers = [status(401, "Unauthorized")]
+    with pytest.raises(ClusterError, match="does not accept the credentials") as caught:
+        KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "default", "x")
+    assert "hush" not in str(caught.value)
+
+
+def test_an_absent_object_is_told_from_an_absent_kind(server: Server) -> None:
+    cluster = KubernetesCluster.connect(server.kubeconfig)
+    server.answers = [status(404, "not found", details={"name": "x"}), (404, "404 page not found\n")]
+    assert cluster.get(kinds.VOLCANO_JOB, "default", "x") is None
+    with pytest.raises(ClusterError, match=r"does not serve Job \(batch.volcano.sh/v1alpha1\).*Volcano"):
+        cluster.get(kinds.VOLCANO_JOB, "default", "x")
+
+
+@pytest.mark.parametrize(("code", "retryable"), [(429, True), (500, True), (503, True), (422, False)])
+def test_what_may_pass_by_itself_is_marked(server: Server, code: int, retryable: bool) -> None:
+    server.answers = [status(code, "so it is")]
+    with pytest.raises(ClusterError, match=f"answered {code}: so it is") as caught:
+        KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "default", "x")
+    assert caught.value.retryable is retryable
+
+
+def test_long_lists_come_in_pages(server: Server) -> None:
+    def page(name: str, token: str) -> Answer:
+        return 200, {"metadata": {"continue": token}, "items": [{"metadata": {"name": name, "namespace": "n"}}]}
+
+    server.answers = [page("b", "next"), page("a", "")]
+    found = KubernetesCluster.connect(server.kubeconfig).list(kinds.POD, "n", {"app": "x"})
+    assert [item["metadata"]["name"] for item in found] == ["a", "b"]
+    assert found[0]["kind"] == "Pod"
+    assert server.asked[0] == "/api/v1/namespaces/n/pods?limit=500&labelSelector=app%3Dx"
+    assert server.asked[1].endswith("&continue=next")
+
+
+def test_a_container_that_has_not_started_may_be_asked_again(server: Server) -> None:
+    server.answers = [status(400, 'container "c" in pod "p" is waiting to start: ContainerCreating')]
+    with pytest.raises(ClusterError, match="ContainerCreating") as caught:
+        list(KubernetesCluster.connect(server.kubeconfig).logs("n", "p"))
+    assert caught.value.retryable
+
+
+def test_names_cannot_leave_their_place_in_a_path(server: Server) -> None:
+    server.answers = [status(404, "not found", details={"name": "x"})]
+    KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "a/../b", "x?y")
+    assert server.asked == ["/api/v1/namespaces/a%2F..%2Fb/pods/x%3Fy"]
+
+
+def test_one_client_serves_all_who_ask_for_the_same_cluster(server: Server) -> None:
+    one, two = (KubernetesCluster.connect(server.kubeconfig) for _ in range(2))
+    assert one._api is two._api
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_named() -> None:
+    broken = json.loads(contents(1)) | {"clusters": []}
+    with pytest.raises(ClusterError, match="'lab' cannot be used"):
+        KubernetesCluster.connect(json.dumps(broken))
