@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     listing.add_argument("part", nargs="*", help="names of parts; none: all of them")
     commands.add_parser("env", help="print `export` lines for running pulumi by hand")
     chosen = parser.parse_args(arguments)
+    # Ends like Ctrl-C does: what is half made is removed on the way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if chosen.command == "env":
             for name, value in pulumi_environment().items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -62,7 +61,7 @@ class DebianPackages:
         shutil.rmtree(archives)
         (folder / "bin").mkdir()
         for link in source.links:
-            _link(link, root, folder / "bin")
+            link_program(link, folder)
 
     def _download(self, part: Part, packages: Sequence[str], archives: Path, tick: Callable[[], None]) -> None:
         try:
@@ -110,17 +109,17 @@ class DebianPackages:
         )
 
 
-def _link(link: DebianLink, root: Path, bin_folder: Path) -> None:
-    target = bin_folder / link.executable
+def link_program(link: DebianLink, folder: Path) -> None:
+    """Offer a program of `folder/root` in `folder/bin`, in a way that still works when the folder is renamed."""
+    root, offered = folder / "root", folder / "bin" / link.executable
     program = _only(link.path, root)
     if not link.variables:
-        target.symlink_to(Path("..") / "root" / program)
+        offered.symlink_to(Path("..") / "root" / program)
         return
     exports = [f'export {name}="{_resolved(value, root)}"' for name, value in link.variables]
     command = " ".join([f'exec "$root/{program}"', *link.arguments, '"$@"'])
-    lines = ["#!/bin/sh", 'root=$(dirname "$(readlink -f "$0")")/../root', *exports, command, ""]
-    target.write_text("\n".join(lines))
-    target.chmod(target.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    offered.write_text("\n".join(["#!/bin/sh", 'root=$(dirname "$(readlink -f "$0")")/../root', *exports, command, ""]))
+    offered.chmod(0o755)
 
 
 def _resolved(value: str, root: Path) -> str:
