@@ -1,0 +1,96 @@
+// Command pulumi-resource-kubernetes stands in for the official Kubernetes
+// provider of Pulumi on machines that cannot download it. It is for demos and
+// tests; where the official plugin is installed, use that.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/util/rpcutil"
+	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
+	"google.golang.org/grpc"
+
+	"torchx-pulumi/kubernetes-provider/internal/engine"
+	"torchx-pulumi/kubernetes-provider/internal/provider"
+)
+
+// version is that of the official provider whose semantics are served; the
+// build tag says that this is not it.
+const version = "4.28.0+stand-in"
+
+// pulse is how often the provider looks whether its engine is still there: a
+// killed engine cannot say goodbye.
+const pulse = 5 * time.Second
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "pulumi-resource-kubernetes (stand-in): %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	showVersion := flag.Bool("version", false, "print the version and exit")
+	// The engine passes these to every plugin.
+	flag.Bool("logtostderr", false, "accepted, not used")
+	flag.Int("v", 0, "accepted, not used")
+	flag.String("tracing", "", "accepted, not used")
+	flag.Parse()
+	if *showVersion {
+		fmt.Println(version)
+		return nil
+	}
+	if flag.NArg() > 1 {
+		return errors.New("expected at most one argument: the engine's address")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	var host *engine.Engine
+	if flag.NArg() == 1 {
+		var err error
+		if host, err = engine.Connect(flag.Arg(0)); err != nil {
+			return err
+		}
+		if err := rpcutil.Healthcheck(ctx, flag.Arg(0), pulse, stop); err != nil {
+			return fmt.Errorf("watching the engine: %w", err)
+		}
+	}
+	return serve(ctx, host)
+}
+
+// serve answers until the context ends. The engine reads the port from the
+// first line of stdout.
+func serve(ctx context.Context, host *engine.Engine) error {
+	cancel := make(chan bool)
+	server := provider.New(version, host)
+	handle, err := rpcutil.ServeWithOptions(rpcutil.ServeOptions{
+		Cancel: cancel,
+		Init: func(registrar *grpc.Server) error {
+			pulumirpc.RegisterResourceProviderServer(registrar, server)
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println(handle.Port)
+	<-ctx.Done()
+	if _, err := server.Cancel(context.Background(), nil); err != nil {
+		return err
+	}
+	close(cancel)
+	select {
+	case err := <-handle.Done:
+		return err
+	case <-time.After(pulse):
+		return nil // an engine that is gone does not close its calls
+	}
+}
