@@ -113,6 +113,8 @@ def _controller_manager(layout: Layout, settings: Settings, made: Credentials) -
         f"--tls-private-key-file={made.key}",
         f"--service-account-private-key-file={made.service_account_key}",
         f"--root-ca-file={made.ca}",
+        # It creates this folder, by default one of the machine's.
+        f"--flex-volume-plugin-dir={layout.data / 'volume-plugins'}",
         "--kube-api-qps=200",
         "--kube-api-burst=400",
         "--profiling=false",

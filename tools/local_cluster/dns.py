@@ -11,8 +11,9 @@ from tools.local_cluster.real_node import CLUSTER_DOMAIN
 from tools.local_cluster.settings import Settings
 from tools.local_cluster.startup import Component, Unit
 
+# Two blocks: within one, `template` would answer before `kubernetes` is asked.
 _COREFILE: Final = """\
-. {{
+{domain} {{
     bind {gateway}
     errors
     ready 127.0.0.1:{ready}
@@ -20,7 +21,10 @@ _COREFILE: Final = """\
         kubeconfig {kubeconfig}
         ttl 1
     }}
-    template ANY ANY . {{
+}}
+. {{
+    bind {gateway}
+    template ANY ANY {{
         rcode NXDOMAIN
     }}
 }}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.images import PAUSE
-from tools.local_cluster import network
+from tools.local_cluster import control_groups, network, private_mounts
 from tools.local_cluster.api import Api
 from tools.local_cluster.certificates import Credentials
 from tools.local_cluster.fake_nodes import NODE_LABEL, node_ready
@@ -73,8 +73,8 @@ def obstacle(layout: Layout) -> str | None:
         return "not root"
     if len(str(layout.root)) > LONGEST_ROOT:
         return f"the state folder's path is longer than {LONGEST_ROOT} characters: {layout.root}"
-    if not any(os.access(folder, os.W_OK) for folder in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup/cgroup.procs")):
-        return "control groups are read-only here"
+    if (trouble := control_groups.obstacle() or private_mounts.obstacle()) is not None:
+        return trouble
     probe = f"txq{layout.identity}"
     try:
         network.create_bridge(probe, "192.0.2.0/30")
@@ -92,15 +92,20 @@ def real_node(layout: Layout, settings: Settings) -> Iterator[Unit]:
     _write_network(layout, settings)
     yield Component(
         name="containerd",
-        command=(settings.program("containerd"), "--config", str(_write_containerd(layout, settings, socket))),
+        command=private_mounts.opening(
+            layout, settings.program("containerd"), "--config", str(_write_containerd(layout, settings, socket))
+        ),
         ready=socket.exists,
-        needs=("pods-network",),
+        needs=("pods-network", "control-groups", "mount-points"),
         environment={"PATH": f"{settings.parts['containerd']}:{os.environ.get('PATH', os.defpath)}"},
     )
     yield Step(name="pods-network", run=lambda: _make_network(layout, settings))
+    yield Step(name="control-groups", run=lambda: control_groups.create(layout.cgroup))
+    yield Step(name="mount-points", run=private_mounts.create_mount_points)
     yield Component(
         name="kubelet",
-        command=(
+        command=private_mounts.joining(
+            layout,
             settings.program("kubelet"),
             f"--config={_write_kubelet(layout, settings, socket)}",
             f"--kubeconfig={layout.kubeconfig}",
@@ -176,7 +181,7 @@ def _write_kubelet(layout: Layout, settings: Settings, socket: Path) -> Path:
         "tlsPrivateKeyFile": str(made.key),
         "containerRuntimeEndpoint": f"unix://{socket}",
         "cgroupDriver": "cgroupfs",
-        "cgroupsPerQOS": False,
+        "cgroupsPerQOS": True,
         "cgroupRoot": layout.cgroup,
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
