@@ -10,11 +10,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_pulumi.checks import check_job, found, is_list, unknown_keys
+from torchx_pulumi.checks import check_job
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.overlay import select_overlay
 from torchx_pulumi.overlay_file import read_overlay_file
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.value_checks import found, is_list, unknown_keys
 
 EXTRAS_KEY = "torchx_pulumi"
 """Where `role.metadata` holds what an AppDef has no field for."""
@@ -40,7 +41,7 @@ def read_app(app: Any) -> JobSpec:
     spec = JobSpec(
         name=getattr(app, "name", None),  # type: ignore[arg-type]  # checks say what is wrong with it
         roles=roles,  # type: ignore[arg-type]
-        metadata=getattr(app, "metadata", None) or {},
+        metadata=_or_empty(getattr(app, "metadata", None)),
         torchx_version=installed_torchx_version(),
     )
     if problems:
@@ -60,7 +61,7 @@ def installed_torchx_version() -> str | None:
 
 
 def _read_role(path: str, role: Any, problems: list[Problem]) -> RoleSpec:
-    metadata = getattr(role, "metadata", None) or {}
+    metadata = _or_empty(getattr(role, "metadata", None))
     extras = read_extras(f"{path}.metadata[{EXTRAS_KEY!r}]", metadata, problems)
     mounts = getattr(role, "mounts", ())
     policy = getattr(role, "retry_policy", "APPLICATION")
@@ -81,6 +82,10 @@ def _read_role(path: str, role: Any, problems: list[Problem]) -> RoleSpec:
         pod_overlay=read_overlay(f"{path}.metadata[{_OVERLAY_KEY!r}]", metadata, problems),
         **extras,
     )
+
+
+def _or_empty(value: Any) -> Any:
+    return {} if value is None else value
 
 
 def _read_resource(resource: Any) -> ResourceSpec:
@@ -104,8 +109,8 @@ def _read_mount(mount: Any) -> MountSpec:
         return MountSpec(kind=type(mount).__name__, src="?", dst="?")
     return MountSpec(
         kind=kinds[0],
-        src=mount.src if kinds[0] == "volume" else mount.src_path,
-        dst=mount.dst_path,
+        src=getattr(mount, "src" if kinds[0] == "volume" else "src_path", None),  # type: ignore[arg-type]
+        dst=getattr(mount, "dst_path", None),  # type: ignore[arg-type]
         read_only=getattr(mount, "read_only", False),
         permissions=getattr(mount, "permissions", "rwm"),
     )

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.appdef import installed_torchx_version, read_extras, read_overlay, read_secret_env
-from torchx_pulumi.checks import check_job, found, is_list, is_number, unknown_keys
+from torchx_pulumi.checks import check_job
 from torchx_pulumi.document import DocumentError, parse_document
 from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.overlay import select_overlay
 from torchx_pulumi.overlay_file import read_overlay_file
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.value_checks import found, is_list, is_number, unknown_keys
 
 APP_KEYS = ("name", "roles", "metadata")
 
@@ -87,7 +88,7 @@ def read_app_mapping(app: Mapping[str, Any]) -> JobSpec:
     spec = JobSpec(
         name=_text(app.get("name")),
         roles=roles,  # type: ignore[arg-type]  # checks say what is wrong with it
-        metadata=app.get("metadata") or {},
+        metadata=_given(app, "metadata", {}),
         torchx_version=installed_torchx_version(),
     )
     if problems:
@@ -102,7 +103,7 @@ def _read_role(path: str, role: Any, problems: list[Problem]) -> Any:
     for key in _TORCHX_ONLY_ROLE_KEYS:
         if role.get(key):
             problems.append(Problem(f"{path}.{key}", "has no effect here; remove it"))
-    metadata = role.get("metadata") or {}
+    metadata = _given(role, "metadata", {})
     extras = read_extras(f"{path}.metadata['torchx_pulumi']", metadata, problems)
     secret_mounts = extras.pop("mounts")
     for field in ("node_selector", "tolerations", "secret_env"):

@@ -1,29 +1,39 @@
 """What a job must be, one rule per function; every rule yields what is wrong and goes on.
 
 Values may be of any type here, since users hand in what they have: a rule never raises. Options and names are
-checked in `option_checks`.
+checked in `option_checks`, single values in `value_checks`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from torchx_pulumi import labels, names
 from torchx_pulumi.errors import Problem
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.value_checks import (
+    MAX_INT32,
+    check_label_value,
+    check_labels,
+    check_mapping,
+    check_object_name,
+    check_text,
+    found,
+    is_int,
+    is_list,
+    is_number,
+    is_text,
+    shown,
+    unknown_keys,
+)
 
 MAX_REPLICAS = 100_000
 """Replicas of a role; far more than one Job object can hold, and few enough to plan."""
 
-MAX_INT32 = 2**31 - 1
-
 RETRY_POLICIES = ("APPLICATION", "REPLICA")
 
 MOUNT_KINDS = ("bind", "volume", "device", "secret")
-
-_UNSET_TEXTS = ("", "<MISSING>", "<NONE>", "<UNKNOWN>", "<NOT_SET>")
 
 _POD_FIELDS = (
     "metadata.name",
@@ -43,6 +53,7 @@ _TOLERATION_KEYS = ("key", "operator", "value", "effect", "tolerationSeconds")
 def check_job(spec: JobSpec) -> Iterator[Problem]:
     """Check a job and its roles."""
     yield from check_text("name", spec.name)
+    yield from check_mapping("metadata", spec.metadata)
     if not is_list(spec.roles):
         yield Problem("roles", f"{found(spec.roles)}, must be a list of roles")
         return
@@ -75,6 +86,7 @@ def check_role(path: str, role: RoleSpec) -> Iterator[Problem]:
     yield from check_node_selector(path, role)
     yield from check_tolerations(f"{path}.tolerations", role.tolerations)
     yield from check_overlay(f"{path}.pod_overlay", role.pod_overlay)
+    yield from check_mapping(f"{path}.metadata", role.metadata)
 
 
 def _check_role_names(roles: Sequence[RoleSpec]) -> Iterator[Problem]:
@@ -186,7 +198,7 @@ def check_resource(path: str, resource: object) -> Iterator[Problem]:
     elif labels.INSTANCE_TYPE in resource.capabilities:
         instance = resource.capabilities[labels.INSTANCE_TYPE]
         where = f"{path}.capabilities[{labels.INSTANCE_TYPE!r}]"
-        yield from _check_label_value(where, instance)
+        yield from check_label_value(where, instance)
 
 
 def _check_devices(path: str, devices: object) -> Iterator[Problem]:
@@ -290,7 +302,7 @@ def _check_toleration(path: str, toleration: Mapping[str, Any]) -> Iterator[Prob
         yield Problem(f"{path}.operator", f"{found(operator)}, must be Exists where key is absent")
     value = toleration.get("value")
     if value is not None:
-        yield from _check_label_value(f"{path}.value", value)
+        yield from check_label_value(f"{path}.value", value)
     if value and operator == "Exists":
         yield Problem(f"{path}.value", "must be absent where operator is Exists")
     seconds = toleration.get("tolerationSeconds")
@@ -323,100 +335,3 @@ def _check_plain(path: str, value: object, depth: int) -> Iterator[Problem]:
         yield Problem(
             path, f"is of type {type(value).__name__}, must be text, a number, true, false, a list or a mapping"
         )
-
-
-def check_labels(path: str, found_labels: object) -> Iterator[Problem]:
-    """Labels have valid keys and values."""
-    yield from _check_keys(path, found_labels)
-    if isinstance(found_labels, Mapping):
-        for key, value in found_labels.items():
-            yield from _check_label_value(f"{path}[{shown(key)}]", value)
-
-
-def check_annotations(path: str, annotations: object) -> Iterator[Problem]:
-    """Annotations have valid keys, and any text as value."""
-    yield from _check_keys(path, annotations)
-    if isinstance(annotations, Mapping):
-        for key, value in annotations.items():
-            if not is_text(value):
-                yield Problem(f"{path}[{shown(key)}]", f"{found(value)}, must be text; write it in quotes")
-
-
-def _check_keys(path: str, mapping: object) -> Iterator[Problem]:
-    if not isinstance(mapping, Mapping):
-        yield Problem(path, f"{found(mapping)}, must be a mapping of texts")
-        return
-    for key in mapping:
-        if not is_text(key) or not names.is_qualified_name(key):
-            yield Problem(
-                f"{path}[{shown(key)}]", "is no valid key: [prefix/]name, name of letters, digits, '-', '_' and '.'"
-            )
-
-
-def _check_label_value(path: str, value: object) -> Iterator[Problem]:
-    if not is_text(value) or not names.is_label_value(value):
-        yield Problem(
-            path, f"{found(value)}, must be at most 63 letters, digits, '-', '_' and '.', no sign first or last"
-        )
-
-
-def check_object_name(path: str, value: object) -> Iterator[Problem]:
-    """Names of objects are DNS subdomains."""
-    if not is_text(value) or not names.is_dns_subdomain(value):
-        yield Problem(path, f"{found(value)}, must be a name of a-z, 0-9, '-' and '.', at most 253 characters")
-
-
-def check_text(path: str, value: object) -> Iterator[Problem]:
-    """A text that must be there."""
-    if not is_text(value):
-        yield Problem(path, f"{found(value)}, must be text")
-    elif value in _UNSET_TEXTS or not value.strip():
-        yield Problem(path, f"is not set (found {value!r}); give a value")
-
-
-def unknown_keys(path: str, mapping: Mapping[Any, Any], known: Iterable[str]) -> Iterator[Problem]:
-    """Refuse keys that nobody reads, by name."""
-    allowed = tuple(known)
-    for key in mapping:
-        if key not in allowed:
-            where = f"{path}.{key}" if path else str(key)
-            yield Problem(where, f"is unknown; known are {', '.join(allowed)}")
-
-
-def is_text(value: object) -> TypeGuard[str]:
-    """Tell whether a value is text that can be written as UTF-8."""
-    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value))
-
-
-def is_int(value: object) -> TypeGuard[int]:
-    """Tell whether a value is a whole number; true and false are not."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Tell whether a value is a finite number."""
-    return is_int(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """Tell whether a value is a list; a text is none."""
-    return isinstance(value, (list, tuple))
-
-
-def found(value: object) -> str:
-    """Say what was found, shortened.
-
-    >>> found("x"), found(None)
-    ("is 'x'", 'is not set')
-    """
-    return "is not set" if value is None else f"is {shown(value)}"
-
-
-def shown(value: object) -> str:
-    """Show a value in a message: at most 80 characters, whatever its `repr` does."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - a foreign object must not turn a message into a traceback
-        text = f"<{type(value).__name__}>"
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -26,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TorchxPulumiError as error:
         print(f"torchx-pulumi: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_INVALID
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return code
 
 
@@ -41,6 +45,7 @@ def render_command(arguments: argparse.Namespace) -> int:
     for warning in plan.warnings:
         print(f"torchx-pulumi: warning: {warning}", file=sys.stderr)  # noqa: T201
     sys.stdout.write(text)
+    sys.stdout.flush()
     return 0
 
 
@@ -63,7 +68,7 @@ def read_option_words(words: Sequence[str]) -> dict[str, str]:
             problems.append(Problem("--option", f"gives {key} twice; remove one"))
         options[key] = value
     if problems:
-        raise invalid_job("?", problems)
+        raise invalid_job("unnamed", problems)
     return options
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from torchx_pulumi import names
-from torchx_pulumi.checks import (
+from torchx_pulumi.checks import MAX_REPLICAS
+from torchx_pulumi.errors import Problem
+from torchx_pulumi.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.spec import JobSpec, RoleSpec
+from torchx_pulumi.value_checks import (
     MAX_INT32,
-    MAX_REPLICAS,
     check_annotations,
     check_labels,
     check_object_name,
@@ -17,9 +20,6 @@ from torchx_pulumi.checks import (
     is_text,
     shown,
 )
-from torchx_pulumi.errors import Problem
-from torchx_pulumi.options import Gang, NetworkTopology, VolcanoOptions
-from torchx_pulumi.spec import JobSpec, RoleSpec
 
 
 def check_options(options: VolcanoOptions) -> Iterator[Problem]:

@@ -9,12 +9,15 @@ from torchx_pulumi.checks import check_job
 from torchx_pulumi.errors import invalid_job
 from torchx_pulumi.macros import IMAGE_ENV, RANK0_HOST_ENV, macro_values, substitute
 from torchx_pulumi.option_checks import check_launch, check_options
-from torchx_pulumi.options import Options
+from torchx_pulumi.options import Gang, Options
 from torchx_pulumi.plan import EnvPlan, JobPlan, MountPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.spec import JobSpec, MountSpec, RoleSpec
 
 FIELD_PATH = "[FIELD_PATH]"
 """Start of an environment value that is read from a field of the pod."""
+
+MANY_PODS = 100
+"""Pods from which on gang=pods makes objects that are mostly lists of hosts."""
 
 
 def plan_job(spec: JobSpec, options: Options, app_id: str, *, launched: Mapping[str, int] | None = None) -> JobPlan:
@@ -46,7 +49,7 @@ def plan_job(spec: JobSpec, options: Options, app_id: str, *, launched: Mapping[
         spec=spec,
         options=options,
         roles=tuple(roles),
-        warnings=tuple(_warnings(spec)),
+        warnings=tuple(_warnings(spec, options)),
     )
 
 
@@ -144,7 +147,7 @@ def _role_labels(spec: JobSpec, index: int, app_id: str) -> Mapping[str, str]:
     }
 
 
-def _warnings(spec: JobSpec) -> Sequence[str]:
+def _warnings(spec: JobSpec, options: Options) -> Sequence[str]:
     retries = {role.name: role.max_retries for role in spec.roles}
     least = min((count for count in retries.values() if count > 0), default=0)
     found = []
@@ -156,6 +159,11 @@ def _warnings(spec: JobSpec) -> Sequence[str]:
     if least and len(set(retries.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
         found.append(f"roles differ in max_retries ({listed}); Volcano has one count for the job, which is {least}")
+    if options.gang == Gang.JOB and "svc" not in options.job_plugins:
+        found.append("plugins has no svc: replicas get no variable with rank 0's host, and no host names")
+    total = sum(role.num_replicas for role in spec.roles)
+    if options.gang == Gang.PODS and total > MANY_PODS:
+        found.append(f"gang=pods writes the hosts of all {total} replicas into every pod; gang=job is smaller")
     return found
 
 

@@ -7,15 +7,17 @@ from typing import Any
 
 from torchx_pulumi.appdef import read_app
 from torchx_pulumi.appfile import read_app_mapping
-from torchx_pulumi.checks import check_job, found
+from torchx_pulumi.checks import check_job
 from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.manifests.pods import render_gang_pods
 from torchx_pulumi.manifests.volcano import render_volcano
-from torchx_pulumi.options import Gang, Manifest
+from torchx_pulumi.option_checks import check_app_id, check_launch, check_options
+from torchx_pulumi.options import Gang, Manifest, VolcanoOptions
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.run_options import read_options
 from torchx_pulumi.spec import JobSpec
+from torchx_pulumi.value_checks import found
 
 SCHEDULERS = ("volcano",)
 
@@ -41,13 +43,30 @@ def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: st
     problems: list[Problem] = []
     if scheduler not in SCHEDULERS:
         problems.append(Problem("scheduler", f"{found(scheduler)}, must be {', '.join(SCHEDULERS)}"))
-    spec = _collect(problems, lambda: read_any_app(app))
-    chosen = _collect(problems, lambda: read_options(options))
-    if problems:
-        if isinstance(spec, JobSpec) and not any(problem.path.startswith("roles") for problem in problems):
-            problems = [*check_job(spec), *problems]
-        raise invalid_job(getattr(spec, "name", getattr(app, "name", "?")), problems)
+    spec, job = None, "unnamed"
+    try:
+        spec = read_any_app(app)
+        job = spec.name
+    except InvalidJobError as error:
+        problems.extend(error.problems)
+        job = error.job
+    try:
+        chosen = read_options(options)
+    except InvalidJobError as error:
+        problems.extend(error.problems)
+        chosen = None
+    if spec is None or chosen is None or problems:
+        raise invalid_job(job, [*_other_problems(spec, chosen, app_id), *problems])
     return plan_job(spec, chosen, app_id)
+
+
+def _other_problems(spec: JobSpec | None, options: VolcanoOptions | None, app_id: str) -> list[Problem]:
+    """Find what is wrong beside what could not even be read, so that one error says it all."""
+    known = options or VolcanoOptions(queue="unknown")
+    if spec is None:
+        return list(check_app_id(app_id, known))
+    problems = [*check_job(spec), *check_launch(spec, known, app_id, {})]
+    return problems if options is None else [*problems, *check_options(options)]
 
 
 def read_any_app(app: Any) -> JobSpec:
@@ -55,11 +74,3 @@ def read_any_app(app: Any) -> JobSpec:
     if isinstance(app, JobSpec):
         return app
     return read_app_mapping(app) if isinstance(app, Mapping) else read_app(app)
-
-
-def _collect(problems: list[Problem], read: Any) -> Any:
-    try:
-        return read()
-    except InvalidJobError as error:
-        problems.extend(error.problems)
-        return None

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from torchx_pulumi.checks import found, shown
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.value_checks import found, shown
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
 """Options of TorchX's own schedulers that change how a job is launched, never its manifest. Taken and left alone."""
@@ -30,7 +30,9 @@ def read_options(options: Mapping[str, Any]) -> VolcanoOptions:
     problems: list[Problem] = []
     values: dict[str, Any] = {}
     if not isinstance(options, Mapping):
-        raise invalid_job("?", [Problem("options", f"{found(options)}, must be a mapping of option names to values")])
+        raise invalid_job(
+            "unnamed", [Problem("options", f"{found(options)}, must be a mapping of option names to values")]
+        )
     for given, value in options.items():
         name = _snake_case(given) if isinstance(given, str) else ""
         if name in LAUNCH_ONLY:
@@ -50,7 +52,7 @@ def read_options(options: Mapping[str, Any]) -> VolcanoOptions:
     if "queue" not in values and not any(problem.path == "options.queue" for problem in problems):
         problems.append(Problem("options.queue", "is not set, must be the name of a Volcano queue", rule="required"))
     if problems:
-        raise invalid_job("?", problems)
+        raise invalid_job("unnamed", problems)
     return VolcanoOptions(**values)
 
 

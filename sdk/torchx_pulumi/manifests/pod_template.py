@@ -32,8 +32,15 @@ def render_pod_template(plan: JobPlan, role: RolePlan, replica: ReplicaPlan) -> 
             template = overlay_pod(template, role.pod_overlay)
         except OverlayError as error:
             raise InvalidJobError(plan.spec.name, [Problem(f"roles[{role.index}].pod_overlay", str(error))]) from error
+        _resolve_cluster_names(template["spec"])
     template["metadata"].setdefault("labels", {}).update(replica.labels)
     return template
+
+
+def _resolve_cluster_names(spec: Manifest) -> None:
+    """Let replicas on the host's network find rank 0, as Volcano's webhook does, which would rewrite the whole task."""
+    if spec.get("hostNetwork") is True:
+        spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
 
 
 def _pod_spec(plan: JobPlan, role: RolePlan, replica: ReplicaPlan) -> Manifest:
