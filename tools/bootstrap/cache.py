@@ -49,7 +49,7 @@ def _go_inputs(source: GoSource) -> Iterator[Path]:
     for path in sorted(source.folder.rglob("*")):
         below = path.relative_to(source.folder)
         hidden = any(word.startswith((".", "_")) or word in ("testdata", "node_modules") for word in below.parts)
-        if path.is_file() and not hidden and not path.name.endswith("_test.go"):
+        if path.is_file() and not hidden and not path.name.endswith(("_test.go", ".md")):
             yield path
 
 

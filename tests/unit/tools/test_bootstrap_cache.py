@@ -43,7 +43,7 @@ def test_a_changed_source_file_changes_the_key(module: Path, file: str) -> None:
     assert part_key(go_part(module)) != before
 
 
-@pytest.mark.parametrize("file", ["main_test.go", "testdata/golden.yaml", ".hidden"])
+@pytest.mark.parametrize("file", ["main_test.go", "testdata/golden.yaml", ".hidden", "README.md"])
 def test_a_file_that_no_build_reads_keeps_the_key(module: Path, file: str) -> None:
     before = part_key(go_part(module))
     (module / file).parent.mkdir(exist_ok=True)
