@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tools.bootstrap import ensure
+from tools.bootstrap import BootstrapError, ensure
 from tools.local_cluster import real_node
 from tools.local_cluster.addresses import pick_pod_subnet, pick_ports
 from tools.local_cluster.errors import LocalClusterError
@@ -16,8 +16,6 @@ from tools.local_cluster.settings import Settings, load_settings
 
 NEEDED: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "volcano")
 """Parts without which there is no cluster."""
-OPTIONAL: Final = ("iptables",)
-"""Parts that a real node makes use of if they are there."""
 
 
 def choose(layout: Layout, *, want_real_node: bool, kwok_nodes: int, progress: Progress) -> Settings:
@@ -27,15 +25,15 @@ def choose(layout: Layout, *, want_real_node: bool, kwok_nodes: int, progress: P
         LocalClusterError: a needed part cannot be had.
     """
     why_not = real_node.obstacle(layout) if want_real_node else "not asked for"
-    parts = _get(NEEDED)
-    if kwok_nodes:
-        parts |= _get(("kwok",))
+    needed = (*NEEDED, *(("kwok",) if kwok_nodes else ()))
+    parts: dict[str, str] = {}
     if why_not is None:
         try:
-            parts |= _get(real_node.PARTS)
+            parts = _get((*needed, *real_node.PARTS))  # all in one go, so that what is left to do is told as a whole
         except LocalClusterError as error:
-            why_not = f"{error}"
-    for optional in (*OPTIONAL, *(("registry", "busybox") if why_not is not None else ())):
+            why_not = str(error)
+    parts = parts or _get(needed)
+    for optional in ("iptables",) if why_not is None else ("registry", "busybox"):
         parts |= _try(optional, progress)
     if want_real_node and why_not is not None:
         progress.say(f"no real node, only fake ones: {why_not}")
@@ -58,7 +56,7 @@ def choose(layout: Layout, *, want_real_node: bool, kwok_nodes: int, progress: P
 def _get(names: Iterable[str]) -> dict[str, str]:
     try:
         return {name: str(folder) for name, folder in ensure(list(names)).items()}
-    except Exception as error:
+    except BootstrapError as error:
         raise LocalClusterError(str(error)) from error
 
 
