@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -72,18 +73,30 @@ def module_dir(family: str, module_path: str) -> Path:
 @functools.cache
 def provisioner() -> Provisioner:
     """Return the provisioner of this process, on this machine's cache."""
-    root, (progress, toolchain) = default_cache(), _go()
+    root, (progress, toolchain) = _writable(default_cache()), _go()
     pulumi_home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
     return Provisioner(
         PartCache(root, say=progress.say),
         Machine(path=os.environ.get("PATH", os.defpath), pulumi_home=pulumi_home, cache=root),
         Makers(
-            official=_official(OfficialReleases(Https())),
+            official=_official(OfficialReleases(Https(), root / "downloads")),
             go=_from_go(toolchain, PartCache(root, say=progress.say)),
             debian=DebianPackages(root / "apt").unpack,
         ),
         progress,
     )
+
+
+def _writable(root: Path) -> Path:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=root).close()
+    except OSError as error:
+        raise BootstrapError(
+            f"{root}: the cache cannot be written ({error.strerror});"
+            " next: set XDG_CACHE_HOME to a folder of your own with 10 GB free, then run the same again"
+        ) from error
+    return root
 
 
 @functools.cache

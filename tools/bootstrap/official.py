@@ -11,6 +11,7 @@ import platform
 import shutil
 import tarfile
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -74,15 +75,17 @@ class Https:
 
 
 def _reason(error: Exception) -> str:
-    # urllib wraps the system's error, whose text is the one that helps.
-    return str(getattr(error, "reason", error))
+    # urllib wraps the system's error, whose text is the one that helps; an answer of the server speaks for itself.
+    known = isinstance(error, urllib.error.HTTPError)
+    return str(error if known else getattr(error, "reason", error))
 
 
 class OfficialReleases:
     """Official releases over one way to the internet; a host that did not answer is not asked again."""
 
-    def __init__(self, fetch: Fetch) -> None:
+    def __init__(self, fetch: Fetch, downloads: Path) -> None:
         self._fetch = fetch
+        self._downloads = downloads
         self._unreachable: dict[str, str] = {}
 
     def checksum(self, part: Part, source: OfficialSource) -> str:
@@ -115,19 +118,28 @@ class OfficialReleases:
             NotReachable: The archive cannot be downloaded.
             BootstrapError: It has another checksum, or lacks an executable.
         """
-        url, archive = _archive_url(source), folder / "archive.tar.gz"
-        self._fetch.save(url, archive, tick)
-        with archive.open("rb") as content:
-            digest = hashlib.sha256()
-            while piece := content.read(1 << 20):
-                digest.update(piece)
-        if digest.hexdigest() != checksum:
-            raise BootstrapError(
-                f"{part.name}: {url} has SHA-256 {digest.hexdigest()}, but {source.checksums_url} says {checksum};"
-                " nothing was installed; next: try again, and if it stays so, do not use this network"
-            )
+        # Several parts are in the same archive, so it is kept.
+        archive = self._downloads / f"{checksum}.tar.gz"
+        if not archive.is_file():
+            self._downloads.mkdir(parents=True, exist_ok=True)
+            unchecked = folder / "unchecked"
+            self._fetch.save(_archive_url(source), unchecked, tick)
+            _check(part, source, unchecked, checksum)
+            unchecked.replace(archive)
         _unpack(archive, source, folder / "bin")
-        archive.unlink()
+
+
+def _check(part: Part, source: OfficialSource, archive: Path, checksum: str) -> None:
+    digest = hashlib.sha256()
+    with archive.open("rb") as content:
+        while piece := content.read(1 << 20):
+            digest.update(piece)
+    if digest.hexdigest() != checksum:
+        raise BootstrapError(
+            f"{part.name}: {_archive_url(source)} has SHA-256 {digest.hexdigest()},"
+            f" but {source.checksums_url} says {checksum};"
+            " nothing was installed; next: try again, and if it stays so, do not use this network"
+        )
 
 
 def _archive_url(source: OfficialSource) -> str:

@@ -175,7 +175,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ),
     Part(
         name="kubernetes-provider",
-        version="0",
+        version="stand-in",
         expected_s=60,
         source=GoSource(
             folder=REPOSITORY / "tools" / "kubernetes_provider",
@@ -183,7 +183,7 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
         official=_official_kubernetes_provider(),
         installed=Installed(at_least=(4, 24), folders=("{pulumi_home}/plugins/resource-kubernetes-v*",)),
-        note="the project's stand-in, not the official provider",
+        note="not the official provider",
     ),
     _kubernetes("kube-apiserver", 200),
     _kubernetes("kube-controller-manager", 60),
