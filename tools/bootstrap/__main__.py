@@ -1,4 +1,4 @@
-"""The command line: `python -m tools.bootstrap ensure|list|env`."""
+"""The command line: `python -m tools.bootstrap ensure|list|env|clean`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     getting.add_argument("part", nargs="*", help="names of parts; none: all of them")
     listing = commands.add_parser("list", help="print what would be used, and from where; nothing is made")
     listing.add_argument("part", nargs="*", help="names of parts; none: all of them")
+    commands.add_parser("clean", help="remove parts of other versions from the cache; not while a cluster is up")
     commands.add_parser("env", help="print `export` lines for running pulumi by hand")
     chosen = parser.parse_args(arguments)
     # Ends like Ctrl-C does: what is half made is removed on the way out.
@@ -28,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "env":
             for name, value in pulumi_environment().items():
                 print(f"export {name}={shlex.quote(value)}")
+            return 0
+        if chosen.command == "clean":
+            for folder in provisioner().clear_outdated(PARTS):
+                print(f"removed {folder}")
             return 0
         names = chosen.part or [part.name for part in PARTS]
         if chosen.command == "ensure":

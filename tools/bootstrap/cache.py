@@ -11,7 +11,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -105,6 +105,14 @@ class PartCache:
                 shutil.rmtree(unfinished, ignore_errors=True)
                 raise
         return final
+
+    def clear_outdated(self, current: Iterable[Part]) -> list[Path]:
+        """Remove what was made for other versions or sources than the `current` ones; return what was removed."""
+        keep = {self.folder(part) for part in current}
+        removed = [path for path in sorted((self.root / "parts").glob("*")) if path not in keep]
+        for path in [*removed, self.root / "bundles", self.root / "links", self.root / "downloads"]:
+            shutil.rmtree(path, ignore_errors=True)
+        return removed
 
     @contextmanager
     def locked(self, name: str, *, waiting_for: str) -> Iterator[None]:

@@ -195,7 +195,11 @@ PARTS: Final[tuple[Part, ...]] = (
             folder=GO_FAMILIES / "kubernetes",
             module="volcano.sh/volcano",
             targets=tuple(
-                GoTarget(executable=f"vc-{command}", package=f"volcano.sh/volcano/cmd/{command}")
+                GoTarget(
+                    executable=f"vc-{command}",
+                    package=f"volcano.sh/volcano/cmd/{command}",
+                    stamps=("volcano.sh/volcano/pkg/version.Version=v1.14.1",),
+                )
                 for command in ("scheduler", "controller-manager", "webhook-manager")
             ),
             files=(

@@ -108,6 +108,10 @@ class Provisioner:
         folders = {choice.part.name: choice.folder for choice in choices}
         return {name: folder or made[name] for name, folder in folders.items()}
 
+    def clear_outdated(self, parts: Iterable[Part]) -> list[Path]:
+        """Remove made parts that the given table does not name any more; return what was removed."""
+        return self._cache.clear_outdated(variant for part in parts for variant in _variants(part))
+
     def _make(self, part: Part) -> Path:
         variants = list(_variants(part))
         for variant in variants[:-1]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.bootstrap.bundle import bundle
 from tools.bootstrap.cache import PartCache, part_key
 from tools.bootstrap.part import DebianLink, DebianSource, GoSource, GoTarget, ModuleFile, Part
 
@@ -136,3 +137,24 @@ def test_what_a_crash_left_is_not_taken_and_is_cleared(module: Path, cache: Part
 def test_a_finished_part_is_readable_by_others(module: Path, cache: PartCache) -> None:
     folder = cache.make(go_part(module), lambda unfinished: fill_with("x", unfinished))
     assert folder.stat().st_mode & 0o777 == 0o755
+
+
+def test_cleaning_keeps_what_is_current(module: Path, cache: PartCache) -> None:
+    part = go_part(module)
+    old = cache.make(replace(part, version="0"), lambda unfinished: fill_with("old", unfinished))
+    new = cache.make(part, lambda unfinished: fill_with("new", unfinished))
+    assert cache.clear_outdated([part]) == [old]
+    assert cache.find(part) == new
+    assert not old.exists()
+
+
+def test_a_bundle_has_the_programs_of_all_folders_as_real_files(tmp_path: Path) -> None:
+    folders = [tmp_path / name / "bin" for name in ("cli", "host")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / folder.parent.name).write_text(folder.parent.name)
+    made = bundle(folders, tmp_path / "bundles")
+    assert bundle(folders, tmp_path / "bundles") == made
+    assert {path.name: path.read_text() for path in made.iterdir()} == {"cli": "cli", "host": "host"}
+    assert [path for path in made.iterdir() if path.is_symlink()] == []
+    assert [path.name for path in (tmp_path / "bundles").iterdir()] == [made.parent.name]
