@@ -1,38 +1,81 @@
-"""Plain data -> YAML text that every YAML reader takes for the same data."""
+"""Plain data -> YAML text that every YAML reader takes for the same data.
+
+Written here, not by PyYAML: its rules are those of YAML 1.1, so that it leaves `1e-4` and `y` without quotes, which
+kubectl then reads as a number and a boolean; and a manifest of thousands of replicas takes it several times as long.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from functools import lru_cache
 from typing import Any
 
-import yaml
+_PLAIN = re.compile(r"[A-Za-z_/][-A-Za-z0-9_./@=+]*(:[-A-Za-z0-9_./@=+]+)*")
+"""Texts that are the same without quotes, but for the words below; all others are written as JSON strings."""
 
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-class ManifestDumper(_Dumper):  # type: ignore[misc]  # the C dumper is chosen when yaml has one
-    """Safe YAML without anchors, which not every reader of manifests knows."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        """Write what occurs twice twice."""
-        return True
-
-
-# kubectl's YAML reader takes these for numbers and booleans, PyYAML does not: so they must stand in quotes.
-_FOREIGN_SCALARS = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ob][0-7]+|[yYnN]|[-+]?[0-9_]+")
-ManifestDumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(rf"^(?:{_FOREIGN_SCALARS.pattern})$"), list("-+.0123456789yYnN")
-)
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
 
 
 def to_yaml(data: Any) -> str:
-    """Write data as YAML, keys in the order they have.
+    """Write mappings, lists, texts, numbers, booleans and null as YAML, keys in the order they have.
 
-    >>> print(to_yaml({"b": "1e-4", "a": ["y", 1]}), end="")
-    b: '1e-4'
+    >>> print(to_yaml({"b": "1e-4", "a": ["y", 1, {"c": [], "d": "x: y"}]}), end="")
+    b: "1e-4"
     a:
-    - 'y'
+    - "y"
     - 1
+    - c: []
+      d: "x: y"
     """
-    text: str = yaml.dump(data, Dumper=ManifestDumper, sort_keys=False, width=120, allow_unicode=True)
-    return text
+    out: list[str] = []
+    _write(data, "", "", out)
+    return "\n".join(out) + "\n"
+
+
+def _write(value: Any, pad: str, lead: str, out: list[str]) -> None:
+    """Write a value: `lead` stands before its first line, `pad` before the others."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            _write_pair(f"{lead}{_scalar(key)}:", item, pad, out)
+            lead = pad
+    elif isinstance(value, (list, tuple)) and value:
+        for item in value:
+            _write(item, f"{pad}  ", f"{lead}- ", out)
+            lead = pad
+    else:
+        out.append(f"{lead}{_scalar(value)}")
+
+
+def _write_pair(start: str, item: Any, pad: str, out: list[str]) -> None:
+    if isinstance(item, dict) and item:
+        out.append(start)
+        _write(item, f"{pad}  ", f"{pad}  ", out)
+    elif isinstance(item, (list, tuple)) and item:
+        out.append(start)
+        _write(item, pad, pad, out)
+    else:
+        out.append(f"{start} {_scalar(item)}")
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (list, tuple)):
+        return "[]"
+    return json.dumps(value)
+
+
+@lru_cache(maxsize=4096)
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted if quoted.isprintable() else "".join(map(_printable, quoted))
+
+
+def _printable(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

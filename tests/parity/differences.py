@@ -12,6 +12,9 @@ from typing import Any
 
 ABSENT = "<absent>"
 
+ITEM_BY_ITEM = ("containers", "volumes", "tasks", "command")
+"""Lists that are walked; others are compared whole."""
+
 
 @dataclass(frozen=True)
 class Pair:

@@ -1,0 +1,1 @@
+"""Performance programs: ratios against the alternative, side by side in one run. Not in the wheel."""

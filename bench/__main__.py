@@ -1,0 +1,21 @@
+"""Run performance programs: `python -m bench [NAME]...`; without a name all of them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+
+def main(names: list[str]) -> int:
+    """Run the named programs; the worst exit code is ours."""
+    known = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"bench: {unknown[0]!r} is unknown, must be {', '.join(known)}", file=sys.stderr)
+        return 2
+    return max(importlib.import_module(f"bench.{name}").main() for name in names or known)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
