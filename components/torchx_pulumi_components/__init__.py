@@ -1,0 +1,31 @@
+"""TorchX training jobs as Pulumi components. Public names only; no logic."""
+
+from torchx_pulumi_components.args import (
+    GangMode,
+    Mount,
+    MountKind,
+    OnRunningChange,
+    Resource,
+    RetryPolicy,
+    Role,
+    SecretEnv,
+    Topology,
+    VolcanoTrainingJobArgs,
+)
+from torchx_pulumi_components.objects import TrainingRole
+from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
+
+__all__ = [
+    "GangMode",
+    "Mount",
+    "MountKind",
+    "OnRunningChange",
+    "Resource",
+    "RetryPolicy",
+    "Role",
+    "SecretEnv",
+    "Topology",
+    "TrainingRole",
+    "VolcanoTrainingJob",
+    "VolcanoTrainingJobArgs",
+]

@@ -1,0 +1,162 @@
+"""The objects of a run as resources: one Volcano Job, or PodGroup, Service and Pods. Each way is one function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from torchx_pulumi import labels, names
+from torchx_pulumi.change import Action
+from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.errors import DeployError
+from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.manifests.pods import render_gang_pods
+from torchx_pulumi.manifests.volcano import render_volcano
+from torchx_pulumi.options import Manifest
+from torchx_pulumi_components.launch import Launch
+from torchx_pulumi_components.leaves import Leaves
+from torchx_pulumi_components.objects import ChildOptions, KubernetesObject
+
+IMMUTABLE_JOB_FIELDS = (
+    "spec.schedulerName", "spec.queue", "spec.maxRetry", "spec.plugins", "spec.policies", "spec.volumes",
+    "spec.ttlSecondsAfterFinished", "spec.minSuccess", "spec.networkTopology", "spec.runningEstimate",
+    "spec.tasks[*].name", "spec.tasks[*].template", "spec.tasks[*].policies", "spec.tasks[*].maxRetry",
+    "spec.tasks[*].dependsOn", "spec.tasks[*].topologyPolicy", "spec.tasks[*].partitionPolicy",
+)  # fmt: skip
+"""What Volcano's webhook lets nobody change. While a run is kept, these keep the values that it was launched with."""
+
+ALL_FIELDS = ("metadata", "spec")
+
+SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
+"""A gang may wait for hours in its queue: the deployment does not wait for its pods."""
+
+DELETE_TIMEOUT_S = 600
+POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """What was registered of a run."""
+
+    head: KubernetesObject
+    """The Job, or the PodGroup."""
+    pods: Mapping[str, KubernetesObject]
+    """Pod name to resource. Empty: Volcano's controller makes them."""
+
+
+def register_job(name: str, launch: Launch, leaves: Leaves, options: ChildOptions, *, hide: bool) -> Gang:
+    """Register the Volcano Job.
+
+    Args:
+        name: Of the resource.
+        launch: What was decided.
+        leaves: Unknown and secret values in the plan.
+        options: Of the component.
+        hide: Leave the server's dry run out of the preview: it would judge the new job as a change of the old one.
+    """
+    manifest = leaves.restore(render_volcano(launch.plan))
+    ignored: tuple[str, ...] = {Action.KEEP: IMMUTABLE_JOB_FIELDS, Action.IGNORE: ALL_FIELDS}.get(
+        launch.decision.action, ()
+    )
+    if options.import_id is not None and launch.seen.head is not None:
+        manifest = _as_it_is(launch.seen.head)
+    if hide:
+        manifest = _with_unknown(manifest)
+    if launch.undecided and launch.launching:
+        manifest = _nameless(manifest, leaves)
+    return Gang(head=KubernetesObject(VOLCANO_JOB, name, manifest, options.of_head(ignored)), pods={})
+
+
+def register_pods(
+    name: str, launch: Launch, leaves: Leaves, options: ChildOptions, cluster: Cluster | None, *, hide: bool
+) -> Gang:
+    """Register PodGroup, Service and Pods; see `register_job`."""
+    group, service, *pods = [leaves.restore(manifest) for manifest in render_gang_pods(launch.plan)]
+    kept = launch.decision.action in (Action.KEEP, Action.IGNORE)
+    everything = ALL_FIELDS if launch.decision.action is Action.IGNORE else ()
+    if hide:
+        group = _with_unknown(group)
+    if launch.undecided and launch.launching:
+        group = _nameless(group, leaves)
+    head = KubernetesObject(
+        VOLCANO_POD_GROUP, name, group, options.of_head(everything or ("spec.queue",) if kept else ())
+    )
+    # What follows takes its name through the PodGroup, so that the engine deletes it before the PodGroup, and the whole
+    # last run before anything of the next one.
+    ready = head.metadata.apply(_until_gone(launch, cluster))
+    service = _named_after(ready, service)
+    KubernetesObject(SERVICE, f"{name}-service", service, _follower(options, ALL_FIELDS if kept else ()))
+    made = {}
+    for manifest, (role, index, task, pod) in zip(pods, _replicas(launch), strict=True):
+        if not launch.may_make(role, index, pod):
+            pulumi.log.warn(f"pod {pod} of run {launch.run.job_name} is gone; it is not started again", head)
+            continue
+        opts = _follower(options, ALL_FIELDS if kept else ())
+        made[pod] = KubernetesObject(POD, f"{name}-{task}", _named_after(ready, manifest), opts)
+    return Gang(head=head, pods=made)
+
+
+def _replicas(launch: Launch) -> Iterator[tuple[str, int, str, str]]:
+    """Yield role, index, task and pod name of the replicas, in the order of the manifests."""
+    for role in launch.plan.roles:
+        for replica in role.replica_plans:
+            if not replica.surplus:
+                yield role.name, replica.index, replica.name, names.pod_name(launch.plan.job_name, replica.name)
+
+
+def _follower(options: ChildOptions, ignored: tuple[str, ...]) -> pulumi.ResourceOptions:
+    follower = options.of_object(ignored)
+    follower.replace_on_changes = ["metadata"]
+    return follower
+
+
+def _until_gone(launch: Launch, cluster: Cluster | None) -> Callable[[Any], bool]:
+    """Wait, between the deletion of the last run's pods and the next run, until those that are ending have ended."""
+
+    def wait(_metadata: Any) -> bool:
+        if launch.last_name is None or cluster is None or pulumi.runtime.is_dry_run():
+            return True
+        end = time.monotonic() + DELETE_TIMEOUT_S
+        while time.monotonic() < end:
+            pods = cluster.list(POD, launch.plan.namespace, {labels.VOLCANO_JOB_NAME: launch.last_name})
+            if not any(pod["metadata"].get("deletionTimestamp") for pod in pods):
+                return True
+            time.sleep(POLL_S)
+        raise DeployError(
+            f"pods of run {launch.last_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion"
+        )
+
+    return wait
+
+
+def _named_after(ready: pulumi.Output[bool], manifest: Manifest) -> Manifest:
+    metadata = manifest["metadata"]
+    name = metadata["name"]
+    annotations = {**metadata.get("annotations", {}), **SKIP_AWAIT}
+    return {**manifest, "metadata": {**metadata, "name": ready.apply(lambda _: name), "annotations": annotations}}
+
+
+def _as_it_is(head: Manifest) -> Manifest:
+    """Return an object as inputs that change nothing about it."""
+    metadata = {
+        key: head["metadata"][key] for key in ("name", "namespace", "labels", "annotations") if key in head["metadata"]
+    }
+    return {"metadata": metadata, "spec": head["spec"]}
+
+
+def _with_unknown(manifest: Manifest) -> Manifest:
+    annotations = {**manifest["metadata"].get("annotations", {}), labels.RUN: unknown()}
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
+
+
+def _nameless(manifest: Manifest, leaves: Leaves) -> Manifest:
+    """Leave the name open: it ends in a hash of values that are not known yet."""
+    return {**manifest, "metadata": {**manifest["metadata"], "name": unknown()}} if leaves.unknown else manifest
+
+
+def unknown() -> pulumi.Output[Any]:
+    """Return an Output that is not known."""
+    return pulumi.Output.from_input(pulumi.output.UNKNOWN)

@@ -1,0 +1,333 @@
+"""From what is wanted, what is remembered and what is seen, to what a component registers. No resource is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from torchx_pulumi import labels, names
+from torchx_pulumi.change import GONE, Action, Decision, Look, Wish, decide, foreign_object, launched_replicas
+from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
+from torchx_pulumi.identity import digest, field_digests, fields_with, is_in_place, relaunch_hash
+from torchx_pulumi.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.options import Gang, VolcanoOptions
+from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.planner import plan_job
+from torchx_pulumi.record import Memory, RunRecord
+from torchx_pulumi.spec import JobSpec
+from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.status.volcano import read_gang_pods, read_volcano
+from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
+from torchx_pulumi_components.live import Seen, look_at, preflight
+from torchx_pulumi_components.read_args import Wanted, in_words_of_args
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """All that a decision is made of."""
+
+    name: str
+    """The component's name."""
+    wanted: Wanted
+    memory: Memory
+    owners: tuple[str, ...]
+    """Launch labels of this component, under its present and its former URNs; the present one first."""
+    cluster: Cluster | None
+    """None: nothing can be looked at now."""
+    may_come: frozenset[str]
+    """Options whose objects this deployment may create."""
+    importing: bool
+    """An existing job is to be taken over."""
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a component registers."""
+
+    plan: JobPlan
+    decision: Decision
+    run: RunRecord
+    """The run, to be recorded."""
+    intent: RunRecord
+    """The launch, to be noted before the job is made."""
+    seen: Seen
+    """The run's objects as they are now. Empty: a launch, or gone."""
+    status: JobStatus | None
+    """The run as seen. None: there is nothing to see yet."""
+    last_name: str | None
+    """Name of the run that is deleted first. None: there is none."""
+    confirmed: RunRecord | None = None
+    """The run as it was recorded before. None: its launch was not confirmed yet."""
+    undecided: tuple[str, ...] = ()
+    """Paths that are not known before `up`."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def launching(self) -> bool:
+        """Say whether a new run is launched."""
+        return self.decision.action in (Action.LAUNCH, Action.RELAUNCH)
+
+    def may_make(self, role: str, index: int, pod: str) -> bool:
+        """Say whether a replica's own pod may be made: a pod of a recorded run is never started again."""
+        if self.launching or self.confirmed is None or self.seen.pods is None:
+            return True
+        present = any(item["metadata"]["name"] == pod for item in self.seen.pods)
+        return present or index >= self.confirmed.replicas.get(role, 0)
+
+
+def plan_launch(request: Request) -> Launch:
+    """Decide what a component registers.
+
+    Raises:
+        InvalidJobError: The job cannot be planned, or not be launched in this cluster.
+        RelaunchRefusedError: A change would end an unfinished run.
+        DeployError: An object of somebody else has the job's name.
+        ClusterError: The cluster does not answer.
+    """
+    wanted = request.wanted
+    last, seen, interrupted = _last_run(request)
+    replicas = {role.name: role.num_replicas for role in wanted.spec.roles}
+    digests, undecided = _digests(wanted, last)
+    launched = launched_replicas(last, replicas)
+    wish = Wish(digests=digests, hash=relaunch_hash(digests, launched), job_name=wanted.settings.job_name)
+    new_name = wish.job_name or _job_name(request.name, wish.hash, wanted.spec, launched)
+    if last is None:
+        seen = _look(request, new_name)
+    # A job that cannot be planned is refused with all its problems before anything is said about change.
+    new = _new_run(request, wish, new_name, replicas, launched)
+    _plan(wanted.spec, wanted.options, new, request)
+    look = _judge(request, last, seen)
+    decision = decide(last, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
+    _refuse(request, decision, last, new_name, look)
+    launch = _launch(request, decision, last, new, seen)
+    if launch.launching and last is not None and new_name != last.job_name:
+        _refuse_foreign(request, new_name)
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    if launch.launching and request.cluster is not None:
+        problems, warnings = preflight(request.cluster, wanted.options, may_come=set(request.may_come))
+    if problems:
+        raise invalid_job(request.name, problems)
+    return replace(launch, undecided=tuple(sorted(undecided)), warnings=(*warnings, *launch.plan.warnings))
+
+
+def _last_run(request: Request) -> tuple[RunRecord | None, Seen, bool]:
+    """Return the last run, its objects, and whether a later launch was begun of which nothing is there."""
+    memory = request.memory
+    if memory.interrupted and memory.intent is not None:
+        seen = _look(request, memory.intent.job_name)
+        head = seen.head or {}
+        if _run_hash(head) == memory.intent.hash and _is_ours(request, None, head):
+            return replace(memory.intent, uid=head["metadata"].get("uid")), seen, False
+        if _run_hash(memory.job or {}) == memory.intent.hash and (memory.job or {})["metadata"].get("uid"):
+            # It was made, which the state knows and the record does not, and it is gone by now.
+            return replace(memory.intent, uid=(memory.job or {})["metadata"]["uid"]), seen, False
+        if memory.record is None:
+            return None, seen, True
+    if memory.record is None:
+        return None, Seen(), False
+    return memory.record, _look(request, memory.record.job_name), memory.interrupted
+
+
+def _look(request: Request, name: str) -> Seen:
+    """Read a run's objects from the cluster, or from the state where nothing can be read."""
+    options = request.wanted.options
+    if is_stand_in(name) or STAND_IN in options.namespace:
+        return Seen()
+    if request.cluster is not None:
+        return look_at(request.cluster, _gang_of(request), _namespace_of(request), name)
+    job = request.memory.job
+    if job is None or (job.get("metadata") or {}).get("name") != name:
+        return Seen()
+    return Seen(head=dict(job))
+
+
+def _gang_of(request: Request) -> Gang:
+    """Return the gang mode of the last run, which the wanted one may differ from."""
+    last = request.memory.intent or request.memory.record
+    if last is None or not last.digests:
+        return request.wanted.options.gang
+    return Gang.PODS if last.digests.get("gang") == digest(Gang.PODS) else Gang.JOB
+
+
+def _namespace_of(request: Request) -> str:
+    last = request.memory.intent or request.memory.record
+    return last.namespace if last is not None else request.wanted.options.namespace
+
+
+def _digests(wanted: Wanted, last: RunRecord | None) -> tuple[dict[str, str], set[str]]:
+    """Return the digests, with the last run's for fields that are not known yet, and the paths of those."""
+    rerun = wanted.settings.rerun
+    digests = field_digests(wanted.spec, wanted.options, rerun=rerun)
+    undecided = fields_with(STAND_IN, wanted.spec, wanted.options, rerun=rerun)
+    if last is not None:
+        digests |= {path: last.digests[path] for path in undecided if path in last.digests}
+    return digests, undecided
+
+
+def _job_name(name: str, run_hash: str, spec: JobSpec, launched: Mapping[str, int]) -> str:
+    roles = names.role_names([role.name for role in spec.roles])
+    tasks = [
+        names.task_name(dns_name, index)
+        for dns_name, role in zip(roles, spec.roles, strict=True)
+        for index in range(max(launched[role.name], 1))
+    ]
+    return names.job_name(name, run_hash, tail=names.longest_tail(tasks))
+
+
+def _new_run(
+    request: Request, wish: Wish, job_name: str, replicas: Mapping[str, int], launched: Mapping[str, int]
+) -> RunRecord:
+    memory = request.memory
+    attempts = [run.attempt for run in (memory.record, memory.intent) if run is not None]
+    return RunRecord(
+        app_id=job_name,
+        job_name=job_name,
+        namespace=request.wanted.options.namespace,
+        hash=wish.hash,
+        digests=wish.digests,
+        launched=launched,
+        replicas=replicas,
+        attempt=max(attempts, default=0) + 1,
+        launched_at=request.now.isoformat(timespec="seconds"),
+    )
+
+
+def _judge(request: Request, last: RunRecord | None, seen: Seen) -> Look:
+    if seen.head is None:
+        return GONE
+    status = read_status(seen, _gang_of(request))
+    return Look(
+        exists=True,
+        owned=request.importing or _is_ours(request, last, seen.head),
+        finished=status.state.terminal,
+        state=status.state.value,
+        started_at=status.started_at or status.queued_at,
+        live=request.cluster is not None,
+    )
+
+
+def read_status(seen: Seen, gang: Gang) -> JobStatus:
+    """Read the status of a run from its objects."""
+    if gang is Gang.PODS:
+        return read_gang_pods(seen.pod_group or seen.head, seen.pods or ())
+    return read_volcano(seen.head, seen.pods or (), seen.pod_group)
+
+
+def _is_ours(request: Request, last: RunRecord | None, head: Mapping[str, Any]) -> bool:
+    metadata = head.get("metadata") or {}
+    if (metadata.get("labels") or {}).get(labels.LAUNCH) in request.owners:
+        return True
+    return last is not None and last.uid is not None and metadata.get("uid") == last.uid
+
+
+def _run_hash(head: Mapping[str, Any]) -> str | None:
+    value = ((head.get("metadata") or {}).get("annotations") or {}).get(labels.RUN)
+    return None if value is None else str(value)
+
+
+def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_name: str, look: Look) -> None:
+    options = request.wanted.options
+    if request.importing and last is None and not look.exists:
+        where = f"{options.namespace}/{new_name}"
+        raise invalid_job(request.name, [Problem("job_name", f"there is no job {where} to import")])
+    if decision.action is Action.REFUSE and look.exists and not look.owned:
+        raise DeployError(foreign_object(_head_kind(options), options.namespace, last.job_name if last else new_name))
+    if decision.action is Action.REFUSE:
+        raise RelaunchRefusedError(f"job {request.name!r}: {decision.message}")
+    unfinished = look.exists and not look.finished
+    if last is not None and unfinished and _gang_of(request) is not options.gang:
+        raise RelaunchRefusedError(
+            f"job {request.name!r}: gang cannot change from {_gang_of(request).value} to {options.gang.value} while "
+            f"run {last.job_name} has not finished: the new run would start before the old one is gone. Wait for its "
+            f"end, or destroy it first"
+        )
+
+
+def _refuse_foreign(request: Request, name: str) -> None:
+    if request.cluster is None:
+        return
+    options = request.wanted.options
+    seen = look_at(request.cluster, options.gang, options.namespace, name)
+    if seen.head is not None and not _is_ours(request, None, seen.head):
+        raise DeployError(foreign_object(_head_kind(options), options.namespace, name))
+
+
+def _head_kind(options: VolcanoOptions) -> str:
+    return (VOLCANO_POD_GROUP if options.gang is Gang.PODS else VOLCANO_JOB).kind
+
+
+def _launch(request: Request, decision: Decision, last: RunRecord | None, new: RunRecord, seen: Seen) -> Launch:
+    """Put together what a decision comes to."""
+    wanted, memory = request.wanted, request.memory
+    spec = wanted.spec
+    status = None if seen.head is None else read_status(seen, _gang_of(request))
+    if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
+        run = new if seen.head is None or decision.action is not Action.KEEP else _with_uid(new, seen)
+        plan = _plan(spec, wanted.options, run, request)
+        kept = decision.action is Action.KEEP
+        gone = last.job_name if last is not None and seen.head is not None and not kept else None
+        return Launch(
+            plan=plan,
+            decision=decision,
+            run=run,
+            intent=replace(run, uid=None),
+            seen=seen if kept else Seen(),
+            status=status if kept else None,
+            last_name=gone,
+        )
+    run = last
+    if decision.action is Action.KEEP:
+        run = _with_uid(replace(last, replicas=new.replicas, digests=_in_place(last.digests, new.digests)), seen)
+    elif decision.action is Action.IGNORE:
+        spec = _with_replicas(spec, last)
+    intent = memory.intent
+    if intent is None or intent.attempt != run.attempt:
+        intent = replace(last, uid=None, observed=None)
+    plan = _plan(spec, wanted.options, run, request)
+    confirmed = memory.record if memory.record is not None and memory.record.attempt == run.attempt else None
+    return Launch(
+        plan=plan,
+        decision=decision,
+        run=run,
+        intent=intent,
+        seen=seen,
+        status=status,
+        last_name=None,
+        confirmed=confirmed,
+    )
+
+
+def _in_place(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """Return the old digests with what may change in place taken from the new ones."""
+    kept = {path: value for path, value in old.items() if not is_in_place(path)}
+    return kept | {path: value for path, value in new.items() if is_in_place(path)}
+
+
+def _with_uid(run: RunRecord, seen: Seen) -> RunRecord:
+    uid = ((seen.head or {}).get("metadata") or {}).get("uid")
+    return replace(run, uid=uid or run.uid)
+
+
+def _with_replicas(spec: JobSpec, run: RunRecord) -> JobSpec:
+    roles = [replace(role, num_replicas=run.replicas.get(role.name, role.num_replicas)) for role in spec.roles]
+    return replace(spec, roles=tuple(roles))
+
+
+def _plan(spec: JobSpec, options: VolcanoOptions, run: RunRecord, request: Request) -> JobPlan:
+    """Plan a run, with our own label and annotation on the job object."""
+    own = replace(
+        options,
+        labels={**options.labels, labels.LAUNCH: request.owners[0]},
+        annotations={**options.annotations, labels.RUN: run.hash},
+    )
+    known: Iterable[str] = [role.name for role in spec.roles]
+    launched = {name: count for name, count in run.launched.items() if name in known}
+    try:
+        return plan_job(spec, own, run.job_name, launched=launched)
+    except InvalidJobError as error:
+        raise invalid_job(request.name, in_words_of_args(error.problems)) from error

@@ -1,0 +1,204 @@
+"""Arguments of a component, resolved, to the spec and the options that the planner takes. Nothing here renders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchx_pulumi.change import Policy
+from torchx_pulumi.appdef import installed_torchx_version
+from torchx_pulumi.checks import check_job
+from torchx_pulumi.errors import Problem, invalid_job
+from torchx_pulumi.option_checks import check_options
+from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.overlay_file import read_overlay_file
+from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi_components import args as shapes
+from torchx_pulumi_components.coerce import Fields, whole_numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is chosen about a component that is in neither hash nor manifest, and what names a run."""
+
+    policy: Policy = Policy.FAIL
+    rerun: str | None = None
+    job_name: str | None = None
+    """Fixed name of the job object. None: made of the component's name and the hash."""
+    delete_timeout_s: int | None = None
+    kubeconfig: str | None = None
+    """Contents or path. None: ambient."""
+    kube_context: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A job as it was asked for through a component."""
+
+    spec: JobSpec
+    options: VolcanoOptions
+    settings: Settings
+
+
+OPTION_FIELDS = (
+    "queue", "namespace", "service_account", "priority_class", "image_secrets", "labels", "annotations",
+    "ttl_seconds_after_finished", "scheduler_name", "reserved_millicpu", "reserved_memmb", "efa_device_count", "gang",
+    "network_topology", "plugins", "on_running_change", "rerun", "job_name", "delete_timeout_s", "kubeconfig",
+    "kube_context",
+)  # fmt: skip
+"""Arguments beside the roles; `from_app` takes them as keywords."""
+
+
+def read_args(name: str, args: Mapping[str, Any], spec: JobSpec | None = None) -> Wanted:
+    """Read a component's arguments.
+
+    Args:
+        name: The component's name; the app's, where `spec` does not bring one.
+        args: Resolved arguments.
+        spec: The job, where it came as an AppDef; `args` then holds no roles.
+
+    Raises:
+        InvalidJobError: All that is wrong with the arguments.
+    """
+    problems: list[Problem] = []
+    fields = Fields(args, shapes.VolcanoTrainingJobArgs, "", problems)
+    if spec is None:
+        given = fields.items("roles", required=True)
+        if fields.has("roles") and not given and not problems:
+            fields.problem("roles", "is empty; a job has at least one role")
+        roles = [_role(Fields(role, shapes.Role, f"roles[{index}]", problems)) for index, role in enumerate(given)]
+        spec = JobSpec(name=name, roles=tuple(roles), torchx_version=installed_torchx_version())
+    options, settings = _options(fields, problems), _settings(fields)
+    if problems:
+        raise invalid_job(name, [*problems, *_further(spec, options, {problem.path for problem in problems})])
+    return Wanted(spec=spec, options=options, settings=settings)
+
+
+def _further(spec: JobSpec, options: VolcanoOptions, known: set[str]) -> Iterator[Problem]:
+    """Yield what the planner would find as well, so that one error has it all."""
+    for problem in in_words_of_args([*check_job(spec), *check_options(options)]):
+        if not any(problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")) for path in known):
+            yield problem
+
+
+def in_words_of_args(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the planner's problems with the paths that arguments have: options stand beside the roles."""
+    return [replace(problem, path=problem.path.removeprefix("options.")) for problem in problems]
+
+
+def _role(fields: Fields) -> RoleSpec:
+    resource = fields.raw("resource")
+    return RoleSpec(
+        name=fields.text("name", required=True, plain=True) or "",
+        image=fields.text("image", required=True) or "",
+        entrypoint=fields.text("entrypoint", required=True) or "",
+        args=tuple(fields.texts("args")),
+        env=fields.text_map("env"),
+        secret_env={
+            key: _secret(Fields(item, shapes.SecretEnv, f"{fields.path}.secret_env[{key}]", fields.problems))
+            for key, item in fields.mapping("secret_env").items()
+        },
+        num_replicas=_or(fields.integer("num_replicas"), 1),
+        min_replicas=fields.integer("min_replicas"),
+        max_retries=_or(fields.integer("max_retries"), 0),
+        retry_policy=fields.choice("retry_policy", shapes.RetryPolicy, "APPLICATION"),
+        resource=ResourceSpec()
+        if resource is None
+        else _resource(Fields(resource, shapes.Resource, f"{fields.path}.resource", fields.problems)),
+        port_map=fields.integer_map("port_map"),
+        mounts=tuple(
+            _mount(Fields(item, shapes.Mount, f"{fields.path}.mounts[{index}]", fields.problems))
+            for index, item in enumerate(fields.items("mounts"))
+        ),
+        metadata=whole_numbers(fields.mapping("metadata")),
+        node_selector=fields.text_map("node_selector"),
+        tolerations=tuple(whole_numbers(fields.items("tolerations"))),
+        pod_overlay=_overlay(fields),
+    )
+
+
+def _overlay(fields: Fields) -> Any:
+    given = fields.raw("pod_overlay")
+    if not isinstance(given, str):
+        return whole_numbers(given)
+    try:
+        return read_overlay_file(given)
+    except (OSError, ValueError) as error:
+        fields.problem("pod_overlay", str(error))
+        return None
+
+
+def _secret(fields: Fields) -> SecretRef:
+    name, key = fields.text("name", required=True), fields.text("key", required=True)
+    return SecretRef(name=name or "", key=key or "", optional=fields.flag("optional"))
+
+
+def _resource(fields: Fields) -> ResourceSpec:
+    return ResourceSpec(
+        cpu=fields.number("cpu"),
+        gpu=fields.integer("gpu"),
+        memory_mb=fields.integer("memory_mb"),
+        devices=fields.integer_map("devices"),
+        capabilities=whole_numbers(fields.mapping("capabilities")),
+    )
+
+
+def _mount(fields: Fields) -> MountSpec:
+    return MountSpec(
+        kind=fields.choice("kind", shapes.MountKind, "", required=True),
+        src=fields.text("src", required=True) or "",
+        dst=fields.text("dst", required=True) or "",
+        read_only=fields.flag("read_only"),
+        permissions=fields.text("permissions", plain=True) or "rwm",
+    )
+
+
+def _options(fields: Fields, problems: list[Problem]) -> VolcanoOptions:
+    topology = fields.raw("network_topology")
+    plugins = fields.mapping("plugins")
+    return VolcanoOptions(
+        queue=fields.text("queue", required=True) or "",
+        namespace=fields.text("namespace") or "default",
+        service_account=fields.text("service_account"),
+        priority_class=fields.text("priority_class"),
+        reserved_millicpu=_or(fields.integer("reserved_millicpu"), RESERVED_CPU_MILLI),
+        reserved_memmb=_or(fields.integer("reserved_memmb"), RESERVED_MEMORY_MB),
+        efa_device_count=fields.integer("efa_device_count"),
+        gang=Gang(fields.choice("gang", shapes.GangMode, "job")),
+        scheduler_name=fields.text("scheduler_name", plain=True) or "volcano",
+        ttl_seconds_after_finished=fields.integer("ttl_seconds_after_finished"),
+        network_topology=None
+        if topology is None
+        else _topology(Fields(topology, shapes.Topology, "network_topology", problems)),
+        plugins={key: [str(word) for word in words] for key, words in plugins.items()}
+        if fields.has("plugins")
+        else None,
+        labels=fields.text_map("labels"),
+        annotations=fields.text_map("annotations"),
+        image_secrets=tuple(fields.texts("image_secrets")),
+    )
+
+
+def _topology(fields: Fields) -> NetworkTopology:
+    return NetworkTopology(
+        mode=fields.text("mode", plain=True) or "hard", highest_tier_allowed=fields.integer("highest_tier_allowed")
+    )
+
+
+def _settings(fields: Fields) -> Settings:
+    delete_timeout_s = fields.integer("delete_timeout_s")
+    if delete_timeout_s is not None and delete_timeout_s < 1:
+        fields.problem("delete_timeout_s", f"must be at least 1 second, found {delete_timeout_s}")
+    return Settings(
+        policy=Policy(fields.choice("on_running_change", shapes.OnRunningChange, "fail")),
+        rerun=fields.text("rerun"),
+        job_name=fields.text("job_name", plain=True),
+        delete_timeout_s=delete_timeout_s,
+        kubeconfig=fields.text("kubeconfig"),
+        kube_context=fields.text("kube_context"),
+    )
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

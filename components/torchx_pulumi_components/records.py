@@ -1,0 +1,44 @@
+"""Writing what a stack remembers of a run: an intent before the job is made, a record after it. Read by `memory`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+from torchx_pulumi.record import write_record
+from torchx_pulumi_components.gangs import Gang
+from torchx_pulumi_components.launch import Launch
+
+
+def note_intent(name: str, launch: Launch, parent: pulumi.Resource) -> pulumi.Resource:
+    """Note that this run is about to be launched; the job must depend on the note."""
+    opts = pulumi.ResourceOptions(parent=parent)
+    return pulumi.Stash(f"{name}-intent", opts=opts, input=write_record(launch.intent))
+
+
+def write_run(name: str, launch: Launch, gang: Gang | None, observed: Any, parent: pulumi.Resource) -> None:
+    """Record the run once its objects are there.
+
+    Args:
+        name: The component's name.
+        launch: What was decided.
+        gang: What was registered. None: the run is over and gone.
+        observed: The run as seen, for the record of its end.
+        parent: The component.
+    """
+    run = launch.run
+    if launch.status is not None and launch.status.state.terminal:
+        run = replace(run, observed=_without_none(observed))
+    value: dict[str, Any] = write_record(run)
+    if gang is not None and run.uid is None:
+        value["uid"] = gang.head.metadata.apply(lambda metadata: (metadata or {}).get("uid"))
+    made = [] if gang is None else [gang.head, *gang.pods.values()]
+    pulumi.Stash(f"{name}-record", opts=pulumi.ResourceOptions(parent=parent, depends_on=made), input=value)
+
+
+def _without_none(value: Any) -> Any:
+    """Leave out what Pulumi's state does not keep, so that the record is equal to what was read back."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,252 @@
+"""VolcanoTrainingJob: a gang-scheduled training job as one Pulumi component. Here: the way through a constructor.
+
+What it decides is in `launch`, what it registers in `gangs`, what it remembers in `memory` and `records`.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import pulumi
+from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
+from torchx_pulumi.change import Action
+from torchx_pulumi.errors import TorchxPulumiError
+from torchx_pulumi.identity import owner_digest
+from torchx_pulumi.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.options import Gang
+from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.spec import JobSpec
+from torchx_pulumi_components.args import VolcanoTrainingJobArgs
+from torchx_pulumi_components.gangs import register_job, register_pods
+from torchx_pulumi_components.launch import Launch, Request, plan_launch
+from torchx_pulumi_components.leaves import Leaves
+from torchx_pulumi_components.live import connect
+from torchx_pulumi_components.memory import Past, read_past
+from torchx_pulumi_components.objects import ChildOptions, TrainingRole, dependencies
+from torchx_pulumi_components.read_args import Wanted, read_args
+from torchx_pulumi_components.records import note_intent, write_run
+from torchx_pulumi_components.views import JobView, view_job
+
+TYPE = "torchx:index:VolcanoTrainingJob"
+
+
+class VolcanoTrainingJob(pulumi.ComponentResource):
+    """A gang-scheduled training job, run by Volcano."""
+
+    app_id: pulumi.Output[str]
+    """Id of the app in TorchX's words: `namespace:job_name`."""
+    app_handle: pulumi.Output[str]
+    """Handle by which TorchX finds the app."""
+    job_name: pulumi.Output[str]
+    """Name of the job object."""
+    namespace: pulumi.Output[str]
+    """Namespace of all objects."""
+    uid: pulumi.Output[str]
+    """Uid of the job object; a new one is a new run."""
+    service: pulumi.Output[str]
+    """Name of the headless Service by which replicas find each other. Empty: there is none."""
+    pod_groups: pulumi.Output[list[str]]
+    """Names of the PodGroups."""
+    pod_names: pulumi.Output[list[str]]
+    """Names of the pods, in the order of ranks."""
+    rank0_host: pulumi.Output[str]
+    """Host name of rank 0 inside the job."""
+    images: pulumi.Output[dict[str, str]]
+    """Role name to image."""
+    declared: pulumi.Output[dict[str, Any]]
+    """What was asked for: `declared` of the stack output `torchx`."""
+    observed: pulumi.Output[dict[str, Any]]
+    """What was seen: `observed` of the stack output `torchx`."""
+
+    def __init__(self, name: str, args: VolcanoTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        """Launch the job, keep it, or launch it anew: docs/decisions/0005 says when.
+
+        Args:
+            name: Name of the component; the job object is called `<name>-<hash>`.
+            args: What to run and how.
+            opts: Provider, parent, aliases, protect, depends_on, ignore_changes, custom_timeouts and import are
+                passed on to the objects that the component makes.
+
+        Raises:
+            pulumi.RunError: The arguments are wrong (all problems in one message), the cluster cannot take the job, or
+                a change would end a run that has not finished. Nothing was registered.
+        """
+        self._begin(name, args, None, opts)
+
+    @classmethod
+    def from_app(
+        cls,
+        name: str,
+        app: Any,
+        *,
+        app_id: str | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **options: Any,
+    ) -> "VolcanoTrainingJob":
+        """Make the job of a TorchX AppDef.
+
+        Args:
+            name: Name of the component.
+            app: AppDef of TorchX 0.7.0 or nightly, or a `JobSpec`. It is not changed.
+            app_id: Name of the job object, taken as it is. Unset: `<name>-<hash>`.
+            opts: As for the constructor.
+            **options: Fields of `VolcanoTrainingJobArgs` beside `roles`.
+
+        Raises:
+            pulumi.RunError: As for the constructor.
+        """
+        from torchx_pulumi.appdef import read_app
+
+        job = cls.__new__(cls)
+        try:
+            spec = app if isinstance(app, JobSpec) else read_app(app)
+        except TorchxPulumiError as error:
+            raise pulumi.RunError(str(error)) from error
+        if app_id is not None:
+            options["job_name"] = app_id
+        job._begin(name, options, spec, opts)
+        return job
+
+    def _begin(
+        self, name: str, args: Mapping[str, Any], spec: JobSpec | None, opts: pulumi.ResourceOptions | None
+    ) -> None:
+        try:
+            self._decide_and_register(name, args, spec, opts or pulumi.ResourceOptions())
+        except TorchxPulumiError as error:
+            raise pulumi.RunError(str(error)) from error
+
+    def _decide_and_register(
+        self, name: str, args: Mapping[str, Any], spec: JobSpec | None, opts: pulumi.ResourceOptions
+    ) -> None:
+        leaves = Leaves()
+        wanted = read_args(name, leaves.resolve(args), spec)
+        urn = create_urn(name, TYPE, opts.parent)
+        aliases = [collapse_alias_to_urn(alias, name, TYPE, opts.parent) for alias in opts.aliases or []]
+        gang_kind = VOLCANO_POD_GROUP if wanted.options.gang is Gang.PODS else VOLCANO_JOB
+        past = read_past(urn, aliases, name, opts.parent, gang_kind)
+        own_provider = _has_provider(opts)
+        settings = wanted.settings
+        cluster, note = connect(settings.kubeconfig, settings.kube_context, own_provider=own_provider)
+        now = datetime.now(timezone.utc)
+        launch = plan_launch(
+            Request(
+                name=name,
+                wanted=wanted,
+                memory=past.memory,
+                owners=_owners(past),
+                cluster=cluster,
+                may_come=_may_come(args, opts),
+                importing=opts.import_ is not None,
+                now=now,
+            )
+        )
+        super().__init__(TYPE, name, {}, _component_options(opts))
+        self._say(launch, note)
+        intent = note_intent(name, launch, self)
+        children = self._child_options(name, args, opts, wanted, launch, leaves, own_provider, intent)
+        same_name = launch.last_name == launch.run.job_name
+        hide = pulumi.runtime.is_dry_run() and launch.decision.action is Action.RELAUNCH and same_name
+        gang = None
+        if launch.decision.action is not Action.DONE_AND_GONE:
+            if wanted.options.gang is Gang.PODS:
+                gang = register_pods(name, launch, leaves, children, cluster, hide=hide)
+            else:
+                gang = register_job(name, launch, leaves, children, hide=hide)
+        view = view_job(launch, gang, leaves, past.observed, now)
+        self._register_roles(name, view)
+        write_run(name, launch, gang, view.seen, self)
+        self._plan = launch.plan
+        self._set_outputs(view)
+
+    @property
+    def plan(self) -> JobPlan:
+        """The plan that was rendered, for what is built on it; not an output."""
+        return self._plan
+
+    def _say(self, launch: Launch, note: str) -> None:
+        if launch.decision.message:
+            pulumi.log.info(launch.decision.message, self)
+        if launch.undecided:
+            paths = ", ".join(launch.undecided)
+            pulumi.log.info(f"{paths}: not known before `up`, which decides whether this is a new run", self)
+        if note:
+            pulumi.log.info(note, self)
+        for warning in launch.warnings:
+            pulumi.log.warn(warning, self)
+
+    def _child_options(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        opts: pulumi.ResourceOptions,
+        wanted: Wanted,
+        launch: Launch,
+        leaves: Leaves,
+        own_provider: bool,
+        intent: pulumi.Resource,
+    ) -> ChildOptions:
+        provider = None
+        if not own_provider and (args.get("kubeconfig") is not None or args.get("kube_context") is not None):
+            from pulumi_kubernetes import Provider
+
+            kubeconfig = args.get("kubeconfig")
+            provider = Provider(
+                f"{name}-kubernetes",
+                kubeconfig=None if kubeconfig is None else pulumi.Output.secret(kubeconfig),
+                context=args.get("kube_context"),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        timeouts = opts.custom_timeouts
+        if timeouts is None and wanted.settings.delete_timeout_s is not None:
+            timeouts = pulumi.CustomTimeouts(delete=f"{wanted.settings.delete_timeout_s}s")
+        importing = opts.import_ if launch.confirmed is None and not launch.launching else None
+        return ChildOptions(
+            parent=self,
+            depends_on=[*dependencies(opts), *leaves.resources, intent],
+            provider=provider,
+            ignore_changes=opts.ignore_changes or (),
+            custom_timeouts=timeouts,
+            import_id=importing,
+            replacement_trigger=None if wanted.settings.job_name is None else launch.run.hash,
+            retain_on_delete=opts.retain_on_delete,
+        )
+
+    def _register_roles(self, name: str, view: JobView) -> None:
+        for dns_name, outputs in view.roles.items():
+            TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=self))
+
+    def _set_outputs(self, view: JobView) -> None:
+        for output, value in view.outputs.items():
+            setattr(self, output, pulumi.Output.from_input(value))
+        self.register_outputs(view.outputs)
+
+
+def _component_options(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+    """Return what is the component's own of its options; the rest is meant for what it makes."""
+    own = pulumi.ResourceOptions.merge(None, opts)
+    own.import_, own.ignore_changes, own.custom_timeouts = None, None, None
+    return own
+
+
+def _has_provider(opts: pulumi.ResourceOptions) -> bool:
+    """Say whether the program chose a Kubernetes provider for this component or one of its parents."""
+    given: Any = opts.providers or []
+    listed = list(given.values()) if isinstance(given, Mapping) else list(given)
+    if opts.provider is not None:
+        listed.append(opts.provider)
+    inherited = getattr(opts.parent, "_providers", None) or {}
+    return "kubernetes" in inherited or any(provider.package == "kubernetes" for provider in listed)
+
+
+def _may_come(args: Mapping[str, Any], opts: pulumi.ResourceOptions) -> frozenset[str]:
+    """Return the options whose objects this deployment may create before the job."""
+    options = ("namespace", "queue", "priority_class", "service_account")
+    if dependencies(opts):
+        return frozenset(options)
+    return frozenset(option for option in options if isinstance(args.get(option), pulumi.Output))
+
+
+def _owners(past: Past) -> tuple[str, ...]:
+    # Under mocks there is no organization.
+    where = (pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack())
+    return tuple(owner_digest(*where, urn) for urn in (past.urn, *past.former_urns))

@@ -1,0 +1,71 @@
+"""A mock engine that remembers what it was asked for, with a loop of its own for every test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime.stack import wait_for_rpcs
+
+
+class RecordingMocks(pulumi.runtime.Mocks):
+    """Answers as an empty cluster does, and keeps every registration."""
+
+    def __init__(self) -> None:
+        self.resources: list[pulumi.runtime.MockResourceArgs] = []
+        self.state: dict[str, Any] = {}
+        """URN to outputs: what the stack's state had before."""
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        self.resources.append(args)
+        state = dict(args.inputs)
+        if "metadata" in state:
+            state["metadata"] = {**state["metadata"], "uid": f"uid-of-{args.name}"}
+        return f"{args.name}-id", state
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:
+        if args.token == "pulumi:pulumi:readStackResourceOutputs":
+            return {"outputs": self.state}
+        return {}
+
+    def of_type(self, token: str) -> list[pulumi.runtime.MockResourceArgs]:
+        return [resource for resource in self.resources if resource.typ == token]
+
+    def one(self, token: str) -> pulumi.runtime.MockResourceArgs:
+        (resource,) = self.of_type(token)
+        return resource
+
+
+class Engine:
+    """A mock engine, and the way to run a program on it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.mocks = RecordingMocks()
+
+    def run(self, program: Callable[[], Any], *, preview: bool = False) -> Any:
+        """Run a program and wait until all that it registered is there."""
+        self.mocks.resources.clear()
+        pulumi.runtime.set_mocks(self.mocks, project="proj", stack="dev", preview=preview)
+
+        async def main() -> Any:
+            result = program()
+            await wait_for_rpcs()
+            return result
+
+        return self.loop.run_until_complete(main())
+
+    def value(self, output: pulumi.Output[Any]) -> Any:
+        return self.loop.run_until_complete(output.future())
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield Engine(loop)
+    asyncio.set_event_loop(None)
+    loop.close()
