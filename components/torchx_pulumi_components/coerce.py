@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from torchx_pulumi.errors import Problem
+
 from torchx_pulumi_components.leaves import is_stand_in
 
 _ABSENT = object()

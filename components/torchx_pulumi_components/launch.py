@@ -20,6 +20,7 @@ from torchx_pulumi.record import Memory, RunRecord
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.status.volcano import read_gang_pods, read_volcano
+
 from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
 from torchx_pulumi_components.live import Seen, look_at, preflight
 from torchx_pulumi_components.read_args import Wanted, in_words_of_args

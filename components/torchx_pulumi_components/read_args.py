@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_pulumi.change import Policy
 from torchx_pulumi.appdef import installed_torchx_version
+from torchx_pulumi.change import Policy
 from torchx_pulumi.checks import check_job
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.option_checks import check_options
 from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, Gang, NetworkTopology, VolcanoOptions
 from torchx_pulumi.overlay_file import read_overlay_file
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+
 from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.coerce import Fields, whole_numbers
 

@@ -16,6 +16,7 @@ from torchx_pulumi.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.options import Gang
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.spec import JobSpec
+
 from torchx_pulumi_components.args import VolcanoTrainingJobArgs
 from torchx_pulumi_components.gangs import register_job, register_pods
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
