@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from torchx_pulumi import kinds
 from torchx_pulumi.cluster import Cluster, KubernetesCluster
 from torchx_pulumi.testing import FakeCluster
 
@@ -33,6 +34,7 @@ def pod(namespace: str, name: str, labels: dict[str, str], image: str) -> Manife
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {
             "restartPolicy": "Never",
+            "schedulerName": "volcano",
             "terminationGracePeriodSeconds": 0,
             "containers": [{"name": "main", "image": image, "command": ["sh", "-c", script]}],
         },
@@ -68,17 +70,17 @@ def real_world(cluster: Any, kubeconfig: Path) -> Iterator[World]:
     api = config.new_client_from_config(str(kubeconfig), persist_config=False)
     call = caller(api)
     call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    for manifest in pods(namespace, image_of(cluster)):
-        call("POST", f"/api/v1/namespaces/{namespace}/pods", manifest)
-    real = KubernetesCluster.connect(str(kubeconfig))
-    from torchx_pulumi import kinds
-
-    deadline = time.monotonic() + 90
-    while phase_of(real.get(kinds.POD, namespace, "a")) != "Succeeded":
-        assert time.monotonic() < deadline, real.get(kinds.POD, namespace, "a")
-        time.sleep(0.2)
-    yield World(real, namespace)
-    call("DELETE", f"/api/v1/namespaces/{namespace}", None)
+    try:
+        for manifest in pods(namespace, image_of(cluster)):
+            call("POST", f"/api/v1/namespaces/{namespace}/pods", manifest)
+        real = KubernetesCluster.connect(str(kubeconfig))
+        deadline = time.monotonic() + 60
+        while phase_of(real.get(kinds.POD, namespace, "a")) != "Succeeded":
+            assert time.monotonic() < deadline, real.get(kinds.POD, namespace, "a")
+            time.sleep(0.2)
+        yield World(real, namespace)
+    finally:
+        call("DELETE", f"/api/v1/namespaces/{namespace}", None)
 
 
 def image_of(cluster: Any) -> str:

@@ -1,0 +1,88 @@
+"""From configuration to an app: a TorchX component with its arguments, or an AppDef file. TorchX is used here only."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.appfile import read_app_file
+from torchx_pulumi.errors import InvalidJobError, Problem
+from torchx_pulumi.spec import JobSpec
+
+
+def load_app_file(path: str, root: Path) -> JobSpec:
+    """Read an AppDef file; a relative path starts at the project's folder.
+
+    Raises:
+        InvalidJobError: The file cannot be read, or is no AppDef.
+    """
+    return read_app_file(root / Path(path).expanduser())
+
+
+def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
+    """Run a TorchX component and return its AppDef.
+
+    Args:
+        name: As `torchx run` takes it: `dist.ddp`, or `path/to/file.py:function`, relative to the project's folder.
+        arguments: As on the command line of `torchx run`.
+        root: The project's folder.
+
+    Raises:
+        InvalidJobError: TorchX is not installed, or it refuses component or arguments.
+    """
+    try:
+        from torchx.specs.builders import materialize_appdef
+        from torchx.specs.finder import ComponentNotFoundException, ComponentValidationException, get_component
+    except ImportError as error:
+        raise _refused(
+            name,
+            "component",
+            f"{name!r} needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`, "
+            "or describe the job in an appFile",
+        ) from error
+    try:
+        component = get_component(_located(name, root))
+    except (ComponentNotFoundException, ComponentValidationException, OSError, ValueError, SyntaxError) as error:
+        raise _refused(
+            name, "component", f"{name!r}: {_first_line(error)}; `torchx builtins` lists components"
+        ) from error
+    said = io.StringIO()
+    try:
+        # TorchX parses with argparse, which prints and exits.
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            return materialize_appdef(component.fn, list(arguments))
+    except SystemExit as error:
+        raise _refused(name, "arguments", f"{_complaint(said.getvalue())}; component {name}") from error
+    except Exception as error:  # a component is the user's code: whatever it raises is about its arguments
+        text = f"component {name} raised {type(error).__name__}: {error}"
+        raise _refused(name, "arguments", text) from error
+
+
+def _refused(job: str, key: str, message: str) -> InvalidJobError:
+    return InvalidJobError(job, [Problem(key, message)])
+
+
+def _located(name: str, root: Path) -> str:
+    """Make the file of a component of the user's own absolute."""
+    path, colon, function = name.rpartition(":")
+    return f"{root / path}:{function}" if colon and path.endswith(".py") else name
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3]).rstrip(".") or type(error).__name__
+
+
+def _complaint(printed: str) -> str:
+    r"""Return what argparse said after its usage.
+
+    >>> _complaint("usage: x\nddp: error: unrecognized arguments: --frob\n")
+    'unrecognized arguments: --frob'
+    """
+    lines = [line for line in printed.splitlines() if line.strip()]
+    if not lines or "error: " not in lines[-1]:
+        return "ask for the component's help, which makes no job; remove --help"
+    return lines[-1].partition("error: ")[2]

@@ -1,0 +1,133 @@
+"""The configuration of the stack program: Pulumi's keys to one frozen StackConfig, or all that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
+from torchx_pulumi.options import VolcanoOptions
+from torchx_pulumi.run_options import read_options
+
+from torchx_pulumi_stacks.app import load_app_file, load_component
+from torchx_pulumi_stacks.settings import Settings
+
+SCHEDULERS = ("volcano",)
+"""Schedulers that the program can launch on."""
+
+CHANGES = ("fail", "replace", "ignore")
+"""What a change may do to a run that has not finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackConfig:
+    """What the stack's configuration says. The text under a field describes its key, written in camelCase."""
+
+    app: Any
+    """Not a key: the AppDef that `component` and `arguments`, or `appFile`, come to."""
+    options: VolcanoOptions
+    """Mapping of run options, in snake_case or camelCase: `queue` (required), `namespace`, `gang` and so on."""
+    component: str | None = None
+    """TorchX component: `dist.ddp`, or `path/to/file.py:function` from the project's folder. This or `appFile`."""
+    arguments: tuple[str, ...] = ()
+    """List: the component's arguments, as on the command line of `torchx run`."""
+    app_file: str | None = None
+    """AppDef file, YAML or JSON, from the project's folder. Either this or `component`."""
+    name: str | None = None
+    """Name of the job in the stack; its object is `<name>-<hash>`. Unset: the app's own name."""
+    scheduler: str = "volcano"
+    """`volcano`."""
+    create_namespace: bool = False
+    """true: the job's namespace is made, and destroyed, with the stack. Unset: it is there."""
+    job_name: str | None = None
+    """Fixed name of the job object. Unset: `<name>-<hash>`, new with every run."""
+    on_running_change: str = "fail"
+    """What a change does that would end an unfinished run: `fail` (in preview), `replace` or `ignore`."""
+    rerun: str | None = None
+    """Any text; a new value launches a new run on purpose."""
+    delete_timeout_s: int | None = None
+    """Seconds that a deletion may take. Unset: 600."""
+    kubeconfig: pulumi.Output[str] | None = field(default=None, repr=False)
+    """Path or contents of a kubeconfig (`--secret`). Unset: KUBECONFIG or `~/.kube/config`."""
+    kube_context: str | None = None
+    """Context of the kubeconfig. Unset: its current one."""
+
+
+KEYS = tuple(
+    name.split("_")[0] + "".join(word.capitalize() for word in name.split("_")[1:])
+    for name in (each.name.removesuffix("_s") for each in fields(StackConfig) if each.name != "app")
+)
+"""All keys of the program."""
+
+
+def read_config(config: pulumi.Config, root: Path) -> StackConfig:
+    """Read the stack's configuration.
+
+    Args:
+        config: Of the project.
+        root: The project's folder, where relative paths start.
+
+    Raises:
+        InvalidJobError: All that is wrong, of the keys, the options and the app.
+    """
+    settings = Settings(config)
+    settings.check_keys(KEYS)
+    app = _read_app(settings, root)
+    options = _collect(settings, "options", lambda: read_options(settings.mapping("options")))
+    read: dict[str, Any] = {
+        "component": settings.text("component"),
+        "arguments": tuple(settings.texts("arguments")),
+        "app_file": settings.text("appFile"),
+        "name": settings.text("name"),
+        "scheduler": settings.choice("scheduler", SCHEDULERS, "volcano"),
+        "create_namespace": settings.flag("createNamespace"),
+        "job_name": settings.text("jobName"),
+        "on_running_change": settings.choice("onRunningChange", CHANGES, "fail"),
+        "rerun": settings.text("rerun"),
+        "delete_timeout_s": settings.whole("deleteTimeout", at_least=1),
+        "kubeconfig": settings.secret("kubeconfig"),
+        "kube_context": settings.text("kubeContext"),
+    }
+    if settings.problems:
+        raise invalid_job(pulumi.get_stack(), list(dict.fromkeys(settings.problems)))
+    return StackConfig(app=app, options=options, **read)
+
+
+def _read_app(settings: Settings, root: Path) -> Any:
+    """Load the app, by the one of the two ways that was chosen."""
+    component, app_file = settings.text("component"), settings.text("appFile")
+    if bool(component) == bool(app_file):
+        found = "both are set" if component else "neither is set"
+        settings.refuse("component", f"{found}; set either component (a TorchX component) or appFile (an AppDef file)")
+        return None
+    arguments = settings.texts("arguments")
+    if component:
+        return _collect(settings, "", lambda: load_component(component, arguments, root))
+    if arguments:
+        settings.refuse("arguments", "are a component's; an appFile takes none")
+    return _collect(settings, "appFile", lambda: load_app_file(app_file or "", root))
+
+
+def _collect(settings: Settings, key: str, read: Callable[[], Any]) -> Any:
+    """Read, and note the problems under the key that they come from."""
+    try:
+        return read()
+    except InvalidJobError as error:
+        for problem in error.problems:
+            path = problem.path if not key or problem.path.startswith(key) else f"{key}: {problem.path}"
+            settings.problems.append(Problem(settings.path(path), problem.message, problem.rule))
+        return None
+
+
+def chosen_options(options: VolcanoOptions) -> Mapping[str, Any]:
+    """Return the options that differ from their defaults, by name."""
+    default = VolcanoOptions(queue=options.queue)
+    names = [each.name for each in fields(options)]
+    return {
+        name: getattr(options, name)
+        for name in names
+        if name == "queue" or getattr(options, name) != getattr(default, name)
+    }

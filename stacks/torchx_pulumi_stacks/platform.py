@@ -1,0 +1,162 @@
+"""The platform program: what training jobs need around them, as resources of a stack of its own. No jobs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from torchx_pulumi.errors import invalid_job
+from torchx_pulumi.kinds import VOLCANO_QUEUE
+from torchx_pulumi.names import is_dns_label, is_dns_subdomain
+
+from torchx_pulumi_stacks.settings import Settings
+
+QUEUE_FIELDS = ("weight", "capability", "deserved", "guarantee", "reclaimable", "parent", "priority", "type")
+"""Fields of a Volcano Queue's spec that may be set."""
+
+PRIORITY_FIELDS = ("value", "description", "preemptionPolicy")
+"""Fields of a PriorityClass that may be set, beside its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformConfig:
+    """What the configuration says. The text under a field describes its key, written in camelCase."""
+
+    namespace: str = "default"
+    """Namespace of service account and pull secret. Unset: `default`."""
+    create_namespace: bool = False
+    """true: the namespace is made, and destroyed, with the stack. Unset: it is there."""
+    queue: Mapping[str, Any] = field(default_factory=dict)
+    """Mapping: `name` and fields of a Volcano Queue (`weight`, `capability`, ...). Unset: no queue is made."""
+    priority_class: Mapping[str, Any] = field(default_factory=dict)
+    """Mapping: `name`, `value` and further fields of a PriorityClass. Unset: none is made."""
+    service_account: str | None = None
+    """Name of a service account that uses the pull secret, if there is one. Unset: none is made."""
+    pull_secret: str | None = None
+    """Name of a pull secret. Unset: none is made."""
+    docker_config_json: pulumi.Output[str] | None = field(default=None, repr=False)
+    """Contents of a Docker `config.json` for the pull secret; set it with `--secret`."""
+
+
+KEYS = ("namespace", "createNamespace", "queue", "priorityClass", "serviceAccount", "pullSecret", "dockerConfigJson")
+"""All keys of the program."""
+
+
+def read_config(config: pulumi.Config) -> PlatformConfig:
+    """Read the configuration.
+
+    Raises:
+        InvalidJobError: All that is wrong with it.
+    """
+    settings = Settings(config)
+    settings.check_keys(KEYS)
+    read = PlatformConfig(
+        namespace=settings.text("namespace") or "default",
+        create_namespace=settings.flag("createNamespace"),
+        queue=settings.mapping("queue"),
+        priority_class=settings.mapping("priorityClass"),
+        service_account=settings.text("serviceAccount"),
+        pull_secret=settings.text("pullSecret"),
+        docker_config_json=settings.secret("dockerConfigJson"),
+    )
+    if not is_dns_label(read.namespace):
+        settings.refuse("namespace", f"is {read.namespace!r}, must be a DNS label (a-z, 0-9, -; at most 63)")
+    for key, name in (("serviceAccount", read.service_account), ("pullSecret", read.pull_secret)):
+        if name is not None:
+            check_name(settings, key, name)
+    if read.pull_secret and read.docker_config_json is None:
+        how = "`pulumi config set --secret dockerConfigJson < ~/.docker/config.json`"
+        settings.refuse("dockerConfigJson", f"is not set, the pull secret needs it; {how}")
+    if read.docker_config_json is not None and not read.pull_secret:
+        settings.refuse("pullSecret", "is not set, must be the name of the secret that dockerConfigJson goes into")
+    check_object(settings, "queue", read.queue, QUEUE_FIELDS)
+    check_object(settings, "priorityClass", read.priority_class, PRIORITY_FIELDS)
+    if read.priority_class and not isinstance(read.priority_class.get("value"), int):
+        settings.refuse("priorityClass.value", f"is {read.priority_class.get('value')!r}, must be a whole number")
+    if settings.problems:
+        raise invalid_job(pulumi.get_stack(), settings.problems)
+    return read
+
+
+def check_object(settings: Settings, key: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Check name and field names of an object that was asked for."""
+    if not given:
+        return
+    check_name(settings, f"{key}.name", given.get("name"))
+    for field_name in given.keys() - {"name", *known}:
+        settings.refuse(f"{key}.{field_name}", f"is unknown; known are name, {', '.join(known)}")
+
+
+def check_name(settings: Settings, key: str, name: object) -> None:
+    """Check the name of an object."""
+    if not isinstance(name, str) or not is_dns_subdomain(name):
+        settings.refuse(key, f"is {name!r}, must be a DNS name (a-z, 0-9, - and .; at most 253)")
+
+
+def deploy(config: PlatformConfig) -> None:
+    """Register what was asked for, and export the names."""
+    before: list[pulumi.Resource] = []
+    if config.create_namespace:
+        before.append(kubernetes.core.v1.Namespace("namespace", metadata={"name": config.namespace}))
+    inside = pulumi.ResourceOptions(depends_on=before)
+    secret = create_pull_secret(config, inside)
+    create_queue(config)
+    create_priority_class(config)
+    if config.service_account:
+        kubernetes.core.v1.ServiceAccount(
+            "service-account",
+            metadata={"name": config.service_account, "namespace": config.namespace},
+            image_pull_secrets=[{"name": config.pull_secret}] if secret else None,
+            opts=inside,
+        )
+    names = {
+        "namespace": config.namespace,
+        "queue": config.queue.get("name"),
+        "priority_class": config.priority_class.get("name"),
+        "service_account": config.service_account,
+        "pull_secret": config.pull_secret,
+    }
+    for output, name in names.items():
+        if name is not None:
+            pulumi.export(output, name)
+
+
+def create_pull_secret(config: PlatformConfig, inside: pulumi.ResourceOptions) -> pulumi.Resource | None:
+    """Register the pull secret; its contents are encrypted in the state."""
+    if config.pull_secret is None or config.docker_config_json is None:
+        return None
+    secret: pulumi.Resource = kubernetes.core.v1.Secret(
+        "pull-secret",
+        metadata={"name": config.pull_secret, "namespace": config.namespace},
+        type="kubernetes.io/dockerconfigjson",
+        string_data={".dockerconfigjson": config.docker_config_json},
+        opts=inside,
+    )
+    return secret
+
+
+def create_queue(config: PlatformConfig) -> None:
+    """Register the queue."""
+    if config.queue:
+        kubernetes.apiextensions.CustomResource(
+            "queue",
+            api_version=VOLCANO_QUEUE.api_version,
+            kind=VOLCANO_QUEUE.kind,
+            metadata={"name": config.queue["name"]},
+            spec={name: config.queue[name] for name in QUEUE_FIELDS if name in config.queue},
+        )
+
+
+def create_priority_class(config: PlatformConfig) -> None:
+    """Register the priority class."""
+    if config.priority_class:
+        kubernetes.scheduling.v1.PriorityClass(
+            "priority-class",
+            metadata={"name": config.priority_class["name"]},
+            value=config.priority_class["value"],
+            description=config.priority_class.get("description"),
+            preemption_policy=config.priority_class.get("preemptionPolicy"),
+        )

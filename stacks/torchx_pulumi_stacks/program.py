@@ -1,0 +1,83 @@
+"""The stack program: StackConfig to resources and exports. Every export is named here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, cast
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from torchx_pulumi.outputs import Declared, FlatOutputs, Observed, TorchxOutput, assemble, flatten
+from torchx_pulumi_components import VolcanoTrainingJob
+
+from torchx_pulumi_stacks.config import StackConfig, chosen_options
+
+
+def deploy(config: StackConfig) -> VolcanoTrainingJob:
+    """Register the job, its namespace where that was asked for, and the stack's exports."""
+    provider = create_provider(config)
+    before = [create_namespace(config, provider)] if config.create_namespace else []
+    job = VolcanoTrainingJob.from_app(
+        config.name or config.app.name,
+        config.app,
+        app_id=config.job_name,
+        **chosen_options(config.options),
+        **chosen_settings(config),
+        opts=pulumi.ResourceOptions(provider=provider, depends_on=before),
+    )
+    export(config, job)
+    return job
+
+
+def create_provider(config: StackConfig) -> kubernetes.Provider | None:
+    """Return a provider for the cluster that was named. None: none was, the ambient one is meant."""
+    if config.kubeconfig is None and config.kube_context is None:
+        return None
+    return kubernetes.Provider("cluster", kubeconfig=config.kubeconfig, context=config.kube_context)
+
+
+def create_namespace(config: StackConfig, provider: kubernetes.Provider | None) -> pulumi.Resource:
+    """Register the job's namespace."""
+    name = config.options.namespace
+    options = pulumi.ResourceOptions(provider=provider)
+    namespace: pulumi.Resource = kubernetes.core.v1.Namespace("namespace", metadata={"name": name}, opts=options)
+    return namespace
+
+
+def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
+    """Return what was chosen about the launch, by the component's argument names."""
+    settings = {
+        "on_running_change": config.on_running_change,
+        "rerun": config.rerun,
+        "delete_timeout_s": config.delete_timeout_s,
+        "kubeconfig": config.kubeconfig,
+        "kube_context": config.kube_context,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def export(config: StackConfig, job: VolcanoTrainingJob) -> None:
+    """Export the object `torchx` and the flat outputs."""
+    outputs = pulumi.Output.all(job.declared, job.observed).apply(lambda parts: build(config, job, *parts))
+    pulumi.export("torchx", outputs)
+    for name in FlatOutputs.__annotations__:
+        pulumi.export(name, outputs.apply(partial(pick, name)))
+
+
+def pick(name: str, outputs: TorchxOutput) -> str:
+    """Return one of the flat outputs."""
+    return str(dict(flatten(outputs))[name])
+
+
+def build(
+    config: StackConfig, job: VolcanoTrainingJob, declared: Mapping[str, Any], observed: Mapping[str, Any]
+) -> TorchxOutput:
+    """Put the object `torchx` together."""
+    return assemble(
+        job.plan,
+        cast("Declared", declared),
+        cast("Observed", observed),
+        scheduler=config.scheduler,
+        kube_context=config.kube_context,
+    )
