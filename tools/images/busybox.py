@@ -14,6 +14,7 @@ _FILES: Final = {
     "/etc/group": b"root:x:0:\nnogroup:x:65534:\n",
     "/etc/nsswitch.conf": b"hosts: files dns\n",
 }
+_SCRATCH: Final = ("/tmp", "/var/tmp")  # noqa: S108  folders of the image, not of this machine
 _PAUSE: Final = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait $!; done"
 """Sleeps for ever, ends at once when told to, and as process 1 of the pod collects what others leave."""
 
@@ -35,7 +36,7 @@ def build_pause(folder: ImageFolder) -> None:
 
 def _finish(folder: ImageFolder, config: ImageConfig, tag: str) -> None:
     links = {f"/bin/{command}": "busybox" for command in _commands() if command != "busybox"}
-    tar = files_tar({**_FILES, "/bin/busybox": _program()}, folders=("/tmp", "/var/tmp"), links=links)
+    tar = files_tar({**_FILES, "/bin/busybox": _program()}, folders=_SCRATCH, links=links)
     layer = folder.put(LAYER, tar)
     folder.finish(config, [layer], [layer.digest], tag)
 

@@ -111,7 +111,9 @@ def manifest_json(config: Descriptor, layers: Iterable[Descriptor]) -> dict[str,
     }
 
 
-def files_tar(files: Mapping[str, bytes | Path], *, folders: Iterable[str] = (), links: Mapping[str, str] | None = None) -> bytes:
+def files_tar(
+    files: Mapping[str, bytes | Path], *, folders: Iterable[str] = (), links: Mapping[str, str] | None = None
+) -> bytes:
     """Pack files into a tar whose bytes depend on nothing else than what is given.
 
     Args:

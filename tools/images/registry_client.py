@@ -1,4 +1,4 @@
-"""Adds a layer to an image in a registry, over the registry's HTTP API. For registries on this machine without log-in."""
+"""Adds a layer to an image in a registry over its HTTP API. For registries on this machine without log-in."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _send(
     accept: tuple[str, ...] = (),
 ) -> _Answer:
     url = path if path.startswith("http") else f"http://{image.host}/v2/{image.name}/{path}"
-    request = urllib.request.Request(url, data=body, method=method)
+    request = urllib.request.Request(url, data=body, method=method)  # noqa: S310  http only, see above
     if content_type:
         request.add_header("Content-Type", content_type)
     if accept:

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     bring.set_defaults(run=_up)
     show = commands.add_parser("status", help="show a cluster; exit code 1 when it is not running")
+    show.add_argument("--all", action="store_true", help="every cluster of this user, in a line each")
     show.set_defaults(run=_status)
     end = commands.add_parser("down", help="end a cluster and remove everything of it")
     end.add_argument("--all", action="store_true", help="every cluster of this user")
@@ -72,10 +73,21 @@ def _up(options: argparse.Namespace, progress: Progress) -> int:
     return 0
 
 
-def _status(options: argparse.Namespace, progress: Progress) -> int:
+def _status(options: argparse.Namespace, _progress: Progress) -> int:
+    if options.all:
+        return _status_of_all(as_json=options.json)
     found = status(options.name)
     _print(found, as_json=options.json)
     return 0 if found["state"] == "running" else 1
+
+
+def _status_of_all(*, as_json: bool) -> int:
+    found = [status(layout.name) for layout in known_layouts()]
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        print("\n".join(f"{one['name']}: {one['state']}" for one in found) or "there are no clusters")
+    return 0
 
 
 def _down(options: argparse.Namespace, progress: Progress) -> int:
@@ -95,6 +107,8 @@ def _print(found: dict[str, Any], *, as_json: bool) -> None:
         return
     print(f"cluster {found['name']!r}: {found['state']}")
     if "kubeconfig" not in found:
+        others = [layout.name for layout in known_layouts() if layout.name != found["name"]]
+        print(f"  other clusters: {', '.join(others) or 'none'}")
         return
     print(f"  kubeconfig  {found['kubeconfig']}")
     print(f"  registry    {found['registry'] or 'none'}")

@@ -36,7 +36,7 @@ PORTS: Final = (
 )
 """Every listener on loopback."""
 
-POD_RANGE: Final = ipaddress.ip_network("10.213.0.0/16")
+POD_RANGE: Final = ipaddress.IPv4Network("10.213.0.0/16")
 """Where pods' subnets come from."""
 
 LOWEST_PORT: Final = 20000
@@ -63,11 +63,11 @@ def pick_ports(taken: Iterable[int], names: Iterable[str] = PORTS) -> dict[str, 
 
 def pick_pod_subnet(taken: Iterable[str]) -> str:
     """Return a /24 for pods that neither another cluster nor a route of this machine covers."""
-    used = [*map(ipaddress.ip_network, taken), *_routes()]
+    used = [*map(ipaddress.IPv4Network, taken), *_routes()]
     subnets = list(POD_RANGE.subnets(new_prefix=24))
     random.shuffle(subnets)
     for subnet in subnets:
-        if not any(subnet.overlaps(other) for other in used if other.version == subnet.version):
+        if not any(subnet.overlaps(other) for other in used):
             return str(subnet)
     raise LocalClusterError(f"no free /24 in {POD_RANGE} for pods: take some clusters down")
 
@@ -99,4 +99,4 @@ def _routes() -> Iterator[ipaddress.IPv4Network]:
         fields = line.split()
         target, mask = (struct.pack("<I", int(fields[i], 16)) for i in (1, 7))
         if any(mask):
-            yield ipaddress.ip_network((socket.inet_ntoa(target), socket.inet_ntoa(mask)), strict=False)
+            yield ipaddress.IPv4Network(f"{socket.inet_ntoa(target)}/{socket.inet_ntoa(mask)}", strict=False)

@@ -55,7 +55,7 @@ class Api:
             OSError: the server cannot be reached.
         """
         data = json.dumps(body).encode() if isinstance(body, dict) else body
-        request = urllib.request.Request(self.server + path, data=data, method=method)
+        request = urllib.request.Request(self.server + path, data=data, method=method)  # noqa: S310  https only
         request.add_header("Authorization", f"Bearer {self._token}")
         request.add_header("Accept", "application/json")
         request.add_header("Content-Type", f"application/{kind}")

@@ -36,9 +36,7 @@ def dns(layout: Layout, settings: Settings) -> Iterator[Unit]:
     if not settings.real_node:
         return
     ready = settings.ports["coredns-ready"]
-    text = _COREFILE.format(
-        gateway=settings.gateway, ready=ready, domain=CLUSTER_DOMAIN, kubeconfig=layout.kubeconfig
-    )
+    text = _COREFILE.format(gateway=settings.gateway, ready=ready, domain=CLUSTER_DOMAIN, kubeconfig=layout.kubeconfig)
     file = layout.write_config("coredns", "Corefile", text)
     yield Component(
         name="coredns",

@@ -90,7 +90,9 @@ def node(name: str, *, tainted: bool) -> dict[str, Any]:
 
 def node_ready(found: dict[str, Any] | None) -> bool:
     """Whether a node takes pods."""
-    if found is None or any(taint["key"].startswith("node.kubernetes.io/") for taint in found["spec"].get("taints", ())):
+    if found is None:
+        return False
+    if any(taint["key"].startswith("node.kubernetes.io/") for taint in found["spec"].get("taints", ())):
         return False
     conditions = found.get("status", {}).get("conditions", ())
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

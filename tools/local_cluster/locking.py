@@ -47,7 +47,7 @@ def _try_lock(layout: Layout) -> int | None:
     descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(layout.lock).st_ino == os.fstat(descriptor).st_ino:
+        if layout.lock.stat().st_ino == os.fstat(descriptor).st_ino:
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass  # held, or removed by its last holder in between

@@ -44,7 +44,8 @@ def obstacle() -> str | None:
 def opening(layout: Layout, *command: str) -> tuple[str, ...]:
     """Return the command that runs `command` in a new view; it stays the same process."""
     script = _OPEN.format(folders=" ".join(FOLDERS))
-    return ("unshare", "--mount", "sh", "-c", script, "open", str(_holder(layout)), str(layout.data / "hidden"), *command)
+    hidden = layout.data / "hidden"
+    return ("unshare", "--mount", "sh", "-c", script, "open", str(_holder(layout)), str(hidden), *command)
 
 
 def joining(layout: Layout, *command: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Starts components in the order of what they need, as much as possible at the same time, and waits until each is ready.
+"""Starts components in the order of what they need, side by side where possible, and waits until each is ready.
 
 Knows nothing of any particular component: it gets a table.
 """

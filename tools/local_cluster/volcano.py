@@ -68,7 +68,7 @@ def custom_resources(api: Api, files: list[Path]) -> Step:
 
 
 def read_webhooks(manifest: Path) -> list[dict[str, Any]]:
-    """Return the webhook configurations of Volcano's installation manifest, which is far too long to be parsed whole."""
+    """Return the webhook configurations of Volcano's installation manifest, which is too long to be parsed whole."""
     documents = re.split(r"^---\s*$", manifest.read_text("utf-8"), flags=re.MULTILINE)
     found = [yaml.safe_load(text) for text in documents if "WebhookConfiguration" in text]
     if not found:
@@ -153,7 +153,7 @@ def _controllers(layout: Layout, settings: Settings) -> Component:
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
         ),
-        ready=lambda: _healthy(layout, settings, "volcano-controllers"),
+        ready=lambda: _healthy(settings, "volcano-controllers"),
         needs=("custom-resources",),
     )
 
@@ -170,7 +170,7 @@ def _scheduler(layout: Layout, settings: Settings, share: Path) -> Component:
             "--schedule-period=200ms",
             "--cache-dumper=false",
         ),
-        ready=lambda: _healthy(layout, settings, "volcano-scheduler"),
+        ready=lambda: _healthy(settings, "volcano-scheduler"),
         # It creates the default queue, which the webhooks judge.
         needs=("volcano-admission",),
     )
@@ -187,7 +187,7 @@ def _shared_flags(layout: Layout, settings: Settings, name: str) -> Iterator[str
     yield "-v=2"
 
 
-def _healthy(layout: Layout, settings: Settings, name: str) -> bool:
+def _healthy(settings: Settings, name: str) -> bool:
     return http_ok(f"http://127.0.0.1:{settings.ports[f'{name}-health']}/healthz")
 
 
