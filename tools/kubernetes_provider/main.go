@@ -38,9 +38,7 @@ func main() {
 
 func run() error {
 	showVersion := flag.Bool("version", false, "print the version and exit")
-	// The engine passes these to every plugin.
-	flag.Bool("logtostderr", false, "accepted, not used")
-	flag.Int("v", 0, "accepted, not used")
+	// The engine passes it to every plugin; those for logs are the SDK's.
 	flag.String("tracing", "", "accepted, not used")
 	flag.Parse()
 	if *showVersion {

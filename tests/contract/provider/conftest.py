@@ -1,0 +1,193 @@
+"""The providers that the contract is about, and the real API server that they are driven against."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.contract.provider.driver import Properties, Provider
+
+EXECUTABLE = "pulumi-resource-kubernetes"
+WIDGET = {"apiVersion": "contract.torchx-pulumi.test/v1", "kind": "Widget"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(request: pytest.FixtureRequest) -> Path:
+    """Kubeconfig of the cluster to test against: the one that is named, else the session's local cluster."""
+    named = os.environ.get("TORCHX_PULUMI_TEST_KUBECONFIG")
+    return Path(named) if named else Path(request.getfixturevalue("cluster").kubeconfig)
+
+
+@pytest.fixture(scope="session", params=["stand-in", "official"])
+def executable(request: pytest.FixtureRequest) -> Path:
+    return request.getfixturevalue("stand_in") if request.param == "stand-in" else official()
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    named = os.environ.get("TORCHX_PULUMI_TEST_STAND_IN")
+    if named:
+        return Path(named)
+    from tools.bootstrap import ensure
+
+    chosen = ensure(["kubernetes-provider"])["kubernetes-provider"] / EXECUTABLE
+    if is_stand_in(chosen):
+        return chosen
+    built = tmp_path_factory.mktemp("stand-in") / EXECUTABLE
+    source = Path(__file__).resolve().parents[3] / "tools" / "kubernetes_provider"
+    subprocess.run(["go", "build", "-o", str(built), "."], cwd=source, check=True)
+    return built
+
+
+def official() -> Path:
+    home = Path(os.environ.get("PULUMI_HOME", Path.home() / ".pulumi"))
+    candidates = sorted(home.glob(f"plugins/resource-kubernetes-v*/{EXECUTABLE}"), reverse=True)
+    on_path = shutil.which(EXECUTABLE)
+    for candidate in [*candidates, *([Path(on_path)] if on_path else [])]:
+        if not is_stand_in(candidate):
+            return candidate
+    pytest.skip("the official Kubernetes provider is not installed")
+
+
+def is_stand_in(candidate: Path) -> bool:
+    said = subprocess.run([str(candidate), "--version"], capture_output=True, text=True, timeout=10, check=False)
+    return "stand-in" in said.stdout
+
+
+@pytest.fixture
+def start(executable: Path, kubeconfig: Path) -> Iterator[Callable[..., Provider]]:
+    """Start providers, configured for the cluster unless told otherwise; all are stopped at the end."""
+    started: list[Provider] = []
+
+    def start_one(*, environment: dict[str, str] | None = None, **settings: str) -> Provider:
+        provider = Provider.start(executable, {**os.environ, "KUBECONFIG": str(kubeconfig), **(environment or {})})
+        started.append(provider)
+        provider.configure(**settings)
+        return provider
+
+    yield start_one
+    for provider in started:
+        provider.stop()
+
+
+@pytest.fixture
+def provider(start: Callable[..., Provider]) -> Provider:
+    return start()
+
+
+@dataclass
+class Api:
+    """The API server as somebody else sees it: what the provider did, and what others do meanwhile."""
+
+    call: Callable[..., Any]
+    namespace: str
+
+    def path(self, kind: str, name: str = "", group: str = "/api/v1") -> str:
+        return f"{group}/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
+
+    def get(self, path: str) -> Properties | None:
+        from kubernetes.client.exceptions import ApiException
+
+        try:
+            return self.call("GET", path)
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def patch(self, path: str, body: Properties, manager: str = "somebody-else") -> None:
+        self.call("PATCH", f"{path}?fieldManager={manager}", body, "application/merge-patch+json")
+
+    def widget(self, name: str) -> str:
+        return self.path("widgets", name, f"/apis/{WIDGET['apiVersion']}")
+
+    def config_map(self, name: str) -> str:
+        return self.path("configmaps", name)
+
+
+@pytest.fixture(scope="session")
+def api_call(kubeconfig: Path) -> Iterator[Callable[..., Any]]:
+    from kubernetes import config
+
+    client = config.new_client_from_config(str(kubeconfig), persist_config=False)
+
+    def call(method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
+        answer = client.call_api(
+            path, method, body=body, header_params={"Content-Type": content, "Accept": "application/json"},
+            auth_settings=["BearerToken"], response_type="object", _return_http_data_only=True,
+        )  # fmt: skip
+        return answer
+
+    yield call
+    client.rest_client.pool_manager.clear()
+    client.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def widgets(api_call: Callable[..., Any]) -> Iterator[None]:
+    """A kind of the tests' own: no controller touches it."""
+    free_form = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    group, _, version = WIDGET["apiVersion"].partition("/")
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"widgets.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [
+                {
+                    "name": version, "served": True, "storage": True, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {
+                        "type": "object", "properties": {"spec": free_form, "status": free_form}}},
+                }
+            ],
+        },
+    }  # fmt: skip
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    own = f"{definitions}/widgets.{group}"
+    # Applied, not posted: a session that was killed may have left it.
+    api_call("PATCH", f"{own}?fieldManager=contract&force=true", definition, "application/apply-patch+yaml")
+    try:
+        wait_until(lambda: established(api_call("GET", own)))
+        yield
+    finally:
+        api_call("DELETE", own)
+
+
+def established(definition: Properties) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
+@pytest.fixture
+def api(api_call: Callable[..., Any]) -> Iterator[Api]:
+    """A fresh namespace and the way to it."""
+    namespace = f"contract-{uuid4().hex[:8]}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    api_call("POST", "/api/v1/namespaces", body)
+    yield Api(api_call, namespace)
+    api_call("DELETE", f"/api/v1/namespaces/{namespace}")
+
+
+def wait_until(holds: Callable[[], object], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to hold in time"
+        time.sleep(0.1)
