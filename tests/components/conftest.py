@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pulumi
@@ -66,6 +67,16 @@ class Engine:
 def engine() -> Iterator[Engine]:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    yield Engine(loop)
+    # Pulumi's mocks give every thread that answers a loop of its own, and close none.
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def begin_thread() -> None:
+        loops.append(asyncio.new_event_loop())
+        asyncio.set_event_loop(loops[-1])
+
+    with ThreadPoolExecutor(4, initializer=begin_thread) as executor:
+        loop.set_default_executor(executor)
+        yield Engine(loop)
     asyncio.set_event_loop(None)
-    loop.close()
+    for used in (loop, *loops):
+        used.close()

@@ -1,0 +1,376 @@
+"""What the component asks the engine for, without an engine."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pulumi
+import pytest
+from torchx_pulumi.labels import LAUNCH, RUN
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_components import VolcanoTrainingJob
+from torchx_pulumi_components.live import cluster_for_tests
+
+JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
+POD_GROUP = "kubernetes:scheduling.volcano.sh/v1beta1:PodGroup"
+POD = "kubernetes:core/v1:Pod"
+STASH = "pulumi:index:Stash"
+ROLE = "torchx:index:TrainingRole"
+
+PREFIX = "urn:pulumi:dev::proj::torchx:index:VolcanoTrainingJob"
+
+
+def args(**changes: Any) -> Any:
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "args": ["-m", "train"]}
+    return {"queue": "default", "roles": [{**role, **changes.pop("role", {})}], **changes}
+
+
+def queue(name: str = "default", state: str = "Open") -> Any:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "status": {"state": state},
+    }
+
+
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+
+
+def cluster(*objects: Any) -> Any:
+    return FakeCluster([NAMESPACE, queue(), *objects])
+
+
+def stashed(engine: Any, suffix: str) -> Any:
+    (stash,) = [item for item in engine.mocks.of_type(STASH) if item.name.endswith(suffix)]
+    return stash.inputs["input"]
+
+
+def remember(engine: Any, name: str = "train", *, intent_only: bool = False) -> Any:
+    """Put what the last program registered into the state, as a successful deployment does."""
+    engine.mocks.state = {f"{PREFIX}$pulumi:index:Stash::{name}-intent": {"input": stashed(engine, "-intent")}}
+    if not intent_only:
+        engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::{name}-record"] = {"input": stashed(engine, "-record")}
+    jobs = engine.mocks.of_type(JOB)
+    if not jobs:
+        return None
+    live: Any = copy.deepcopy(jobs[0].inputs)
+    live["metadata"] |= {"uid": f"uid-of-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    live["status"] = {"state": {"phase": "Running"}}
+    return live
+
+
+def test_a_job_its_roles_and_its_record_are_children(engine: Any) -> None:
+    job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"num_replicas": 2})))
+    name = engine.mocks.one(JOB).inputs["metadata"]["name"]
+    assert name.startswith("train-")
+    assert [item.name for item in engine.mocks.of_type(ROLE)] == ["train-trainer"]
+    assert engine.value(job.job_name) == name
+    assert engine.value(job.app_id) == f"default:{name}"
+    assert engine.value(job.uid) == "uid-of-train"
+    assert engine.value(job.pod_groups) == [f"{name}-uid-of-train"]
+    assert engine.value(job.pod_names) == [f"{name}-trainer-0-0", f"{name}-trainer-1-0"]
+    assert engine.value(job.rank0_host) == f"{name}-trainer-0-0.{name}"
+    assert engine.value(job.images) == {"trainer": "app:1"}
+    assert engine.value(job.observed)["state"] == "SUBMITTED"
+    assert stashed(engine, "-record")["uid"] == "uid-of-train"
+    assert stashed(engine, "-record")["job_name"] == name
+
+
+def test_both_doors_make_the_same_job(engine: Any) -> None:
+    specs = pytest.importorskip("torchx.specs")
+    role = specs.Role(
+        name="trainer",
+        image="app:1",
+        entrypoint="python",
+        args=["-m", "train"],
+        num_replicas=1,
+        resource=specs.Resource(cpu=1, gpu=0, memMB=1000),
+    )
+    app = specs.AppDef(name="train", roles=[role])
+    before = copy.deepcopy(app)
+    engine.run(lambda: VolcanoTrainingJob.from_app("train", app, queue="default"))
+    by_app = engine.mocks.one(JOB).inputs
+    resource = {"cpu": 1, "memory_mb": 1000}
+    engine.run(lambda: VolcanoTrainingJob("train", args(role={"resource": resource})))
+    assert engine.mocks.one(JOB).inputs == by_app
+    assert app == before
+
+
+def test_an_app_id_is_taken_as_it_is(engine: Any) -> None:
+    specs = pytest.importorskip("torchx.specs")
+    role = specs.Role(name="trainer", image="app:1", entrypoint="python", num_replicas=1)
+    app = specs.AppDef(name="train", roles=[role])
+    engine.run(lambda: VolcanoTrainingJob.from_app("train", app, app_id="mine-x1", queue="default"))
+    assert engine.mocks.one(JOB).inputs["metadata"]["name"] == "mine-x1"
+
+
+def test_labels_of_ours_are_on_the_job_and_not_in_its_pods(engine: Any) -> None:
+    engine.run(lambda: VolcanoTrainingJob("train", args(labels={"team": "a"})))
+    job = engine.mocks.one(JOB).inputs
+    assert job["metadata"]["labels"].keys() == {"team", LAUNCH}
+    assert RUN in job["metadata"]["annotations"]
+    assert "torchx-pulumi" not in repr(job["spec"])
+
+
+def test_what_other_languages_send_is_taken_for_what_was_meant(engine: Any) -> None:
+    plain = args(
+        role={
+            "num_replicas": 2,
+            "min_replicas": 1,
+            "env": {"A": "1", "B": "true", "C": "0.5"},
+            "args": ["3"],
+            "port_map": {"http": 80},
+            "resource": {"gpu": 1, "memory_mb": 2000},
+        }
+    )
+    odd = args(
+        role={
+            "numReplicas": 2.0,
+            "minReplicas": 1.0,
+            "env": {"A": 1.0, "B": True, "C": 0.5},
+            "args": [3.0],
+            "portMap": {"http": 80.0},
+            "resource": {"gpu": 1.0, "memoryMb": 2000.0},
+        }
+    )
+    engine.run(lambda: VolcanoTrainingJob("train", plain))
+    expected = engine.mocks.one(JOB).inputs
+    engine.run(lambda: VolcanoTrainingJob("train", odd))
+    assert engine.mocks.one(JOB).inputs == expected
+
+
+def test_all_problems_are_in_one_message_with_their_paths(engine: Any) -> None:
+    bad = {
+        "queue": "no queue",
+        "colour": "blue",
+        "gang": "both",
+        "roles": [
+            {"name": "a", "image": "i", "entrypoint": "e", "num_replicas": 2.5, "resource": {}},
+            {"image": "i", "entrypoint": "e", "num_replicas": 2, "min_replicas": 3, "mounts": [{"kind": "tape"}]},
+            {},
+        ],
+    }
+    with pytest.raises(pulumi.RunError) as caught:
+        engine.run(lambda: VolcanoTrainingJob("train", bad))  # type: ignore[arg-type]
+    text = str(caught.value)
+    for path in (
+        "queue:",
+        "colour: is not a field",
+        "gang: must be one of job, pods",
+        "roles[0].num_replicas: must be a whole number, found float '2.5'",
+        "roles[0].resource: is empty",
+        "roles[1].name: is missing",
+        "roles[1].min_replicas:",
+        "roles[1].mounts[0].kind: must be one of",
+        "roles[1].mounts[0].src: is missing",
+        "roles[2]: is empty",
+    ):
+        assert path in text, path
+    assert not engine.mocks.resources
+
+
+def test_known_outputs_are_leaves_like_any_other(engine: Any) -> None:
+    engine.run(lambda: VolcanoTrainingJob("train", args()))
+    plain = engine.mocks.one(JOB).inputs
+    engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": pulumi.Output.from_input("app:1")})))
+    assert engine.mocks.one(JOB).inputs == plain
+
+
+def test_a_secret_leaf_stays_secret_and_out_of_the_record(engine: Any) -> None:
+    token = pulumi.Output.secret("hunter22")
+    job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"env": {"TOKEN": token}})))
+    assert pulumi.runtime.rpc._special_secret_sig in repr(engine.mocks.one(JOB).inputs["spec"])
+    assert "hunter22" not in repr([item.inputs for item in engine.mocks.of_type(STASH)])
+    assert "hunter22" not in repr(engine.value(job.declared))
+
+
+def test_a_structure_that_is_not_known_in_preview_is_refused(engine: Any) -> None:
+    unknown = pulumi.Output.from_input(pulumi.output.UNKNOWN)
+    with pytest.raises(pulumi.RunError, match=r"roles\[0\]\.num_replicas: .* found an output that is not known yet"):
+        engine.run(lambda: VolcanoTrainingJob("train", args(role={"num_replicas": unknown})), preview=True)
+
+
+def test_a_leaf_that_is_not_known_in_preview_leaves_the_name_open(engine: Any) -> None:
+    def program() -> Any:
+        return VolcanoTrainingJob("train", args(role={"image": pulumi.Output.from_input(pulumi.output.UNKNOWN)}))
+
+    job = engine.run(program, preview=True)
+    assert engine.loop.run_until_complete(job.job_name.is_known()) is False
+    assert "unknown-leaf" not in repr(engine.mocks.one(JOB).inputs)
+
+
+def test_an_unchanged_job_is_kept_with_its_name(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    first, intent, record = engine.mocks.one(JOB).inputs, stashed(engine, "-intent"), stashed(engine, "-record")
+    live = remember(engine)
+    with cluster_for_tests(cluster(live)):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    assert engine.mocks.one(JOB).inputs == first
+    assert (stashed(engine, "-intent"), stashed(engine, "-record")) == (intent, record)
+    assert engine.value(job.observed)["state"] == "RUNNING"
+
+
+def test_fewer_replicas_are_the_same_run(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args(role={"num_replicas": 3})))
+    name = engine.mocks.one(JOB).inputs["metadata"]["name"]
+    live = remember(engine)
+    with cluster_for_tests(cluster(live)):
+        engine.run(lambda: VolcanoTrainingJob("train", args(role={"num_replicas": 2})))
+    job = engine.mocks.one(JOB).inputs
+    assert job["metadata"]["name"] == name
+    assert [task["replicas"] for task in job["spec"]["tasks"]] == [1, 1, 0]
+    assert stashed(engine, "-record")["replicas"] == {"trainer": 2}
+    assert stashed(engine, "-record")["launched"] == {"trainer": 3}
+
+
+@pytest.mark.parametrize("change", [{"image": "app:2"}, {"num_replicas": 2}])
+def test_a_change_of_a_running_job_is_refused(engine: Any, change: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    name = engine.mocks.one(JOB).inputs["metadata"]["name"]
+    live = remember(engine)
+    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError) as caught:
+        engine.run(lambda: VolcanoTrainingJob("train", args(role=change)), preview=True)
+    assert f"changing roles[trainer].{next(iter(change))} would relaunch run {name}" in str(caught.value)
+    assert "on_running_change" in str(caught.value)
+    assert not engine.mocks.resources
+
+
+def test_a_change_of_a_running_job_is_made_when_asked_for(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    first = engine.mocks.one(JOB).inputs["metadata"]["name"]
+    live = remember(engine)
+    with cluster_for_tests(cluster(live)):
+        changed = args(role={"image": "app:2"}, on_running_change="replace")
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert engine.mocks.one(JOB).inputs["metadata"]["name"] != first
+    assert stashed(engine, "-record")["attempt"] == 2
+
+
+def test_a_finished_job_that_is_gone_is_not_run_again_but_by_rerun(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+        remember(engine)
+        record = stashed(engine, "-record")
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+        assert not engine.mocks.of_type(JOB)
+        assert stashed(engine, "-record") == record
+        assert engine.value(job.observed)["source"] == "record"
+        engine.run(lambda: VolcanoTrainingJob("train", args(rerun="again")))
+    assert engine.mocks.one(JOB).inputs["metadata"]["name"] != record["job_name"]
+
+
+def test_the_end_of_a_run_is_remembered(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    live = remember(engine)
+    live["status"] = {"state": {"phase": "Completed"}}
+    with cluster_for_tests(cluster(live)):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    remember(engine)
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    observed = engine.value(job.observed)
+    assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
+
+
+def test_after_a_refused_launch_the_old_job_may_come_back(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+        first = engine.mocks.one(JOB).inputs["metadata"]["name"]
+        remember(engine)
+        old_record = engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+        engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+        remember(engine, intent_only=True)
+        engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"] = old_record
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    assert engine.mocks.one(JOB).inputs["metadata"]["name"] == first
+
+
+def test_a_launch_that_was_killed_before_its_record_is_kept(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    live = remember(engine, intent_only=True)
+    with cluster_for_tests(cluster(live)):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+        assert engine.mocks.one(JOB).inputs["metadata"]["name"] == live["metadata"]["name"]
+        assert stashed(engine, "-record")["attempt"] == 1
+        with pytest.raises(pulumi.RunError, match="would relaunch"):
+            engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+
+
+def test_a_new_name_with_an_alias_keeps_the_run(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    live = remember(engine)
+    opts = pulumi.ResourceOptions(aliases=[pulumi.Alias(name="train")])
+    with cluster_for_tests(cluster(live)):
+        engine.run(lambda: VolcanoTrainingJob("other", args(), opts))
+    assert engine.mocks.one(JOB).inputs["metadata"]["name"] == live["metadata"]["name"]
+
+
+def test_an_object_of_somebody_else_is_left_alone(engine: Any) -> None:
+    foreign = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "mine", "namespace": "default", "uid": "u"},
+        "spec": {"tasks": []},
+        "status": {"state": {"phase": "Running"}},
+    }
+    with cluster_for_tests(cluster(foreign)):
+        with pytest.raises(pulumi.RunError, match="was not created by this stack"):
+            engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
+        engine.run(
+            lambda: VolcanoTrainingJob("train", args(job_name="mine"), pulumi.ResourceOptions(import_="default/mine"))
+        )
+    assert engine.mocks.one(JOB).inputs["spec"] == {"tasks": []}
+
+
+def test_queue_namespace_and_priority_class_are_looked_for_all_at_once(engine: Any) -> None:
+    with cluster_for_tests(cluster(queue("shut", "Closed"))):
+        with pytest.raises(pulumi.RunError) as caught:
+            engine.run(
+                lambda: VolcanoTrainingJob("train", args(queue="defualt", namespace="ml", priority_class="high")),
+                preview=True,
+            )
+        for text in ("queue: 'defualt' is not in the cluster; did you mean 'default'?", "namespace: 'ml'", "'high'"):
+            assert text in str(caught.value)
+        with pytest.raises(pulumi.RunError, match="queue: 'shut' is Closed"):
+            engine.run(lambda: VolcanoTrainingJob("train", args(queue="shut")))
+        assert not engine.mocks.resources
+        # A kept run needs no open queue, and what this deployment may create is not looked for.
+        engine.run(
+            lambda: VolcanoTrainingJob(
+                "train",
+                args(namespace=pulumi.Output.from_input("ml"), queue=pulumi.Output.from_input("new")),
+            )
+        )
+
+
+def test_a_gang_of_pods_is_a_pod_group_a_service_and_pods(engine: Any) -> None:
+    job = engine.run(
+        lambda: VolcanoTrainingJob("train", args(gang="pods", role={"num_replicas": 2, "min_replicas": 1}))
+    )
+    name = engine.mocks.one(POD_GROUP).inputs["metadata"]["name"]
+    assert engine.mocks.one(POD_GROUP).inputs["spec"]["minMember"] == 1
+    assert [pod.inputs["metadata"]["name"] for pod in engine.mocks.of_type(POD)] == engine.value(job.pod_names)
+    assert engine.mocks.one("kubernetes:core/v1:Service").inputs["metadata"]["name"] == name
+    assert engine.value(job.pod_groups) == [name]
+    assert not engine.mocks.of_type(JOB)
+
+
+def test_a_gang_of_pods_cannot_retry(engine: Any) -> None:
+    with pytest.raises(pulumi.RunError, match=r"roles\[0\]\.max_retries"):
+        engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods", role={"max_retries": 1})))
+
+
+def test_the_kubeconfig_of_the_arguments_makes_a_provider_that_hides_it(engine: Any) -> None:
+    engine.run(lambda: VolcanoTrainingJob("train", args(kubeconfig="apiVersion: v1", kube_context="c")))
+    provider = engine.mocks.one("pulumi:providers:kubernetes")
+    assert pulumi.runtime.rpc._special_secret_sig in repr(provider.inputs["kubeconfig"])
+    assert engine.mocks.one(JOB).provider.endswith("::train-kubernetes-id")
