@@ -23,7 +23,9 @@ def sync(folder: Path, requirements: Path) -> None:
         try:
             venv.create(folder, with_pip=True, clear=folder.exists())
         except subprocess.CalledProcessError as error:
-            raise SystemExit(f"sync: {error}\nsync: this Python cannot make environments; on Debian: apt-get install python3-venv") from None
+            raise SystemExit(
+                f"sync: {error}\nsync: this Python cannot make environments; on Debian: apt-get install python3-venv"
+            ) from None
     environment = os.environ | {"VIRTUAL_ENV": str(folder.resolve()), "UV_NO_PROGRESS": "1"}
     steps = [
         [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV],

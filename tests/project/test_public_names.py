@@ -34,7 +34,9 @@ def test_each_module_imports_alone() -> None:
     script = "import importlib, sys\nimportlib.import_module(sys.argv[1])"
     failed = {}
     for module in [name for name in MODULES if not name.startswith("torchx_pulumi_")]:
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", script, module], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script, module], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             failed[module] = done.stderr.splitlines()[-1]
     assert not failed

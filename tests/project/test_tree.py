@@ -49,7 +49,9 @@ def test_no_file_names_a_path_of_a_machine() -> None:
 
 
 def test_no_file_names_a_package_registry() -> None:
-    registries = re.compile(r"(pypi\.org|files\.pythonhosted|proxy\.golang\.org|sum\.golang\.org|registry\.npmjs|deb\.debian\.org)")
+    registries = re.compile(
+        r"(pypi\.org|files\.pythonhosted|proxy\.golang\.org|sum\.golang\.org|registry\.npmjs|deb\.debian\.org)"
+    )
     named = [
         str(path.relative_to(ROOT))
         for path in tracked_files()
