@@ -1,0 +1,160 @@
+"""The demo from beginning to end, and what becomes of it when something fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.status.model import JobState
+
+from tools.bootstrap import pulumi_environment
+from tools.demo.errors import DemoError
+from tools.demo.pulumi_cli import ROOT, PulumiCli
+from tools.demo.target import SCRIPT, Target
+from tools.demo.telling import say, show
+from tools.demo.watching import Watch, describe
+
+RESOURCES: Final = ("--cpu", "1", "--memMB", "2000")
+"""Two replicas of this fit on a node of two cores, since a part of each is left to the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the user chose."""
+
+    keep: bool = False
+    """Leave everything running."""
+    processes: int = 2
+    """Ranks in each of the two replicas."""
+    timeout_s: float = 600
+    """How long the job may take."""
+
+
+def demo_folder() -> Path:
+    """Return the folder of the demo's project and state."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser().absolute() / "torchx-pulumi" / "demo"
+
+
+def run(find_target: Callable[[], Target], wishes: Wishes) -> None:
+    """Preview, launch, follow, report, destroy.
+
+    Raises:
+        DemoError: The job or a step failed; it has been cleaned up.
+    """
+    say("tools: Pulumi, its Python host, the Kubernetes provider")
+    tools = pulumi_environment()
+    target = find_target()
+    pulumi = PulumiCli(demo_folder(), tools, target.kubeconfig)
+    if pulumi.exists:
+        say("an earlier demo was left running: clearing it first")
+        clear(pulumi)
+    with cleaned_up(pulumi, target, keep=wishes.keep):
+        launch_and_follow(pulumi, target, wishes)
+    if wishes.keep:
+        explain_how_to_look(pulumi)
+    else:
+        say("done; nothing is left running")
+
+
+def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes) -> None:
+    """Run the job through the stack program and show all there is to see."""
+    job = f"2x{wishes.processes}"
+    arguments = ["-j", job, "--script", SCRIPT, "--image", target.image, *RESOURCES]
+    say(f"the job: torchx component dist.ddp {' '.join(arguments)}")
+    pulumi.create(
+        {
+            "component": "dist.ddp",
+            "arguments": arguments,
+            "options": dict(target.options),
+            "createNamespace": target.create_namespace,
+        }
+    )
+    pulumi.run("preview", "--suppress-progress")
+    pulumi.run("up", "--yes", "--skip-preview", "--suppress-progress")
+    app = pulumi.outputs()["torchx"]["app"]
+    kubeconfig = str(target.kubeconfig) if target.kubeconfig else None
+    namespace, _, job_name = str(app["id"]).partition(":")
+    watch = Watch(KubernetesCluster.connect(kubeconfig), namespace, job_name)
+    try:
+        status = watch.until_done(wishes.timeout_s)
+    except BaseException:
+        try_to(lambda: describe(watch.status()), "the job's status")
+        raise
+    describe(status)
+    pulumi.run("refresh", "--yes", "--skip-preview", "--run-program", "--suppress-progress")
+    say("$ pulumi stack output --json")
+    show(json.dumps(pulumi.outputs(), indent=2))
+    if status.state is not JobState.SUCCEEDED:
+        raise DemoError(f"the job ended {status.state.value} ({status.reason.value}): {status.message}")
+
+
+@contextmanager
+def cleaned_up(pulumi: PulumiCli, target: Target, *, keep: bool) -> Iterator[None]:
+    """Clean up at the end, and always after a failure."""
+    try:
+        yield
+    except BaseException as error:
+        say("interrupted: cleaning up" if isinstance(error, KeyboardInterrupt) else "failed: cleaning up")
+        try_to(lambda: clear(pulumi), "the stack")
+        try_to(target.down, "the cluster")
+        raise
+    if not keep:
+        clear(pulumi)
+        target.down()
+
+
+def clear(pulumi: PulumiCli) -> None:
+    """Destroy what the stack made, and forget the stack."""
+    if (pulumi.project / "Pulumi.yaml").exists():
+        try_to(lambda: pulumi.run("cancel", "--yes", quiet=True), None)
+        pulumi.run("destroy", "--yes", "--skip-preview", "--suppress-progress")
+        pulumi.run("stack", "rm", "--yes", quiet=True)
+    shutil.rmtree(pulumi.folder, ignore_errors=True)
+
+
+def try_to(act: Callable[[], Any], what: str | None) -> None:
+    """Do something on the way out of a failure; say what went wrong and go on."""
+    try:
+        act()
+    except (DemoError, ClusterError, OSError, LookupError) as error:
+        if what is not None:
+            say(f"{what} could not be cleaned up or read: {error}")
+
+
+def explain_how_to_look(pulumi: PulumiCli) -> None:
+    """Say what can be done with a demo that was left running."""
+    show(
+        f"""
+The stack and its cluster are left as they are. To look around, in a shell:
+
+  source {pulumi.folder}/env.sh            # kubeconfig, Pulumi, and its project as the current folder
+  pulumi stack output --json               # what a dashboard reads
+  pulumi up                                # no change: the job keeps its uid and is not run again
+  pulumi config set rerun 2 && pulumi up   # runs the job again, on purpose
+  kubectl get vcjob,podgroup,pod -A        # if you have kubectl
+
+To stop: cd {ROOT} && make demo ARGS=--stop
+"""
+    )
+
+
+def stop(kubeconfig: Path | None, down: Callable[[], Any]) -> None:
+    """End a demo that was left running.
+
+    Raises:
+        DemoError: Its stack could not be destroyed.
+    """
+    pulumi = PulumiCli(demo_folder(), pulumi_environment(), kubeconfig)
+    if pulumi.exists:
+        clear(pulumi)
+    down()
+    say("stopped; nothing is left running")

@@ -1,0 +1,89 @@
+"""Where the demo runs: on a local cluster of its own, or where the current kube context points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tools.demo.errors import DemoError
+from tools.demo.pulumi_cli import ROOT
+from tools.demo.telling import say
+
+CLUSTER_NAME: Final = "demo"
+SCRIPT: Final = "/opt/demo/my-train.py"
+"""The training script in the image. Its name has a hyphen on purpose: the role is called after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A cluster and an image in reach of it."""
+
+    image: str
+    options: Mapping[str, Any]
+    """Run options of the job."""
+    create_namespace: bool
+    kubeconfig: Path | None = None
+    """None: the ambient one."""
+    local: Any = field(default=None)
+    """The local cluster. None: the cluster is not ours."""
+
+    def down(self) -> None:
+        """Take the cluster down, if it is ours."""
+        if self.local is not None:
+            say(f"taking cluster {CLUSTER_NAME!r} down")
+            self.local.down()
+
+
+def local_target() -> Target:
+    """Bring the local cluster up and put PyTorch and the training script into its registry.
+
+    Raises:
+        DemoError: This machine cannot run containers.
+    """
+    from tools import images
+    from tools.local_cluster import Cluster
+
+    say("local cluster: etcd, API server, Volcano with webhooks, one real node, registry, DNS")
+    cluster = Cluster.up(CLUSTER_NAME, real_node=True, images=("busybox", "pytorch"))
+    if "pytorch" not in cluster.images or not cluster.registry:
+        why = cluster.status().get("why_no_real_node") or "it has no registry"
+        cluster.down()
+        raise DemoError(
+            f"this machine can run no containers: {why}; run as root where containerd can be had, "
+            "or use a cluster of yours: make demo CLUSTER=current"
+        )
+    image = f"{cluster.registry}/torchx-demo:1"
+    script = ROOT / "examples" / "ddp" / "my-train.py"
+    digest = images.add_layer(cluster.images["pytorch"], {SCRIPT: script}, image)
+    say(f"image {image}: PyTorch and {script.relative_to(ROOT)} ({digest[:19]})")
+    return Target(
+        image=image,
+        options={"queue": "default", "namespace": "torchx-demo"},
+        create_namespace=True,
+        kubeconfig=cluster.kubeconfig,
+        local=cluster,
+    )
+
+
+def current_target(image: str | None, namespace: str, queue: str) -> Target:
+    """Take the cluster of the current kube context.
+
+    Raises:
+        DemoError: No image was named.
+        ClusterError: There is no such cluster, or no Volcano on it.
+    """
+    from torchx_pulumi.cluster import KubernetesCluster
+    from torchx_pulumi.kinds import VOLCANO_JOB
+
+    if not image:
+        raise DemoError(
+            "a cluster of yours needs an image of yours: examples/ddp/Dockerfile makes one; then "
+            'make demo CLUSTER=current ARGS="--image REGISTRY/NAME"'
+        )
+    if not KubernetesCluster.connect().serves(VOLCANO_JOB):
+        raise DemoError(
+            "the cluster of the current context has no Volcano: install it there, or choose another context"
+        )
+    return Target(image=image, options={"queue": queue, "namespace": namespace}, create_namespace=False)
