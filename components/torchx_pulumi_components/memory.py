@@ -85,8 +85,8 @@ def _state_outputs() -> Mapping[str, Any]:
                 raise DeployError(f"the state of stack {stack} cannot be read: {error}") from error
             time.sleep(READ_PAUSE_S)
             continue
-        outputs = (result.value or {}).get("outputs")
-        return outputs if isinstance(outputs, Mapping) else {}
+        resources = (result.value or {}).get("outputs") or {}
+        return {urn: resource.get("outputs") or {} for urn, resource in resources.items()}
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 

@@ -29,7 +29,7 @@ class RecordingMocks(pulumi.runtime.Mocks):
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:
         if args.token == "pulumi:pulumi:readStackResourceOutputs":
-            return {"outputs": self.state}
+            return {"outputs": {urn: {"outputs": outputs} for urn, outputs in self.state.items()}}
         return {}
 
     def of_type(self, token: str) -> list[pulumi.runtime.MockResourceArgs]:
