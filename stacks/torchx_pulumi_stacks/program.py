@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-from torchx_pulumi.outputs import Declared, FlatOutputs, Observed, TorchxOutput, assemble, flatten
+from torchx_pulumi.outputs import Declared, Observed, TorchxOutput, assemble, log_command
 from torchx_pulumi_components import VolcanoTrainingJob
 
 from torchx_pulumi_stacks.config import StackConfig, chosen_options
@@ -58,25 +57,28 @@ def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
 
 
 def export(config: StackConfig, job: VolcanoTrainingJob) -> None:
-    """Export the object `torchx` and the flat outputs."""
-    outputs = pulumi.Output.all(job.declared, job.observed).apply(lambda parts: build(config, job, *parts))
-    pulumi.export("torchx", outputs)
-    for name in FlatOutputs.__annotations__:
-        pulumi.export(name, outputs.apply(partial(pick, name)))
-
-
-def pick(name: str, outputs: TorchxOutput) -> str:
-    """Return one of the flat outputs."""
-    return str(dict(flatten(outputs))[name])
+    """Export the object `torchx` and the flat outputs; what does not depend on the cluster is known in preview."""
+    whole = pulumi.Output.all(job.declared, job.observed).apply(lambda parts: build(config, job, *parts))
+    exports: dict[str, Any] = {
+        "torchx": whole,
+        "app_id": job.app_id,
+        "app_handle": job.app_handle,
+        "state": whole.apply(lambda outputs: outputs["observed"]["state"]),
+        "reason": whole.apply(lambda outputs: outputs["observed"]["reason"]),
+        "log_command": job.app_id.apply(lambda _: log_command(job.plan, kube_context=config.kube_context)),
+    }
+    for name, value in exports.items():
+        pulumi.export(name, value)
 
 
 def build(
     config: StackConfig, job: VolcanoTrainingJob, declared: Mapping[str, Any], observed: Mapping[str, Any]
 ) -> TorchxOutput:
     """Put the object `torchx` together."""
+    who = declared.get("created_by") or f"{pulumi.get_project()}/{pulumi.get_stack()}"
     return assemble(
         job.plan,
-        cast("Declared", declared),
+        cast("Declared", {**declared, "created_by": who}),
         cast("Observed", observed),
         scheduler=config.scheduler,
         kube_context=config.kube_context,

@@ -78,7 +78,8 @@ class PulumiCli:
 
         def take(line: str) -> None:
             lines.append(line)
-            if not quiet and line.strip():
+            # Which provider it is was said before, once.
+            if not quiet and line.strip() and "from $PATH at" not in line:
                 quote("pulumi", line)
 
         code = run_command([*command, "--non-interactive", "--color", "never"], self.project, self.settings, take)

@@ -16,17 +16,17 @@ from torchx_pulumi.status.model import Condition, JobState, JobStatus, Reason, R
 from torchx_pulumi.status.observed import earliest, items_at, latest, mapping_at, number_at, text_at, time_at
 from torchx_pulumi.status.pods import Verdict, finished_at, read_replica, started_at
 
-PHASES: Final[Mapping[str, tuple[JobState, Reason]]] = {
-    "Pending": (JobState.PENDING, Reason.WAITING_FOR_PODS),
-    "Running": (JobState.RUNNING, Reason.RUNNING),
-    "Restarting": (JobState.RUNNING, Reason.RESTARTING),
-    "Aborting": (JobState.RUNNING, Reason.STOPPING),
-    "Terminating": (JobState.RUNNING, Reason.STOPPING),
-    "Completing": (JobState.RUNNING, Reason.STOPPING),
-    "Aborted": (JobState.CANCELLED, Reason.CANCELLED),
-    "Completed": (JobState.SUCCEEDED, Reason.COMPLETED),
-    "Terminated": (JobState.FAILED, Reason.FAILED),
-    "Failed": (JobState.FAILED, Reason.FAILED),
+PHASES: Final[Mapping[str, Verdict]] = {
+    "Pending": (JobState.PENDING, Reason.WAITING_FOR_PODS, "waiting for its pods"),
+    "Running": (JobState.RUNNING, Reason.RUNNING, "running"),
+    "Restarting": (JobState.RUNNING, Reason.RESTARTING, "being restarted"),
+    "Aborting": (JobState.RUNNING, Reason.STOPPING, "being aborted"),
+    "Terminating": (JobState.RUNNING, Reason.STOPPING, "being terminated"),
+    "Completing": (JobState.RUNNING, Reason.STOPPING, "being completed"),
+    "Aborted": (JobState.CANCELLED, Reason.CANCELLED, "aborted; it can be resumed"),
+    "Completed": (JobState.SUCCEEDED, Reason.COMPLETED, "all replicas exited with code 0"),
+    "Terminated": (JobState.FAILED, Reason.FAILED, "terminated by Volcano"),
+    "Failed": (JobState.FAILED, Reason.FAILED, "failed, and Volcano does not say why"),
 }
 """What a phase of a Volcano Job means in TorchX's words."""
 
@@ -114,7 +114,8 @@ def read_phase(job: Mapping[str, Any], phase: str | None) -> Verdict:
     if phase not in PHASES:
         return JobState.UNKNOWN, Reason.UNREADABLE, f"Volcano reports phase {phase!r}, which this version does not know"
     said = text_at(job, "status", "state", "message") or text_at(job, "status", "state", "reason")
-    return (*PHASES[phase], said or f"Volcano reports phase {phase}")
+    state, reason, words = PHASES[phase]
+    return state, reason, said or words
 
 
 def read_roles(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], state: JobState) -> tuple[RoleStatus, ...]:
