@@ -14,7 +14,7 @@ from torchx_pulumi.appdef import installed_torchx_version, read_extras, read_ove
 from torchx_pulumi.checks import check_job
 from torchx_pulumi.document import DocumentError, parse_document
 from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
-from torchx_pulumi.overlay import select_overlay
+from torchx_pulumi.overlay import given_overlay
 from torchx_pulumi.overlay_file import read_overlay_file
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.value_checks import found, is_list, is_number, unknown_keys
@@ -179,7 +179,7 @@ def _read_pod_overlay(path: str, role: Mapping[str, Any], metadata: object, prob
         except ValueError as error:
             problems.append(Problem(f"{path}.pod_overlay", str(error)))
             return None
-    return select_overlay(overlay, "V1Pod") or None if isinstance(overlay, dict) else overlay
+    return given_overlay(overlay) if isinstance(overlay, dict) else overlay
 
 
 def _given(mapping: Mapping[str, Any], key: str, default: Any) -> Any:

@@ -49,6 +49,18 @@ def select_overlay(namespace_value: object, kind: str) -> dict[str, Any]:
     return {} if several_kinds else dict(namespace_value)
 
 
+def given_overlay(value: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the overlay of a role's own `pod_overlay` field: the pod's fields, or one overlay under its kind; empty: None.
+
+    >>> given_overlay({"spec": {}, "metadata": {}})
+    {'spec': {}, 'metadata': {}}
+    >>> given_overlay({"V1Pod": {"spec": {}}})
+    {'spec': {}}
+    """
+    inner = value.get("V1Pod") if set(value) <= {"V1Pod", FORMAT_KEY} else value
+    return (dict(inner) if isinstance(inner, dict) else inner) or None
+
+
 def overlay_pod(template: Manifest, overlay: Mapping[str, Any]) -> Manifest:
     """Lay an overlay over a pod template; only metadata and spec are kept. The template is used up.
 
