@@ -21,9 +21,10 @@ import (
 	"torchx-pulumi/kubernetes-provider/internal/provider"
 )
 
-// version is that of the official provider whose semantics are served; the
-// build tag says that this is not it.
-const version = "4.28.0+stand-in"
+// version is that of the SDK whose requests are answered, which is what the
+// engine compares; the build tag says that this is no official plugin, and
+// whose semantics it has.
+const version = "4.34.2+stand-in.for.4.28"
 
 // pulse is how often the provider looks whether its engine is still there: a
 // killed engine cannot say goodbye.

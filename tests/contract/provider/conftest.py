@@ -127,11 +127,10 @@ def api_call(kubeconfig: Path) -> Iterator[Callable[..., Any]]:
     client = config.new_client_from_config(str(kubeconfig), persist_config=False)
 
     def call(method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
-        answer = client.call_api(
+        return client.call_api(
             path, method, body=body, header_params={"Content-Type": content, "Accept": "application/json"},
             auth_settings=["BearerToken"], response_type="object", _return_http_data_only=True,
         )  # fmt: skip
-        return answer
 
     yield call
     client.rest_client.pool_manager.clear()

@@ -63,7 +63,9 @@ def test_an_unreachable_cluster_fails_what_needs_it(
     gone = Resource(urn(WIDGETS), "default/w", widget("default"), widget("default"))
     with pytest.raises(grpc.RpcError, match="failed to read resource state due to unreachable cluster"):
         provider.read(gone)
-    with pytest.raises(grpc.RpcError, match="configured Kubernetes cluster is unreachable. If the cluster was deleted"):
+    with pytest.raises(
+        grpc.RpcError, match=r"configured Kubernetes cluster is unreachable\. If the cluster was deleted"
+    ):
         provider.delete(gone)
 
 

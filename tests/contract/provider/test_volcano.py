@@ -45,7 +45,9 @@ def test_no_change_after_create_refresh_and_update(provider: Provider, api: Api,
 
 @pytest.mark.parametrize("preview", [True, False])
 def test_the_webhook_s_refusal_is_told(provider: Provider, api: Api, preview: bool) -> None:
-    expected = r'was not successfully created by the Kubernetes API server: .*queue.scheduling.volcano.sh "nosuch" not found'
+    expected = (
+        r'was not successfully created by the Kubernetes API server: .*queue.scheduling.volcano.sh "nosuch" not found'
+    )
     with pytest.raises(grpc.RpcError, match=expected):
         provider.create(urn(JOB), job(api.namespace, queue="nosuch"), preview=preview)
     assert any(text.startswith("Retry #0; creation failed: ") for text in provider.engine.texts())

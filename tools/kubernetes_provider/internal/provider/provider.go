@@ -78,8 +78,8 @@ func (p *Provider) host() *engine.Engine {
 	return p.engine
 }
 
-// GetPluginInfo tells the version: the official one whose semantics are
-// served, with a build tag that names the stand-in.
+// GetPluginInfo tells the version, whose build tag names the stand-in. The
+// engine warns when it is lower than the SDK's.
 func (p *Provider) GetPluginInfo(context.Context, *emptypb.Empty) (*pulumirpc.PluginInfo, error) {
 	return &pulumirpc.PluginInfo{Version: p.version}, nil
 }
