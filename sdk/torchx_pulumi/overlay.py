@@ -50,7 +50,7 @@ def select_overlay(namespace_value: object, kind: str) -> dict[str, Any]:
 
 
 def given_overlay(value: dict[str, Any]) -> dict[str, Any] | None:
-    """Take the overlay of a role's own `pod_overlay` field: the pod's fields, or one overlay under its kind; empty: None.
+    """Take a role's own `pod_overlay`: the pod's fields, or the same under the pod's kind; empty: None.
 
     >>> given_overlay({"spec": {}, "metadata": {}})
     {'spec': {}, 'metadata': {}}
@@ -74,10 +74,34 @@ def overlay_pod(template: Manifest, overlay: Mapping[str, Any]) -> Manifest:
         if not isinstance(found, dict):
             raise OverlayError(f"leaves no {part}, which must be a mapping; remove the DEL or PUT of {part}")
         result[part] = _without_none(found)
-    containers = result["spec"].get("containers")
-    if not isinstance(containers, list) or not containers:
-        raise OverlayError("leaves no spec.containers, which must be a list with at least one container")
+    _check_pod(result)
     return result
+
+
+def _check_pod(pod: Manifest) -> None:
+    """Refuse a pod whose parts are not of the form that every pod has; PUT and new fields can bring in anything."""
+    if not pod["spec"].get("containers"):
+        raise OverlayError("leaves no spec.containers, which must be a list with at least one container")
+    for field in ("labels", "annotations"):
+        _check_form(pod["metadata"], field, dict, f"metadata.{field}")
+    for field in ("containers", "initContainers"):
+        _check_form(pod["spec"], field, list, f"spec.{field}")
+        for index, container in enumerate(pod["spec"].get(field, ())):
+            where = f"spec.{field}[{index}]"
+            _check_form({where: container}, where, dict, where)
+            for part in ("env", "ports", "volumeMounts"):
+                _check_form(container, part, list, f"{where}.{part}", of_mappings=True)
+            for part in ("resources", "securityContext"):
+                _check_form(container, part, dict, f"{where}.{part}")
+            for part in ("limits", "requests"):
+                _check_form(container.get("resources", {}), part, dict, f"{where}.resources.{part}")
+
+
+def _check_form(owner: Mapping[str, Any], field: str, form: type, where: str, *, of_mappings: bool = False) -> None:
+    value: Any = owner.get(field, form())
+    if not isinstance(value, form) or (of_mappings and not all(isinstance(item, dict) for item in value)):
+        wanted = "a list of mappings" if of_mappings else _kind(form())
+        raise OverlayError(f"makes {where} {_kind(value)}, must be {wanted}")
 
 
 def merge(base: dict[str, Any], overlay: Mapping[str, Any]) -> None:

@@ -26,6 +26,24 @@ def memory_mb(mb: float, *, reserved_mb: int = 0) -> str:
     return f"{max(int(mb) - reserved_mb, 0)}M"
 
 
+def canonical(quantity: str) -> str:
+    """Write a quantity of ours as the API server stores it in its own kinds.
+
+    >>> [canonical(text) for text in ("2000m", "1500m", "0m", "16000M", "1500M", "0M", "8")]
+    ['2', '1500m', '0', '16G', '1500M', '0', '8']
+    """
+    digits, suffix = quantity.rstrip("mM"), quantity[-1:]
+    if not digits.isdigit() or suffix not in ("m", "M"):
+        return quantity
+    number = int(digits)
+    if number == 0:
+        return "0"
+    scale = ["m", ""] if suffix == "m" else ["M", "G", "T", "P", "E"]
+    while len(scale) > 1 and number % 1000 == 0:
+        number, scale = number // 1000, scale[1:]
+    return f"{number}{scale[0]}"
+
+
 def limits(resource: ResourceSpec, *, efa_device_count: int | None) -> dict[str, str]:
     """Write the upper bounds of a replica; what is None, zero or less is left out.
 

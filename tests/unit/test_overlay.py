@@ -84,6 +84,13 @@ def test_numbers_become_text_where_kubernetes_wants_text() -> None:
         {"__del__:spec": None},
         {"__put__:metadata": None},
         {"spec": {"__del__:containers": None}},
+        {"spec": {"__put__:containers": "text"}},
+        {"spec": {"__put__:containers": ["text"]}},
+        {"spec": {"__put__:containers": [{"name": "a", "env": {}}]}},
+        {"spec": {"__put__:containers": [{"name": "a", "resources": {"limits": []}}]}},
+        {"spec": {"initContainers": [None, 5]}},
+        {"metadata": {"__put__:annotations": "text"}},
+        {"metadata": {"labels": ["a"]}},
     ],
 )
 def test_overlay_that_does_not_fit_is_an_error(overlay: dict[str, Any]) -> None:

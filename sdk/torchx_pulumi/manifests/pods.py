@@ -8,6 +8,7 @@ from torchx_pulumi.manifests.pod_template import render_pod_template
 from torchx_pulumi.manifests.volcano import job_metadata, min_available, network_topology
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.quantities import canonical
 
 
 def render_gang_pods(plan: JobPlan) -> list[Manifest]:
@@ -68,7 +69,29 @@ def _pod(plan: JobPlan, role: RolePlan, replica: ReplicaPlan, hosts: list[tuple[
     env = [*hosts, ("VK_TASK_INDEX", "0"), ("VC_TASK_INDEX", "0")]
     for container in [*spec["containers"], *spec.get("initContainers", ())]:
         container["env"] = [*container.get("env", ()), *({"name": key, "value": value} for key, value in env)]
+    for container in spec["containers"]:
+        _write_as_stored(container)
+    if not spec.get("nodeSelector", True):
+        del spec["nodeSelector"]
     return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": spec}
+
+
+def _write_as_stored(container: Manifest) -> None:
+    """Spell a container as the API server stores it, without what is empty: else it would differ for ever."""
+    resources = container.get("resources", {})
+    for part in ("limits", "requests"):
+        if part in resources:
+            resources[part] = {name: canonical(str(quantity)) for name, quantity in resources[part].items()}
+    for owner, fields in ((resources, ("limits", "requests")), (container, ("resources", "ports", "securityContext"))):
+        for field in fields:
+            if not owner.get(field, True):
+                del owner[field]
+    for mount in container.get("volumeMounts", ()):
+        if mount.get("readOnly") is False:
+            del mount["readOnly"]
+    for env in container["env"]:
+        if env.get("value") == "":
+            del env["value"]
 
 
 def _volcano_labels(plan: JobPlan, replica: ReplicaPlan) -> dict[str, str]:

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+from torchx_pulumi.errors import InvalidJobError
 from torchx_pulumi.manifests.pods import render_gang_pods
 from torchx_pulumi.manifests.volcano import render_volcano
 from torchx_pulumi.options import Gang, NetworkTopology
-from torchx_pulumi.spec import RoleSpec
+from torchx_pulumi.spec import MountSpec, ResourceSpec, RoleSpec
 
 from tests.unit.builders import plan, role
 
@@ -92,11 +95,35 @@ def test_pod_is_that_of_job_mode_and_what_the_controller_adds() -> None:
     template = render_volcano(plan(*roles))["spec"]["tasks"][1]["template"]
     pod = objects(*roles)[3]
     assert template["metadata"]["labels"].items() <= pod["metadata"]["labels"].items()
-    added = {"schedulerName", "hostname", "subdomain"}
-    assert set(pod["spec"]) - set(template["spec"]) == added
+    assert set(pod["spec"]) - set(template["spec"]) == {"schedulerName", "hostname", "subdomain"}
     container, ours = template["spec"]["containers"][0], pod["spec"]["containers"][0]
     assert ours["env"][: len(container["env"])] == container["env"]
-    assert {**ours, "env": []} == {**container, "env": []}
+    empty = {"ports": [], "resources": {"limits": {}, "requests": {}}, "securityContext": {}}
+    assert {**empty, **ours, "env": []} == {**container, "env": []}
+
+
+def test_pods_are_spelled_as_the_api_server_stores_them() -> None:
+    made = role(
+        env={"EMPTY": ""},
+        resource=ResourceSpec(cpu=2, memory_mb=3000),
+        mounts=[
+            MountSpec(kind="volume", src="a", dst="/a"),
+            MountSpec(kind="volume", src="b", dst="/b", read_only=True),
+        ],
+    )
+    spec = objects(made)[2]["spec"]
+    container = spec["containers"][0]
+    assert container["resources"] == {
+        "limits": {"cpu": "2", "memory": "3G"},
+        "requests": {"cpu": "1900m", "memory": "1976M"},
+    }
+    assert {"name": "EMPTY"} in container["env"]
+    assert container["volumeMounts"][1:] == [
+        {"name": "mount-0", "mountPath": "/a"},
+        {"name": "mount-1", "mountPath": "/b", "readOnly": True},
+    ]
+    assert not {"ports", "securityContext"} & set(container)
+    assert "nodeSelector" not in spec
 
 
 def test_labels_of_the_job_are_on_group_and_service_only() -> None:
@@ -108,3 +135,27 @@ def test_labels_of_the_job_are_on_group_and_service_only() -> None:
 def test_init_containers_of_an_overlay_get_the_variables_too() -> None:
     pod = objects(role(pod_overlay={"spec": {"initContainers": [{"name": "wait", "image": "i"}]}}))[2]
     assert "VC_TRAINER_0_HOSTS" in {env["name"] for env in pod["spec"]["initContainers"][0]["env"]}
+
+
+KEYS = st.sampled_from(
+    [
+        prefix + name
+        for prefix in ("", "__put__:")
+        for name in ("spec", "metadata", "labels", "annotations", "containers")
+    ]
+    + ["initContainers", "env", "resources", "limits", "volumeMounts", "ports", "name", "__join__:containers:name"]
+)
+OVERLAYS = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3) | st.just("trainer-0"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.fixed_dictionaries({}, optional={"spec": OVERLAYS, "metadata": OVERLAYS, "__put__:spec": OVERLAYS}))
+def test_any_overlay_gives_objects_or_one_clear_error(overlay: dict[str, Any]) -> None:
+    try:
+        made = objects(role(pod_overlay=overlay))
+    except InvalidJobError:
+        return
+    assert len(made) == 3
