@@ -98,8 +98,9 @@ def _check_pod(pod: Manifest) -> None:
 
 
 def _check_form(owner: Mapping[str, Any], field: str, form: type, where: str, *, of_mappings: bool = False) -> None:
-    value: Any = owner.get(field, form())
-    if not isinstance(value, form) or (of_mappings and not all(isinstance(item, dict) for item in value)):
+    value = owner.get(field, form())
+    mappings = not of_mappings or (isinstance(value, list) and all(isinstance(item, dict) for item in value))
+    if not isinstance(value, form) or not mappings:
         wanted = "a list of mappings" if of_mappings else _kind(form())
         raise OverlayError(f"makes {where} {_kind(value)}, must be {wanted}")
 
