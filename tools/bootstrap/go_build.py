@@ -61,7 +61,8 @@ def build(part: Part, source: GoSource, go: Path, folder: Path, tick: Callable[[
             tick=tick,
         )
     for wanted in source.files:
-        _copy(wanted, _module_dir(source.folder, wanted.module, wanted.version, go), folder)
+        family = source.folder if wanted.family is None else GO_FAMILIES / wanted.family
+        _copy(wanted, _module_dir(family, wanted.module, wanted.version, go), folder)
 
 
 def _build_arguments(target: GoTarget, bin_folder: Path) -> list[str]:

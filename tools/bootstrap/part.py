@@ -31,8 +31,10 @@ class ModuleFile:
     """Glob below the module's folder. Matching nothing is an error."""
     to: str
     """Folder below the part's own that receives the files, for example `share/crd`."""
+    family: str | None = None
+    """Name of the family in `tools/go` whose go.mod selects the version. None: the part's own."""
     version: str | None = None
-    """Version to take. None: the one that the family's go.mod selects."""
+    """Version to take; its checksum must be in the family's go.sum. None: the one that go.mod selects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

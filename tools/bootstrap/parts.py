@@ -143,7 +143,13 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
             # The scripts are of the CLI's own release: they are what the Python SDK of today is tested with.
             files=tuple(
-                ModuleFile(module="github.com/pulumi/pulumi/sdk/v3", version=f"v{_PULUMI}", pattern=script, to="bin")
+                ModuleFile(
+                    module="github.com/pulumi/pulumi/sdk/v3",
+                    family="pulumi-cli",
+                    version=f"v{_PULUMI}",
+                    pattern=script,
+                    to="bin",
+                )
                 for script in ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
             ),
         ),

@@ -5,6 +5,8 @@ Nothing here knows about parts.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +45,13 @@ def run(
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         try:
             process = subprocess.Popen(
-                words, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                words,
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         except OSError as error:
             raise BootstrapError(f"{what}: cannot run {words[0]}: {error.strerror}; {next_step}") from error
@@ -52,7 +60,8 @@ def run(
                 tick()
         finally:
             if process.poll() is None:
-                process.terminate()
+                # The whole session: compilers that it started would go on otherwise.
+                os.killpg(process.pid, signal.SIGTERM)
                 process.wait()
         output.seek(0)
         text = output.read()

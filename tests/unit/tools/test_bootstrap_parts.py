@@ -62,3 +62,12 @@ def test_an_official_release_offers_what_programs_call() -> None:
 def test_an_unknown_name_lists_those_there_are() -> None:
     with pytest.raises(BootstrapError, match=r"no part is called 'volcanoo'; there are: pulumi, .*volcano"):
         part_named("volcanoo")
+
+
+def test_the_checksum_of_every_copied_module_is_committed() -> None:
+    for part in FROM_MODULES:
+        assert isinstance(part.source, GoSource)
+        for file in part.source.files:
+            family = GO_FAMILIES / file.family if file.family else part.source.folder
+            version = file.version or "v" + required(family / "go.mod")[file.module]
+            assert f"{file.module} {version} h1:" in (family / "go.sum").read_text()
