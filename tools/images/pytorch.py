@@ -33,6 +33,9 @@ LEFT_OUT: Final = (
     # Tests of packages.
     *("usr/lib/python3/dist-packages/*/tests/*", "usr/lib/python3/dist-packages/sympy/integrals/rubi/*"),
     *("usr/lib/python3/dist-packages/torch/bin/test_*", "usr/lib/python3/dist-packages/torch/test/*"),
+    "usr/lib/libtorch-test/*",
+    # Many small files, which cost time on every pull.
+    *("var/lib/dpkg/info/*", "usr/share/zoneinfo/*/*"),
 )
 """Paths of the installed tree that the image does without."""
 

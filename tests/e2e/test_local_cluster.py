@@ -1,0 +1,298 @@
+"""The local cluster itself: that it really runs pods, stands beside others, and leaves nothing, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.images import add_layer
+from tools.local_cluster import Cluster, leftovers, processes
+from tools.local_cluster.api import Api
+from tools.local_cluster.layout import Layout
+
+pytestmark = pytest.mark.e2e
+
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(scope="module")
+def state() -> Iterator[Path]:
+    """A state folder of this module's own, with a short path: sockets are in it."""
+    with tempfile.TemporaryDirectory(prefix="txp-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", folder)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def one(state: Path) -> Iterator[Cluster]:
+    """A cluster with whatever nodes this machine can have."""
+    cluster = Cluster.up("one", kwok_nodes=2)
+    yield cluster
+    cluster.down()
+    assert_nothing_left(cluster.layout)
+
+
+@pytest.fixture
+def real(one: Cluster) -> Cluster:
+    if not one.settings.real_node:
+        pytest.skip(f"no real node: {one.settings.why_no_real_node}")
+    return one
+
+
+def wait_for(what: Callable[[], Any], timeout_s: float = 60) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while not (found := what()):
+        assert time.monotonic() < deadline, "not within the time"
+        time.sleep(0.2)
+    return found
+
+
+def job(name: str, script: str, image: str, **template: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": image, "command": ["sh", "-c", script]}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    annotations = template.pop("annotations", {})
+    pod = {"metadata": {"annotations": annotations}, "spec": {**spec, **template}}
+    tasks = [{"name": f"worker-{index}", "replicas": 1, "minAvailable": 1, "template": pod} for index in range(2)]
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "minAvailable": 2,
+            "queue": "default",
+            "schedulerName": "volcano",
+            "plugins": {"svc": ["--publish-not-ready-addresses"], "env": []},
+            "tasks": tasks,
+        },
+    }
+
+
+def phase(api: Api, name: str) -> str:
+    found = api.get(f"{JOBS}/{name}") or {}
+    return str(found.get("status", {}).get("state", {}).get("phase", ""))
+
+
+def logs(api: Api, pod: str) -> str:
+    return str(api.request("GET", f"{PODS}/{pod}/log")["text"])
+
+
+def assert_nothing_left(layout: Layout) -> None:
+    assert processes.running(layout) == []
+    assert not leftovers.anything_left(layout)
+    assert not layout.lock.exists()
+    assert layout.bridge not in {name for _, name in socket.if_nameindex()}
+    assert str(layout.root) not in Path("/proc/mounts").read_text()
+
+
+def cli(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tools.local_cluster", *arguments],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_STATE_HOME": str(state)},
+        timeout=300,
+    )
+
+
+def test_two_replicas_find_each_other_by_name_and_their_logs_are_read_through_the_api_server(real: Cluster) -> None:
+    api, script = real.api, "until ping -c 1 -W 1 talk-worker-0-0.talk; do sleep 0.1; done; hostname; exit 0"
+    api.create(JOBS, job("talk", script, real.images["busybox"]))
+    wait_for(lambda: phase(api, "talk") == "Completed")
+    for index in range(2):
+        text = logs(api, f"talk-worker-{index}-0")
+        assert "1 packets received" in text
+        assert text.splitlines()[-1] == f"talk-worker-{index}-0"
+    api.request("DELETE", f"{JOBS}/talk?propagationPolicy=Foreground")
+    wait_for(lambda: api.get(f"{PODS}/talk-worker-0-0") is None)
+
+
+def test_an_exit_code_is_a_real_one(real: Cluster) -> None:
+    api = real.api
+    api.create(JOBS, job("fails", "exit 3", real.images["busybox"]))
+    wait_for(lambda: phase(api, "fails") in ("Failed", "Aborted"))
+    (state,) = api.request("GET", f"{PODS}/fails-worker-0-0")["status"]["containerStatuses"]
+    assert state["state"]["terminated"]["exitCode"] == 3
+    api.request("DELETE", f"{JOBS}/fails")
+
+
+def test_a_file_added_to_an_image_is_in_the_container(real: Cluster) -> None:
+    assert real.registry is not None
+    new = f"{real.registry}/with-file:1"
+    digest = add_layer(real.images["busybox"], {"/app/greeting.txt": b"hello from a layer\n"}, new)
+    assert add_layer(real.images["busybox"], {"/app/greeting.txt": b"hello from a layer\n"}, new) == digest
+    api = real.api
+    api.create(JOBS, job("layer", "cat /app/greeting.txt", new))
+    wait_for(lambda: phase(api, "layer") == "Completed")
+    assert logs(api, "layer-worker-0-0") == "hello from a layer\n"
+    api.request("DELETE", f"{JOBS}/layer")
+
+
+def test_fake_nodes_run_and_end_pods_that_ask_for_them(one: Cluster) -> None:
+    api, fake = one.api, one.status()["fake_nodes"]
+    placement = {
+        "nodeSelector": fake["node_selector"],
+        "tolerations": [fake["toleration"]] if fake["toleration"] else [],
+    }
+    endings = {"torchx-pulumi/fake-exit-code": "0", "torchx-pulumi/fake-run-for": "2s"}
+    api.create(JOBS, job("fake-stays", "", "none", **placement))
+    api.create(JOBS, job("fake-ends", "", "none", annotations=endings, **placement))
+    wait_for(lambda: phase(api, "fake-ends") == "Completed")
+    assert phase(api, "fake-stays") == "Running"
+    for name in ("fake-stays", "fake-ends"):
+        api.request("DELETE", f"{JOBS}/{name}")
+
+
+def test_up_again_changes_nothing_and_says_so(one: Cluster, state: Path) -> None:
+    before = {p.name: p.pid for p in processes.recorded(one.layout)}
+    done = cli("up", "--name", "one", "--kwok-nodes", "2", "--json", state=state)
+    assert done.returncode == 0, done.stderr
+    assert "cluster 'one' is running" in done.stderr
+    assert {c["name"]: c["pid"] for c in json.loads(done.stdout)["components"]} == before
+
+
+def test_status_tells_what_other_tools_need(one: Cluster, state: Path) -> None:
+    done = cli("status", "--name", "one", "--json", state=state)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert found["state"] == "running"
+    assert found["kubeconfig"] == str(one.kubeconfig)
+    assert found["registry"] == one.registry
+    assert found["images"] == one.images
+    assert all(component["healthy"] for component in found["components"])
+    assert all(node["ready"] for node in found["nodes"])
+
+
+def test_everything_listens_on_loopback_or_the_bridge_only(one: Cluster) -> None:
+    ours = {f"socket:[{inode}]" for inode in _inodes(one.layout)}
+    addresses = [
+        line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if _listens(line) in ours
+    ]
+    wide = [line.split()[1] for line in Path("/proc/net/tcp6").read_text().splitlines()[1:] if _listens(line) in ours]
+    assert addresses
+    hosts = {socket.inet_ntoa(bytes.fromhex(address.split(":")[0])[::-1]) for address in addresses}
+    assert hosts <= {"127.0.0.1", one.settings.gateway}
+    assert wide == []
+
+
+def _listens(line: str) -> str | None:
+    fields = line.split()
+    return f"socket:[{fields[9]}]" if fields[3] == "0A" else None
+
+
+def _inodes(layout: Layout) -> Iterator[str]:
+    for process in processes.running(layout):
+        for file in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                target = str(file.readlink())
+                if target.startswith("socket:["):
+                    yield target[8:-1]
+
+
+def test_secrets_are_readable_by_their_owner_only(one: Cluster) -> None:
+    assert one.layout.root.stat().st_mode & 0o077 == 0
+    for file in (one.kubeconfig, *one.layout.secrets.iterdir()):
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_a_second_cluster_stands_beside_the_first(one: Cluster, state: Path) -> None:
+    second = Cluster.up("two", kwok_nodes=1)
+    try:
+        assert second.settings.pod_subnet != one.settings.pod_subnet
+        assert not set(second.settings.ports.values()) & set(one.settings.ports.values())
+        api, name = second.api, "beside"
+        if second.settings.real_node:
+            api.create(JOBS, job(name, "hostname", second.images["busybox"]))
+            wait_for(lambda: phase(api, name) == "Completed")
+            assert logs(api, f"{name}-worker-0-0") == f"{name}-worker-0-0\n"
+        assert one.api.get(f"{JOBS}/{name}") is None
+    finally:
+        second.down()
+    assert_nothing_left(second.layout)
+    assert one.status()["state"] == "running"
+
+
+def test_two_runs_at_once_make_one_cluster(state: Path) -> None:
+    command = [sys.executable, "-m", "tools.local_cluster", "up", "--name", "race", "--no-node", "--kwok-nodes", "1"]
+    runs = [
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
+    texts = [run.communicate(timeout=300)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], texts
+    assert sum("is up after" in text for text in texts) == 1
+    assert sum("cluster 'race' is running" in text for text in texts) == 1
+    assert cli("down", "--name", "race", state=state).returncode == 0
+    assert_nothing_left(Layout.of("race"))
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_up_cleans_up_after_itself(state: Path, stop: signal.Signals) -> None:
+    layout = Layout.of("cut")
+    command = [sys.executable, "-m", "tools.local_cluster", "up", "--name", "cut"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        wait_for(lambda: (layout.processes / "kube-apiserver.json").exists())
+        run.send_signal(stop)
+        text = run.communicate(timeout=60)[1]
+    assert run.returncode == 130
+    assert "Traceback" not in text
+    assert_nothing_left(layout)
+
+
+def test_what_a_killed_up_leaves_is_cleared_by_the_next(state: Path) -> None:
+    layout = Layout.of("killed")
+    command = [sys.executable, "-m", "tools.local_cluster", "up", "--name", "killed"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        wait_for(lambda: (layout.processes / "kube-controller-manager.json").exists())
+        run.kill()
+    assert processes.running(layout)
+    done = cli("up", "--name", "killed", state=state)
+    assert done.returncode == 0, done.stderr
+    assert "clearing what an earlier run" in done.stderr
+    assert cli("down", "--name", "killed", state=state).returncode == 0
+    assert_nothing_left(layout)
+
+
+def test_components_that_were_killed_with_pods_running_are_cleared(state: Path) -> None:
+    cluster = Cluster.up("crash", kwok_nodes=1)
+    api, layout = cluster.api, cluster.layout
+    if cluster.settings.real_node:
+        api.create(JOBS, job("runs", "sleep 600", cluster.images["busybox"]))
+        wait_for(lambda: phase(api, "runs") == "Running")
+    for process in processes.running(layout):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    assert Cluster.find("crash") is None
+    done = cli("status", "--name", "crash", "--json", state=state)
+    assert (done.returncode, json.loads(done.stdout)["state"]) == (1, "broken")
+    assert cli("down", "--name", "crash", state=state).returncode == 0
+    assert_nothing_left(layout)
+
+
+def test_a_component_that_fails_is_named_with_its_log_and_nothing_is_left(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etcd = tmp_path / "etcd"
+    etcd.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo "etcd Version: 3.5.9" && exit\necho disk on fire; exit 7\n'
+    )
+    etcd.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = cli("up", "--name", "wrong", "--no-node", state=state)
+    assert done.returncode == 1
+    assert "error: etcd ended with exit code 7; end of its log:\ndisk on fire" in done.stderr
+    assert_nothing_left(Layout.of("wrong"))
