@@ -1,0 +1,100 @@
+"""The session's cluster to look at, and Pulumi projects that clean up after themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.cluster import KubernetesCluster
+
+from tests.e2e.project import Project
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def look(kubeconfig: Path) -> KubernetesCluster:
+    """The session's cluster, to look at."""
+    return KubernetesCluster.connect(str(kubeconfig))
+
+
+@pytest.fixture
+def e2e_env(pulumi_env: dict[str, str]) -> dict[str, str]:
+    """Environment in which programs find this checkout's packages."""
+    paths = [str(ROOT / folder) for folder in ("sdk", "components", "stacks")]
+    return {**pulumi_env, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@pytest.fixture
+def namespace(kubeconfig: Path) -> Iterator[str]:
+    """A namespace of the test's own."""
+    from kubernetes import client, config
+
+    api = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    api.create_namespace({"metadata": {"name": name}})
+    yield name
+    api.delete_namespace(name)
+
+
+@pytest.fixture
+def make_project(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Iterator[Callable[..., Project]]:
+    """Make projects whose stacks are destroyed in the end."""
+    made: list[Project] = []
+
+    def make(name: str = "project", **options: Any) -> Project:
+        made.append(Project(tmp_path / name, e2e_env, namespace, **options))
+        return made[-1]
+
+    yield make
+    for project in made:
+        project.run("cancel", "--yes", "dev")
+        project.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+        project.destroy()
+        shutil.rmtree(project.folder)
+
+
+@pytest.fixture
+def project(make_project: Callable[..., Project]) -> Project:
+    """One project."""
+    return make_project()
+
+
+@pytest.fixture
+def closed_queue(kubeconfig: Path) -> Iterator[Callable[[str], None]]:
+    """Make queues that take no jobs."""
+    from kubernetes import client, config
+
+    api = client.CustomObjectsApi(config.new_client_from_config(str(kubeconfig)))
+    made: list[str] = []
+
+    def close(name: str) -> None:
+        queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
+        created = api.create_cluster_custom_object(
+            "scheduling.volcano.sh", "v1beta1", "queues", {**queue, "spec": {"weight": 1}}
+        )
+        made.append(name)
+        target = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "name": name,
+            "uid": created["metadata"]["uid"],
+            "controller": True,
+        }
+        command = {
+            "apiVersion": "bus.volcano.sh/v1alpha1",
+            "kind": "Command",
+            "metadata": {"name": f"close-{name}", "namespace": "default", "ownerReferences": [target]},
+            "action": "CloseQueue",
+            "target": target,
+        }
+        api.create_namespaced_custom_object("bus.volcano.sh", "v1alpha1", "default", "commands", command)
+
+    yield close
+    for name in made:
+        api.delete_cluster_custom_object("scheduling.volcano.sh", "v1beta1", "queues", name)

@@ -1,0 +1,143 @@
+"""A throwaway Pulumi project, driven by the command line as a user drives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PROGRAM = """\
+import json
+import pathlib
+
+import pulumi
+from torchx_pulumi_components import VolcanoTrainingJob
+
+given = json.loads(pathlib.Path("job.json").read_text())
+opts = pulumi.ResourceOptions(
+    aliases=[pulumi.Alias(name=old) for old in given.get("aliases", [])],
+    import_=given.get("import"),
+)
+job = VolcanoTrainingJob(given.get("name", "train"), given["args"], opts)
+for output in ("job_name", "uid", "observed", "pod_names", "pod_groups", "service", "rank0_host", "images"):
+    pulumi.export(output, getattr(job, output))
+"""
+
+FAKE_NODE = {
+    "node_selector": {"torchx-pulumi/node": "fake"},
+    "tolerations": [{"key": "kwok.x-k8s.io/node", "value": "fake", "operator": "Equal", "effect": "NoSchedule"}],
+}
+"""On these nodes a pod runs until it is deleted, and costs nothing."""
+
+
+def finite(exit_code: int = 0, run_for: str = "1s") -> dict[str, Any]:
+    """Return an overlay that ends the pods of a fake node."""
+    annotations = {"torchx-pulumi/fake-exit-code": str(exit_code), "torchx-pulumi/fake-run-for": run_for}
+    return {"metadata": {"annotations": annotations}}
+
+
+class Project:
+    """A Pulumi project in a folder, with a stack of its own on a file backend."""
+
+    def __init__(
+        self, folder: Path, env: dict[str, str], namespace: str, program: str = PROGRAM, runtime: str | None = None
+    ) -> None:
+        self.folder = folder
+        self.namespace = namespace
+        self.env = env
+        folder.mkdir(exist_ok=True)
+        venv = {"name": "python", "options": {"virtualenv": sys.prefix}}
+        (folder / "Pulumi.yaml").write_text(json.dumps({"name": "e2e", "runtime": runtime or venv}))
+        if runtime is None:
+            (folder / "__main__.py").write_text(program)
+        self.run("stack", "init", "dev")
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start the CLI in a process group of its own."""
+        return subprocess.Popen(
+            ["pulumi", *words, "--non-interactive"],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            # A shell may have started the tests with SIGINT ignored, which costs the language host 5 s a run.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def run(self, *words: str, fails: bool = False) -> str:
+        """Run the CLI to its end and return what it printed."""
+        process = self.start(*words)
+        try:
+            text, _ = process.communicate(timeout=240)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        assert (process.returncode != 0) is fails, f"pulumi {' '.join(words)}: {process.returncode}\n{text}"
+        assert "Traceback" not in text, text
+        return text
+
+    def job(self, role: dict[str, Any] | None = None, **args: Any) -> None:
+        """Write the job that the program makes: two replicas on fake nodes, and what is said otherwise."""
+        top = {key: args.pop(key) for key in ("name", "aliases", "import") if key in args}
+        base = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2}
+        whole = {
+            "queue": "default",
+            "namespace": self.namespace,
+            "roles": [{**base, **FAKE_NODE, **(role or {})}],
+            **args,
+        }
+        (self.folder / "job.json").write_text(json.dumps({"args": whole, **top}))
+
+    def up(self, *words: str) -> str:
+        return self.run("up", "--yes", "--skip-preview", *words)
+
+    def preview(self, *, fails: bool = False) -> str:
+        return self.run("preview", "--suppress-outputs", fails=fails)
+
+    def refresh(self) -> str:
+        return self.run("refresh", "--yes", "--skip-preview")
+
+    def destroy(self) -> str:
+        return self.run("destroy", "--yes", "--skip-preview")
+
+    def output(self, name: str) -> Any:
+        found = subprocess.run(
+            ["pulumi", "stack", "output", "--json"],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            capture_output=True,
+            check=True,
+        )
+        return json.loads(found.stdout).get(name)
+
+    def resources(self) -> list[dict[str, Any]]:
+        """Return the stack's resources as its state has them."""
+        state = json.loads(self.run("stack", "export"))
+        return list(state["deployment"].get("resources") or [])
+
+
+def changes(text: str) -> dict[str, int]:
+    """Read the summary that the CLI prints: what happened to how many resources."""
+    summary = text.rpartition("Resources:")[2]
+    return {
+        word: int(count) for count, word in re.findall(r"(\d+) (unchanged|created|updated|deleted|replaced)", summary)
+    }
+
+
+def eventually(claim: Callable[[], Any], timeout_s: float = 60.0) -> Any:
+    """Wait until a claim holds, and return its value."""
+    end = time.monotonic() + timeout_s
+    while not (value := claim()):
+        assert time.monotonic() < end, f"not so within {timeout_s} s"
+        time.sleep(0.2)
+    return value

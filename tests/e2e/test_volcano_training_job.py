@@ -1,0 +1,281 @@
+"""VolcanoTrainingJob on the real engine and Volcano's real webhooks: what keeps a run, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
+
+from tests.e2e.project import Project, changes, eventually, finite
+
+pytestmark = pytest.mark.e2e
+
+JOB_NAME = "volcano.sh/job-name"
+
+
+def job_of(look: KubernetesCluster, project: Project) -> Any:
+    return look.get(VOLCANO_JOB, project.namespace, project.output("job_name"))
+
+
+def phase(look: KubernetesCluster, project: Project) -> Any:
+    return ((job_of(look, project) or {}).get("status") or {}).get("state", {}).get("phase")
+
+
+@contextmanager
+def owners_of_pods(look: KubernetesCluster, namespace: str) -> Iterator[list[set[str]]]:
+    """Sample, as fast as it goes, the runs that have pods."""
+    samples: list[set[str]] = []
+    over = threading.Event()
+
+    def sample() -> None:
+        while not over.is_set():
+            names = {pod["metadata"].get("labels", {}).get(JOB_NAME, "") for pod in look.list(POD, namespace)}
+            samples.append(names)
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    yield samples
+    over.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        {"num_replicas": 1, "resource": {"cpu": 0.5, "memory_mb": 1500}, "max_retries": 0},
+        {"num_replicas": 2, "resource": {"cpu": 1.5, "memory_mb": 1500}, "max_retries": 3},
+        {"num_replicas": 64, "resource": {"cpu": 0.5, "memory_mb": 1500}, "retry_policy": "REPLICA", "max_retries": 3},
+    ],
+    ids=["cpu-0.5", "retries-3", "64-replicas"],
+)
+def test_up_up_refresh_up_keeps_one_uid_and_changes_nothing(
+    project: Project, look: KubernetesCluster, role: dict[str, Any]
+) -> None:
+    project.job(role)
+    project.up()
+    uid = project.output("uid")
+    assert uid == job_of(look, project)["metadata"]["uid"]
+    eventually(lambda: phase(look, project) == "Running")
+    for step in (project.up, project.refresh, project.up):
+        assert changes(step()).keys() == {"unchanged"}
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+    assert project.output("uid") == uid
+    assert project.output("observed")["state"] == "RUNNING"
+
+
+def test_elastic_change_is_made_in_place(project: Project, look: KubernetesCluster) -> None:
+    project.job({"num_replicas": 4})
+    project.up()
+    uid = project.output("uid")
+    project.job({"num_replicas": 4, "min_replicas": 2}, labels={"team": "a"})
+    text = project.up()
+    assert "in place:" in text
+    assert changes(text)["updated"] == 2
+    job = job_of(look, project)
+    assert (job["metadata"]["uid"], job["spec"]["minAvailable"]) == (uid, 2)
+    assert job["metadata"]["labels"]["team"] == "a"
+    project.job({"num_replicas": 2, "min_replicas": 1}, labels={"team": "a"})
+    project.up()
+    job = job_of(look, project)
+    assert job["metadata"]["uid"] == uid
+    assert [task["replicas"] for task in job["spec"]["tasks"]] == [1, 1, 0, 0]
+    pods = {JOB_NAME: project.output("job_name")}
+    eventually(lambda: len(look.list(POD, project.namespace, pods)) == 2)
+    assert changes(project.up()).keys() == {"unchanged"}
+
+
+@pytest.mark.parametrize("gang", ["job", "pods"])
+def test_a_change_of_a_running_job_is_refused_and_then_made_without_overlap(
+    project: Project, look: KubernetesCluster, gang: str
+) -> None:
+    project.job(gang=gang)
+    project.up()
+    first = {"uid": project.output("uid"), "name": project.output("job_name")}
+    eventually(lambda: len(look.list(POD, project.namespace, {JOB_NAME: first["name"]})) == 2)
+    project.job({"image": "app:2"}, gang=gang)
+    text = project.preview(fails=True)
+    assert f"changing roles[trainer].image would relaunch run {first['name']}" in text
+    assert project.output("uid") == first["uid"]
+    project.job({"image": "app:2"}, gang=gang, on_running_change="ignore")
+    assert changes(project.up()).keys() == {"unchanged"}
+    project.job({"image": "app:2"}, gang=gang, on_running_change="replace")
+    assert "RELAUNCH: roles[trainer].image" in project.preview()
+    with owners_of_pods(look, project.namespace) as samples:
+        project.up()
+        second = project.output("job_name")
+        eventually(lambda: len(look.list(POD, project.namespace, {JOB_NAME: second})) == 2)
+    assert second != first["name"]
+    assert project.output("uid") != first["uid"]
+    assert not [sample for sample in samples if len(sample) > 1]
+    assert changes(project.up()).keys() == {"unchanged"}
+
+
+def test_a_fixed_name_can_be_relaunched(project: Project, look: KubernetesCluster) -> None:
+    project.job(job_name="mine")
+    project.up()
+    uid = project.output("uid")
+    project.job({"image": "app:2"}, job_name="mine", on_running_change="replace")
+    assert "RELAUNCH" in project.preview()
+    project.up()
+    assert project.output("job_name") == "mine"
+    assert project.output("uid") != uid
+    assert changes(project.up()).keys() == {"unchanged"}
+
+
+def test_a_finished_job_that_is_gone_is_run_again_only_by_rerun(project: Project, look: KubernetesCluster) -> None:
+    project.job({"pod_overlay": finite()}, ttl_seconds_after_finished=6)
+    project.up()
+    uid, name = project.output("uid"), project.output("job_name")
+    eventually(lambda: phase(look, project) == "Completed")
+    project.up()
+    assert project.output("observed")["state"] == "SUCCEEDED"
+    eventually(lambda: look.get(VOLCANO_JOB, project.namespace, name) is None)
+    for step in (project.up, project.refresh, project.up, lambda: project.up("--refresh"), project.up):
+        step()
+        assert look.list(VOLCANO_JOB, project.namespace) == []
+    observed = project.output("observed")
+    assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
+    assert project.output("uid") == uid
+    project.job({"pod_overlay": finite(), "min_replicas": 1}, ttl_seconds_after_finished=6)
+    assert "has nothing to act on" in project.up()
+    project.job({"pod_overlay": finite()}, ttl_seconds_after_finished=6, rerun="again")
+    project.up()
+    assert project.output("uid") not in (uid, None)
+
+
+def test_a_launch_that_the_cluster_refused_leaves_the_way_back_open(project: Project, look: KubernetesCluster) -> None:
+    project.job()
+    project.up()
+    first = project.output("job_name")
+    # Volcano's webhook refuses a plugin that it does not know; only it can tell.
+    project.job(plugins={"nosuch": []}, on_running_change="replace")
+    assert "nosuch" in project.run("up", "--yes", "--skip-preview", fails=True)
+    project.job()
+    project.up()
+    assert project.output("job_name") == first
+    assert look.get(VOLCANO_JOB, project.namespace, first) is not None
+
+
+def test_a_new_name_with_an_alias_is_the_same_run(project: Project) -> None:
+    project.job()
+    project.up()
+    uid = project.output("uid")
+    project.job(name="renamed", aliases=["train"])
+    project.up()
+    assert project.output("uid") == uid
+
+
+def test_a_killed_launch_is_finished_by_the_next_up(project: Project, look: KubernetesCluster) -> None:
+    project.job()
+    process = project.start("up", "--yes", "--skip-preview")
+    (job,) = eventually(lambda: look.list(VOLCANO_JOB, project.namespace))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    project.run("cancel", "--yes", "dev")
+    project.up()
+    assert project.output("uid") == job["metadata"]["uid"]
+    project.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+    assert changes(project.up()).keys() == {"unchanged"}
+
+
+def test_a_gang_of_pods_is_made_kept_and_destroyed(project: Project, look: KubernetesCluster) -> None:
+    project.job({"num_replicas": 3, "min_replicas": 2}, gang="pods")
+    project.up()
+    name = project.output("job_name")
+    eventually(
+        lambda: (
+            [pod["status"].get("phase") for pod in look.list(POD, project.namespace, {JOB_NAME: name})]
+            == ["Running"] * 3
+        )
+    )
+    group = look.get(VOLCANO_POD_GROUP, project.namespace, name)
+    assert group is not None
+    assert group["spec"]["minMember"] == 2
+    for step in (project.up, project.refresh, project.up):
+        assert changes(step()).keys() == {"unchanged"}
+    project.job({"num_replicas": 2, "min_replicas": 1}, gang="pods")
+    project.up()
+    assert [pod["metadata"]["name"] for pod in look.list(POD, project.namespace, {JOB_NAME: name})] == project.output(
+        "pod_names"
+    )
+    project.destroy()
+    assert look.list(POD, project.namespace, {JOB_NAME: name}) == []
+    assert look.get(SERVICE, project.namespace, name) is None
+    assert look.get(VOLCANO_POD_GROUP, project.namespace, name) is None
+
+
+@pytest.mark.parametrize("gang", ["job", "pods"])
+def test_a_gang_that_does_not_fit_holds_back_as_a_whole(project: Project, look: KubernetesCluster, gang: str) -> None:
+    nodes = [{"num_replicas": 8, "resource": {"cpu": 60}}]
+    project.job(nodes[0], gang=gang)
+    project.up()
+    time.sleep(3)
+    pods = look.list(POD, project.namespace, {JOB_NAME: project.output("job_name")})
+    assert not [pod for pod in pods if pod["spec"].get("nodeName")]
+    project.up()
+    assert project.output("observed")["state"] in ("PENDING", "SUBMITTED")
+
+
+def test_destroy_leaves_nothing(project: Project, look: KubernetesCluster) -> None:
+    project.job()
+    project.up()
+    name = project.output("job_name")
+    project.destroy()
+    assert project.resources() == []
+    assert look.get(VOLCANO_JOB, project.namespace, name) is None
+    assert look.list(POD, project.namespace, {JOB_NAME: name}) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ({"queue": "nosuch"}, "queue: 'nosuch' is not in the cluster"),
+        ({"namespace": "nosuch"}, "namespace: 'nosuch' is not in the cluster"),
+        ({"priority_class": "nosuch"}, "priority_class: 'nosuch' is not in the cluster"),
+        ({"queue": "Bad Queue", "colour": "blue"}, "colour: is not a field"),
+        ({"kube_context": "nosuch"}, "nosuch"),
+    ],
+)
+def test_what_cannot_be_launched_is_said_in_preview_and_leaves_nothing(
+    project: Project, args: dict[str, Any], text: str
+) -> None:
+    project.job(**args)
+    assert text in project.preview(fails=True)
+    assert text in project.run("up", "--yes", "--skip-preview", fails=True)
+    assert [item["type"] for item in project.resources()] in ([], ["pulumi:pulumi:Stack"])
+
+
+def test_a_closed_queue_is_found_in_preview(
+    project: Project, look: KubernetesCluster, closed_queue: Callable[[str], None]
+) -> None:
+    closed_queue("shut")
+    eventually(lambda: ((look.get(VOLCANO_QUEUE, None, "shut") or {}).get("status") or {}).get("state") == "Closed")
+    project.job(queue="shut")
+    assert "queue: 'shut' is Closed" in project.preview(fails=True)
+
+
+def test_a_cluster_that_does_not_answer_is_said_and_is_no_lost_job(project: Project, look: KubernetesCluster) -> None:
+    project.job()
+    project.up()
+    uid = project.output("uid")
+    away = {**project.env, "KUBECONFIG": str(project.folder / "away")}
+    (project.folder / "away").write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+    )
+    here, project.env = project.env, away
+    text = project.run("preview", fails=True)
+    project.env = here
+    assert "127.0.0.1:1" in text
+    project.up()
+    assert project.output("uid") == uid
