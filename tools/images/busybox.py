@@ -42,9 +42,12 @@ def _finish(folder: ImageFolder, config: ImageConfig, tag: str) -> None:
 
 
 def _program() -> Path:
-    from tools.bootstrap import ensure
+    from tools.bootstrap import BootstrapError, ensure
 
-    return Path(ensure(["busybox"])["busybox"], "busybox").resolve()
+    try:
+        return Path(ensure(["busybox"])["busybox"], "busybox").resolve()
+    except BootstrapError as error:
+        raise ImageError(f"busybox cannot be had: {error}") from error
 
 
 def _commands() -> list[str]:

@@ -63,7 +63,7 @@ def prepare(name: str) -> ImageFolder:
     if (folder / "index.json").exists():
         return ImageFolder(folder)
     cache_folder().mkdir(parents=True, exist_ok=True)
-    with _lock(folder.with_suffix(".lock"), name):
+    with _lock(folder.with_name(f"{folder.name}.lock"), name):
         if not (folder / "index.json").exists():
             _build(recipe, folder)
     return ImageFolder(folder)

@@ -60,17 +60,16 @@ class Cluster:
             progress: where to tell what is going on; stderr by default.
 
         Raises:
-            LocalClusterError: it did not come up; nothing is left of it.
+            LocalClusterError: it did not come up, and nothing is left of it; or one that runs cannot get an image.
         """
-        tell, layout = progress or Progress(), Layout.of(name)
+        tell, layout, wanted = progress or Progress(), Layout.of(name), list(images)
         with cluster_lock(layout, tell):
             found = cls.find(name)
             if found is None:
-                found = _create(layout, real_node, kwok_nodes, tell)
-            else:
-                tell.say(f"cluster {name!r} is running")
-                _tell_differences(found.settings, real_node, kwok_nodes, tell)
-            return _add_images(found, images, tell)
+                return _create(layout, real_node, kwok_nodes, wanted, tell)
+            tell.say(f"cluster {name!r} is running")
+            _tell_differences(found.settings, real_node, kwok_nodes, tell)
+            return _add_images(found, wanted, tell)
 
     @classmethod
     def find(cls, name: str = "default") -> Cluster | None:
@@ -166,7 +165,7 @@ def _units(layout: Layout, settings: Settings) -> list[Unit]:
     return [unit for family in FAMILIES for unit in family(layout, settings)]
 
 
-def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, tell: Progress) -> Cluster:
+def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, wanted: list[str], tell: Progress) -> Cluster:
     # Imported here: `status` and `down` must work whatever state the parts are in.
     from tools.local_cluster.choosing import choose
 
@@ -177,7 +176,7 @@ def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, tell: Progres
     try:
         settings = choose(layout, want_real_node=want_real_node, kwok_nodes=kwok_nodes, progress=tell)
         if settings.registry is not None:
-            settings = _place_images(layout, settings, ("busybox", "pause"))
+            settings = _place_images(layout, settings, dict.fromkeys(("busybox", "pause", *wanted)))
         create_credentials(layout)
         write_kubeconfig(layout, settings)
         tell.say(f"starting cluster {layout.name!r}")
@@ -195,12 +194,15 @@ def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, tell: Progres
 def _place_images(layout: Layout, settings: Settings, names: Iterable[str]) -> Settings:
     placed = dict(settings.images)
     for name in names:
-        reference = images.place(name, layout.data / "registry")
+        try:
+            reference = images.place(name, layout.data / "registry")
+        except images.ImageError as error:
+            raise LocalClusterError(str(error)) from error
         placed[name] = f"{settings.registry}/{reference}"
     return dataclasses.replace(settings, images=placed)
 
 
-def _add_images(cluster: Cluster, names: Iterable[str], tell: Progress) -> Cluster:
+def _add_images(cluster: Cluster, names: list[str], tell: Progress) -> Cluster:
     missing = [name for name in names if name not in cluster.settings.images]
     if not missing:
         return cluster

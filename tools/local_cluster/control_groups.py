@@ -18,23 +18,35 @@ ROOT: Final = Path("/sys/fs/cgroup")
 _PATIENCE_S: Final = 10.0
 
 
-def obstacle() -> str | None:
+def obstacle(root: Path = ROOT) -> str | None:
     """Say why containers cannot have control groups here. None: they can."""
-    if not any(os.access(hierarchy, os.W_OK) and (hierarchy / "cgroup.procs").exists() for hierarchy in _hierarchies()):
-        return f"{ROOT} is read-only or not mounted"
+    hierarchies = list(_hierarchies(root))
+    if not any(os.access(folder, os.W_OK) for folder in hierarchies):
+        return f"{root} is read-only or not mounted"
+    try:
+        for folder in hierarchies:
+            _hand_down(folder)
+    except OSError as error:
+        return f"{root} does not hand its controllers down ({error.strerror})"
     return None
 
 
-def create(name: str) -> None:
-    """Make the parent `name`, such as `/torchx-pulumi/0123abcd`, in every hierarchy."""
-    for hierarchy in _hierarchies():
-        if (hierarchy / "cgroup.procs").exists():
-            Path(f"{hierarchy}{name}").mkdir(parents=True, exist_ok=True)
+def create(name: str, root: Path = ROOT) -> None:
+    """Make the parent `name`, such as `/torchx-pulumi/0123abcd`, in every hierarchy.
+
+    Raises:
+        OSError: not allowed.
+    """
+    for folder in _hierarchies(root):
+        for part in Path(name).relative_to("/").parts:
+            _hand_down(folder)
+            folder /= part
+            folder.mkdir(exist_ok=True)
 
 
-def folders(name: str) -> Iterator[Path]:
+def folders(name: str, root: Path = ROOT) -> Iterator[Path]:
     """Yield the parent's folder in each hierarchy that has it."""
-    for hierarchy in _hierarchies():
+    for hierarchy in _hierarchies(root):
         folder = Path(f"{hierarchy}{name}")
         if folder.is_dir():
             yield folder
@@ -74,14 +86,24 @@ def remove(name: str) -> None:
             continue  # other clusters use it; it goes with the last
 
 
-def _hierarchies() -> Iterator[Path]:
+def _hierarchies(root: Path) -> Iterator[Path]:
     """Yield the one of version 2, or those of version 1."""
-    if not ROOT.is_dir():
+    if (root / "cgroup.procs").exists():
+        yield root
+    elif root.is_dir():
+        found = (path for path in sorted(root.iterdir()) if path.is_dir() and not path.is_symlink())
+        yield from (path for path in found if (path / "cgroup.procs").exists())
+
+
+def _hand_down(folder: Path) -> None:
+    """Let the groups below have the controllers that this one has. Only version 2 asks for that."""
+    control = folder / "cgroup.subtree_control"
+    if not control.exists():
         return
-    if (ROOT / "cgroup.procs").exists():
-        yield ROOT
-        return
-    yield from (path for path in sorted(ROOT.iterdir()) if path.is_dir() and not path.is_symlink())
+    given = control.read_text().split()
+    for controller in (folder / "cgroup.controllers").read_text().split():
+        if controller not in given:
+            control.write_text(f"+{controller}")
 
 
 def _processes(name: str) -> Iterator[int]:
