@@ -1,0 +1,61 @@
+"""Every golden Volcano Job, shown to the real webhooks in a server dry run: nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torchx_pulumi.kinds import VOLCANO_JOB
+
+pytestmark = pytest.mark.e2e
+
+GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "volcano").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def api(kubeconfig: Path) -> Iterator[Any]:
+    from kubernetes import client, config
+
+    with config.new_client_from_config(config_file=str(kubeconfig)) as connection:
+        yield client.CustomObjectsApi(connection)
+
+
+def stored(api: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Return what the API server would store, after Volcano's webhooks had their say."""
+    # Namespace and queue of a golden file need not be there.
+    job["metadata"]["namespace"] = job["spec"]["queue"] = "default"
+    made: dict[str, Any] = api.create_namespaced_custom_object(
+        VOLCANO_JOB.group, VOLCANO_JOB.version, "default", VOLCANO_JOB.plural, job, dry_run="All"
+    )
+    return made
+
+
+def changed(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """List what was written and is stored otherwise; what the server adds is its own."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return [line for key in ours for line in changed(ours[key], theirs.get(key), f"{path}.{key}")]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [line for index, pair in pairs for line in changed(*pair, f"{path}[{index}]")]
+    return [] if ours == theirs else [f"{path}: {ours!r} is stored as {theirs!r}"]
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_webhooks_take_the_job_and_store_it_as_written(api: Any, path: Path) -> None:
+    job = yaml.safe_load(path.read_text())
+    if job["kind"] == "List":
+        pytest.skip("pods are the component's own tests")
+    assert changed(job["spec"], stored(api, job)["spec"]) == []
+
+
+def test_quantities_are_respelled_where_a_task_has_no_retries(api: Any) -> None:
+    """The reason why every task says maxRetry: without it the stored job differs from the manifest."""
+    job = yaml.safe_load(next(path for path in GOLDEN if path.stem == "plain").read_text())
+    task = job["spec"]["tasks"][0]
+    task["template"]["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "2000m"}
+    assert changed(job["spec"], stored(api, job)["spec"]) == []
+    del task["maxRetry"]
+    assert any("cpu: '2000m' is stored as '2'" in line for line in changed(job["spec"], stored(api, job)["spec"]))
