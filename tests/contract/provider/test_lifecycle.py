@@ -10,7 +10,7 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from tests.contract.provider.conftest import Api, wait_until
+from tests.contract.provider.conftest import WIDGET, Api
 from tests.contract.provider.driver import UNKNOWN, InitFailedError, Provider, Resource, is_secret, secret
 from tests.contract.provider.objects import WIDGETS, config_map, urn, widget
 
@@ -166,6 +166,14 @@ def test_an_object_is_found_by_its_id(provider: Provider, api: Api) -> None:
     assert "managedFields" not in found.inputs["metadata"]
 
 
+def test_of_a_custom_resource_only_the_identity_is_found(provider: Provider, api: Api) -> None:
+    api.call("POST", api.path("widgets", group=f"/apis/{WIDGET['apiVersion']}"), widget(api.namespace, size=1))
+    found = provider.find(urn(WIDGETS), f"{api.namespace}/w")
+    assert found is not None
+    assert found.outputs["spec"] == {"size": 1}
+    assert found.inputs == {**WIDGET, "metadata": {"name": "w", "namespace": api.namespace}}
+
+
 def test_delete_waits_until_the_object_is_gone(provider: Provider, api: Api) -> None:
     made = provider.create(urn(WIDGETS), widget(api.namespace))
     api.patch(api.widget("w"), {"metadata": {"finalizers": ["contract.torchx-pulumi.test/hold"]}})
@@ -269,4 +277,3 @@ def test_many_at_once(provider: Provider, api: Api) -> None:
     for worker in workers:
         worker.join()
     assert {resource.id for resource in made} == {f"{api.namespace}/w{n}" for n in range(20)}
-    wait_until(lambda: len(provider.engine.messages) >= 0)

@@ -7,6 +7,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource/urn"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // GVKFromURN reads group, version and kind from a type token such as
@@ -33,6 +34,9 @@ func GVK(obj *unstructured.Unstructured) schema.GroupVersionKind {
 	}
 	return gvk
 }
+
+// IsBuiltin tells whether Kubernetes itself brings the kind.
+func IsBuiltin(gvk schema.GroupVersionKind) bool { return scheme.Scheme.Recognizes(gvk) }
 
 // IsCRD tells whether the object is a CustomResourceDefinition.
 func IsCRD(obj *unstructured.Unstructured) bool {

@@ -42,7 +42,7 @@ func Normalize(obj *unstructured.Unstructured) (*unstructured.Unstructured, erro
 // throughType sends a built-in kind through its Go type and back.
 func throughType(obj *unstructured.Unstructured) (map[string]any, error) {
 	gvk := GVK(obj)
-	if !scheme.Scheme.Recognizes(gvk) {
+	if !IsBuiltin(gvk) {
 		return obj.Object, nil
 	}
 	typed, err := scheme.Scheme.New(gvk)

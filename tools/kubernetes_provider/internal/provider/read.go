@@ -120,7 +120,7 @@ func (p *Provider) answer(
 	ctx context.Context, reading *reading, live *unstructured.Unstructured,
 ) (*pulumirpc.ReadResponse, error) {
 	inputs := &unstructured.Unstructured{Object: object.Prune(live.Object, reading.known.Object)}
-	if reading.first {
+	if reading.first && object.IsBuiltin(object.GVK(live)) {
 		inputs = inputsOf(live)
 	}
 	manager, err := p.managerName(reading.last.fieldManager, reading.known)
@@ -150,7 +150,9 @@ func (p *Provider) answer(
 	return &pulumirpc.ReadResponse{Id: reading.id, Properties: stateNow, Inputs: inputsNow}, nil
 }
 
-// inputsOf takes from a live object what a program could have written.
+// inputsOf takes from a live object what a program could have written. Only
+// built-in kinds are imported with all of it: of custom resources the official
+// provider takes over the identity alone, and the program brings the rest.
 func inputsOf(live *unstructured.Unstructured) *unstructured.Unstructured {
 	inputs := live.DeepCopy()
 	delete(inputs.Object, "status")
