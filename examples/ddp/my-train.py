@@ -13,12 +13,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main() -> None:
-    rank0 = os.environ.get("TORCHX_RANK0_HOST", "localhost")
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     hosts = [None] * world_size
     dist.all_gather_object(hosts, socket.gethostname())
-    say(rank, f"world size {world_size}, on {socket.gethostname()}, rank 0 runs on {hosts[0]} (looked for at {rank0})")
+    found = f"rank 0 is on {hosts[0]}, reached as {os.environ['MASTER_ADDR']}"
+    say(rank, f"world size {world_size}, on {socket.gethostname()}; {found}")
 
     total = torch.tensor([float(rank + 1)])
     dist.all_reduce(total)

@@ -22,8 +22,8 @@ from tools.demo.target import SCRIPT, Target
 from tools.demo.telling import say, show
 from tools.demo.watching import Watch, describe
 
-RESOURCES: Final = ("--cpu", "1", "--memMB", "2000")
-"""Two replicas of this fit on a node of two cores, since a part of each is left to the node."""
+RESOURCES: Final = ("--cpu", "1", "--memMB", "2000", "--env", "OMP_NUM_THREADS=1")
+"""Two replicas of this fit on a node of two cores, since a part of each is left to the node; a thread for each rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

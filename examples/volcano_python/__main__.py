@@ -1,0 +1,33 @@
+"""Two replicas that find each other by name, described with the component's own arguments."""
+
+import pulumi
+from torchx_pulumi_components import VolcanoTrainingJob
+
+config = pulumi.Config()
+GREETING = """
+echo "replica ${replica_id} of ${app_id} on $(hostname)"
+until nslookup "$${VC_TRAINER_0_HOSTS}" >/dev/null 2>&1; do sleep 0.2; done
+echo "rank 0 is at $${VC_TRAINER_0_HOSTS}"
+"""
+
+job = VolcanoTrainingJob(
+    "greeting",
+    {
+        "namespace": config.require("namespace"),
+        "queue": "default",
+        "roles": [
+            {
+                "name": "trainer",
+                "image": config.require("image"),
+                "entrypoint": "sh",
+                "args": ["-c", GREETING],
+                "num_replicas": 2,
+                "resource": {"cpu": 0.2, "memory_mb": 1100},
+            }
+        ],
+    },
+)
+
+pulumi.export("app_id", job.app_id)
+pulumi.export("rank0_host", job.rank0_host)
+pulumi.export("state", job.observed["state"])

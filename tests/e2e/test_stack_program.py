@@ -1,0 +1,237 @@
+"""The stack program on the real engine and cluster: both ways to an app, outputs, and every mistake of a user."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.kinds import NAMESPACE, POD, VOLCANO_JOB
+
+from tests.e2e.project import FAKE_NODE, changes, eventually, finite
+from tests.e2e.stack_project import StackProject
+
+pytestmark = pytest.mark.e2e
+
+DDP = ["-j", "2x1", "--script", "my-train.py", "--image", "localhost:1/absent:1", "--cpu", "1", "--memMB", "1200"]
+
+
+@pytest.fixture
+def stack(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Iterator[StackProject]:
+    root = tmp_path / "root"
+    root.mkdir()
+    made = StackProject(root, e2e_env, namespace, config_dir="stacks")
+    yield made
+    made.env = e2e_env
+    made.destroy()
+
+
+def app(**role: Any) -> dict[str, Any]:
+    base = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2}
+    return {"name": "train", "roles": [{**base, **FAKE_NODE, "pod_overlay": finite(), **role}]}
+
+
+def write_app(stack: StackProject, content: Any) -> None:
+    (stack.root / "app.yaml").write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+
+
+def options(stack: StackProject, **more: Any) -> dict[str, Any]:
+    return {"queue": "default", "namespace": stack.namespace, **more}
+
+
+def test_an_app_file_runs_to_its_end_and_is_read_back(stack: StackProject, look: KubernetesCluster) -> None:
+    write_app(stack, app())
+    stack.configure(appFile="app.yaml", options=options(stack))
+    assert "log_command" in stack.run("preview")
+    stack.up()
+    first = stack.output("torchx")
+    assert first["schema_version"] == 1
+    assert first["app"]["id"] == stack.output("app_id")
+    name = first["app"]["id"].partition(":")[2]
+
+    def phase() -> Any:
+        return ((look.get(VOLCANO_JOB, stack.namespace, name) or {}).get("status") or {}).get("state", {}).get("phase")
+
+    eventually(lambda: phase() == "Completed")
+    stack.run("refresh", "--yes", "--skip-preview", "--run-program")
+    seen = stack.output("torchx")
+    assert seen["declared"] == first["declared"]
+    assert (stack.output("state"), stack.output("reason")) == ("SUCCEEDED", "Completed")
+    assert [replica["exit_code"] for replica in seen["observed"]["roles"][0]["replicas"]] == [0, 0]
+    assert changes(stack.up()).keys() <= {"unchanged", "updated"}
+    assert changes(stack.up()).keys() == {"unchanged"}
+    assert stack.output("torchx")["observed"] == seen["observed"]
+    assert f"volcano.sh/job-name={name}" in stack.output("log_command")
+
+
+def test_outputs_are_read_without_the_passphrase(stack: StackProject) -> None:
+    write_app(stack, app())
+    stack.configure(appFile="app.yaml", options=options(stack))
+    stack.up()
+    stack.env = {**stack.env, "PULUMI_CONFIG_PASSPHRASE": "wrong"}
+    assert stack.output("torchx")["app"]["namespace"] == stack.namespace
+
+
+def test_a_torchx_component_finds_rank_0_and_says_why_it_waits(stack: StackProject, look: KubernetesCluster) -> None:
+    stack.configure(component="dist.ddp", arguments=DDP, options=options(stack))
+    stack.up()
+    name = stack.output("app_id").partition(":")[2]
+    job = look.get(VOLCANO_JOB, stack.namespace, name)
+    assert job is not None
+    command = job["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["command"]
+    assert "VC_MY_TRAIN_0_HOSTS" in " ".join(command)
+
+    def reason() -> Any:
+        stack.run("refresh", "--yes", "--skip-preview", "--run-program")
+        return stack.output("reason")
+
+    eventually(lambda: reason() == "ImageUnavailable")
+    assert stack.output("state") == "PENDING"
+    assert "localhost:1/absent:1" in stack.output("torchx")["observed"]["message"]
+
+
+def test_the_namespace_comes_and_goes_with_the_stack(stack: StackProject, look: KubernetesCluster) -> None:
+    write_app(stack, app())
+    name = f"{stack.namespace}-own"
+    stack.configure(appFile="app.yaml", options={"queue": "default", "namespace": name}, createNamespace=True)
+    stack.run("preview")
+    stack.up()
+    assert look.get(NAMESPACE, None, name) is not None
+    stack.destroy()
+    assert look.get(NAMESPACE, None, name) is None
+
+
+def test_a_kubeconfig_in_the_configuration_is_used_and_kept_secret(
+    stack: StackProject, look: KubernetesCluster, kubeconfig: Path
+) -> None:
+    write_app(stack, app())
+    stack.configure(appFile="app.yaml", options=options(stack))
+    stack.run("config", "set", "--secret", "kubeconfig", kubeconfig.read_text())
+    stack.env = {**stack.env, "KUBECONFIG": "/nowhere"}
+    stack.up()
+    name = stack.output("app_id").partition(":")[2]
+    assert look.get(VOLCANO_JOB, stack.namespace, name) is not None
+    token = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]
+    text = json.dumps(stack.resources())
+    assert not [value for value in token.values() if str(value) in text]
+    stack.destroy()
+
+
+HOSTS_OWN = "an unhandled error occurred: program exited with non-zero exit code: 1"
+"""What Pulumi's language host adds to every pulumi.RunError."""
+
+MISTAKES: dict[str, tuple[Callable[[StackProject], dict[str, Any]], str]] = {
+    "unknown option": (lambda s: {"options": options(s, quue="x")}, "options.quue: is unknown"),
+    "queue not set": (lambda s: {"options": {"namespace": s.namespace}}, "options.queue: is not set"),
+    "queue missing": (lambda s: {"options": options(s, queue="no-such-queue")}, "no-such-queue"),
+    "namespace missing": (lambda s: {"options": {"queue": "default", "namespace": "nowhere"}}, "nowhere"),
+    "wrong context": (lambda s: {"kubeContext": "no-such-context"}, "has no context 'no-such-context'; it has"),
+    "unknown component": (lambda s: {"appFile": None, "component": "dist.nope"}, "dist.nope"),
+    "file not found": (lambda s: {"appFile": "absent.yaml"}, "absent.yaml"),
+}
+
+BAD_APPS: dict[str, tuple[Any, str]] = {
+    "zero replicas": (app(num_replicas=0), "num_replicas"),
+    "min above replicas": (app(min_replicas=3), "min_replicas"),
+    "bad role name": (app(name=""), "roles[0].name"),
+    "unknown mount kind": (app(mounts=[{"kind": "nfs", "src": "a", "dst": "/b"}]), "mounts[0]"),
+    "unknown key": (app(replicas=3), "replicas"),
+    "invalid yaml": ("name: [\nroles: 3", "line"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_configuration_is_one_message(
+    stack: StackProject, look: KubernetesCluster, mistake: str
+) -> None:
+    values, message = MISTAKES[mistake]
+    write_app(stack, app())
+    config = {"appFile": "app.yaml", "options": options(stack), **values(stack)}
+    stack.configure(**{key: value for key, value in config.items() if value is not None})
+    refused(stack, look, message)
+
+
+@pytest.mark.parametrize("mistake", BAD_APPS)
+def test_a_mistake_in_the_app_is_one_message(stack: StackProject, look: KubernetesCluster, mistake: str) -> None:
+    content, message = BAD_APPS[mistake]
+    write_app(stack, content)
+    stack.configure(appFile="app.yaml", options=options(stack))
+    refused(stack, look, message)
+
+
+def test_a_closed_queue_is_one_message(
+    stack: StackProject, look: KubernetesCluster, closed_queue: Callable[[str], None]
+) -> None:
+    closed_queue(f"{stack.namespace}-closed")
+    write_app(stack, app())
+    stack.configure(appFile="app.yaml", options=options(stack, queue=f"{stack.namespace}-closed"))
+    from torchx_pulumi.kinds import VOLCANO_QUEUE
+
+    def state() -> Any:
+        queue = look.get(VOLCANO_QUEUE, None, f"{stack.namespace}-closed") or {}
+        return (queue.get("status") or {}).get("state")
+
+    eventually(lambda: state() == "Closed")
+    refused(stack, look, "Closed")
+
+
+@pytest.mark.parametrize("kubeconfig_text", [None, "unreachable"], ids=["no kubeconfig", "no cluster"])
+def test_no_cluster_is_one_message(stack: StackProject, look: KubernetesCluster, kubeconfig_text: str | None) -> None:
+    write_app(stack, app())
+    stack.configure(appFile="app.yaml", options=options(stack))
+    place = stack.root / "kubeconfig"
+    if kubeconfig_text:
+        place.write_text(kubeconfig_of(1))
+    stack.env = {**stack.env, "KUBECONFIG": str(place), "HOME": str(stack.root)}
+    refused(stack, look, "cannot be reached" if kubeconfig_text else "no kubeconfig")
+
+
+def test_a_cluster_without_volcano_is_one_message(stack: StackProject, look: KubernetesCluster) -> None:
+    class Bare(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *args: Any) -> None:
+            """Stay silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bare)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        write_app(stack, app())
+        stack.configure(appFile="app.yaml", options=options(stack))
+        (stack.root / "kubeconfig").write_text(kubeconfig_of(server.server_port))
+        stack.env = {**stack.env, "KUBECONFIG": str(stack.root / "kubeconfig")}
+        refused(stack, look, "Volcano is not installed")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def kubeconfig_of(port: int) -> str:
+    return json.dumps(
+        {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+            "users": [{"name": "u", "user": {"token": "x"}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "lab",
+        }
+    )
+
+
+def refused(stack: StackProject, look: KubernetesCluster, message: str) -> None:
+    """Check that `up` says it once, without a traceback, and leaves nothing (`Project.run` looks for tracebacks)."""
+    text = stack.run("up", "--yes", "--skip-preview", "--suppress-progress", fails=True)
+    diagnostics = text.partition("Diagnostics:")[2].partition("Resources:")[0]
+    assert message in diagnostics, text
+    errors = [line for line in diagnostics.splitlines() if "error:" in line and HOSTS_OWN not in line]
+    assert len(errors) == 1, text
+    assert look.list(VOLCANO_JOB, stack.namespace) == []
+    assert look.list(POD, stack.namespace) == []
+    kinds = {resource["type"] for resource in stack.resources()}
+    assert kinds <= {"pulumi:pulumi:Stack", "pulumi:providers:kubernetes"}, kinds
