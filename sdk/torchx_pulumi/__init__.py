@@ -40,12 +40,12 @@ def render(app: Any, scheduler: str, options: Mapping[str, Any] | None = None, *
 
     Args:
         app: A TorchX AppDef (0.7.0 or nightly), a `JobSpec`, or the same as a mapping.
-        scheduler: `volcano`.
-        options: Run options by name; `queue` is required.
+        scheduler: `volcano` or `mcad`.
+        options: Run options by name; Volcano's `queue` is required.
         app_id: Name of the job object, a DNS label; it is taken as it is.
 
     Returns:
-        The Volcano Job; with gang=pods a `List` of PodGroup, Service and Pods.
+        The Volcano Job, with gang=pods a `List` of PodGroup, Service and Pods; or the AppWrapper.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.

@@ -11,6 +11,7 @@ from typing import Any
 
 from torchx_pulumi import labels, names
 from torchx_pulumi.errors import Problem
+from torchx_pulumi.ports import is_port
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.value_checks import (
     MAX_INT32,
@@ -222,8 +223,8 @@ def check_ports(path: str, ports: object) -> Iterator[Problem]:
         where = f"{path}[{shown(name)}]"
         if not is_text(name) or not names.is_port_name(name):
             yield Problem(where, "is no port name: at most 15 of a-z, 0-9 and single inner dashes, with a letter")
-        if not is_int(port) or not 1 <= port <= 65535:
-            yield Problem(where, f"{found(port)}, must be 1 to 65535")
+        if not is_int(port) or not is_port(port):
+            yield Problem(where, f"{found(port)}, must be 1 to 65535", rule="port" if is_int(port) else "")
 
 
 def check_mounts(path: str, mounts: object) -> Iterator[Problem]:

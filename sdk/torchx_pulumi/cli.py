@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     render = commands.add_parser("render", help="print the manifest of an AppDef file as YAML")
-    render.add_argument("--scheduler", required=True, help="scheduler that runs the job: volcano")
+    render.add_argument("--scheduler", required=True, help="scheduler that runs the job: volcano or mcad")
     render.add_argument("--app-id", required=True, metavar="ID", help="name of the job object")
     render.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE", help="run option, for example queue=default"

@@ -28,7 +28,7 @@ class Problem:
     message: str
     """What was found, what is allowed, and what to do next."""
     rule: str = ""
-    """Which rule was broken, where callers tell it from others: `mount` or `required`; else empty."""
+    """Which rule was broken, where callers tell it from others: `mount`, `required` or `port`; else empty."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"

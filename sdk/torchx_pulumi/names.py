@@ -159,6 +159,30 @@ def pod_name(job: str, task: str) -> str:
     return f"{job}-{task}-0"
 
 
+def mcad_name(app_id: str, tail: str) -> str:
+    """Name an object of a job: `<app id>-<tail>`; one that would be too long has a hash in place of the id's end.
+
+    >>> mcad_name("train-x1", "trainer-3")
+    'train-x1-trainer-3'
+    >>> mcad_name("n" * 60, "trainer-3")
+    'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn-a7220872-trainer-3'
+    """
+    whole = f"{app_id}-{tail}"
+    if len(whole) <= MAX_LABEL:
+        return whole
+    stem = app_id[: MAX_LABEL - len(tail) - HASH_LENGTH - 2].rstrip("-")
+    return f"{stem}-{short_hash(app_id)}-{tail}"
+
+
+def mcad_hosts_env(role: str) -> str:
+    """Name the variable in which every pod of an AppWrapper finds the host of the first role's first replica.
+
+    >>> mcad_hosts_env("my-train")
+    'TORCHX_MCAD_MY_TRAIN_0_HOSTS'
+    """
+    return f"TORCHX_MCAD_{role.replace('-', '_').upper()}_0_HOSTS"
+
+
 def volcano_hosts_env(role: str, index: int = 0) -> str:
     """Name the variable in which Volcano gives every pod the host of a replica.
 

@@ -1,13 +1,16 @@
-"""What run options and the names of a launch must be; one rule per function, none raises."""
+"""What run options and the names of a launch must be, for Volcano and in part for every scheduler.
+
+One rule per function, none raises. What MCAD's options must be is in `mcad_checks`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from torchx_pulumi import names
 from torchx_pulumi.checks import MAX_REPLICAS
 from torchx_pulumi.errors import Problem
-from torchx_pulumi.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.options import Gang, NetworkTopology, Options, VolcanoOptions
 from torchx_pulumi.spec import JobSpec, RoleSpec
 from torchx_pulumi.value_checks import (
     MAX_INT32,
@@ -21,33 +24,45 @@ from torchx_pulumi.value_checks import (
     shown,
 )
 
+MANY_PODS = 100
+"""Pods from which on gang=pods makes objects that are mostly lists of hosts."""
+
 
 def check_options(options: VolcanoOptions) -> Iterator[Problem]:
     """Check every option by itself."""
     yield from check_queue(options.queue)
+    yield from check_shared_options(options)
+    if options.priority_class is not None:
+        yield from check_object_name("options.priority_class", options.priority_class)
+    yield from check_amount("ttl_seconds_after_finished", options.ttl_seconds_after_finished)
+    if not is_text(options.scheduler_name) or not names.is_dns_subdomain(options.scheduler_name):
+        yield Problem("options.scheduler_name", f"{found(options.scheduler_name)}, must be the name of a scheduler")
+    yield from _check_image_secrets(options.image_secrets)
+    yield from _check_network_topology(options.network_topology)
+    yield from _check_plugins(options.plugins)
+
+
+def check_shared_options(options: Options) -> Iterator[Problem]:
+    """Check the options that every scheduler has."""
     if not is_text(options.namespace) or not names.is_dns_label(options.namespace):
         yield Problem(
             "options.namespace", f"{found(options.namespace)}, must be at most 63 of a-z, 0-9 and inner dashes"
         )
-    for field in ("service_account", "priority_class"):
-        value = getattr(options, field)
-        if value is not None:
-            yield from check_object_name(f"options.{field}", value)
+    if options.service_account is not None:
+        yield from check_object_name("options.service_account", options.service_account)
     for field in ("reserved_millicpu", "reserved_memmb"):
         value = getattr(options, field)
         if not is_int(value) or value < 0:
             yield Problem(f"options.{field}", f"{found(value)}, must be a whole number, 0 or more")
-    for field in ("efa_device_count", "ttl_seconds_after_finished"):
-        value = getattr(options, field)
-        if value is not None and (not is_int(value) or not 0 <= value <= MAX_INT32):
-            yield Problem(f"options.{field}", f"{found(value)}, must be a whole number, 0 or more, or unset")
-    if not is_text(options.scheduler_name) or not names.is_dns_subdomain(options.scheduler_name):
-        yield Problem("options.scheduler_name", f"{found(options.scheduler_name)}, must be the name of a scheduler")
+    yield from check_amount("efa_device_count", options.efa_device_count)
     yield from check_labels("options.labels", options.labels)
     yield from check_annotations("options.annotations", options.annotations)
-    yield from _check_image_secrets(options.image_secrets)
-    yield from _check_network_topology(options.network_topology)
-    yield from _check_plugins(options.plugins)
+
+
+def check_amount(option: str, value: object) -> Iterator[Problem]:
+    """An amount that may be unset."""
+    if value is not None and (not is_int(value) or not 0 <= value <= MAX_INT32):
+        yield Problem(f"options.{option}", f"{found(value)}, must be a whole number, 0 or more, or unset")
 
 
 def check_queue(queue: object) -> Iterator[Problem]:
@@ -159,3 +174,28 @@ def check_gang_pods(roles: list[RoleSpec], options: VolcanoOptions) -> Iterator[
 
 def _is_count(value: object) -> bool:
     return is_int(value) and value <= MAX_REPLICAS
+
+
+def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
+    """Say what the user should know and need not mend."""
+    retries = {role.name: role.max_retries for role in spec.roles}
+    least = min((count for count in retries.values() if count > 0), default=0)
+    found = []
+    if least:
+        found.append(
+            f"max_retries {least}: Volcano counts the first failure as well, so the job is restarted "
+            f"{_times(least - 1)} and then Failed; retries are counted over the whole job"
+        )
+    if least and len(set(retries.values())) > 1:
+        listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
+        found.append(f"roles differ in max_retries ({listed}); Volcano has one count for the job, which is {least}")
+    if options.gang == Gang.JOB and "svc" not in options.job_plugins:
+        found.append("plugins has no svc: replicas get no variable with rank 0's host, and no host names")
+    total = sum(role.num_replicas for role in spec.roles)
+    if options.gang == Gang.PODS and total > MANY_PODS:
+        found.append(f"gang=pods writes the hosts of all {total} replicas into every pod; gang=job is smaller")
+    return found
+
+
+def _times(count: int) -> str:
+    return {0: "not once", 1: "once"}.get(count, f"{count} times")

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
-from torchx_pulumi.options import Options
+from typing_extensions import TypeVar
+
+from torchx_pulumi.options import Options, VolcanoOptions
 from torchx_pulumi.spec import JobSpec
+
+OptionsT = TypeVar("OptionsT", bound=Options, default=VolcanoOptions)
+"""Whose options a plan has; a plan that does not say is one for Volcano."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +81,7 @@ class ReplicaPlan:
     index: int
     """Replica id in the role, from 0."""
     name: str
-    """Task and container name, `<role>-<index>`."""
+    """`<role>-<index>`, unique in the job: Volcano's task and container."""
     command: Sequence[str]
     env: Sequence[EnvPlan]
     labels: Mapping[str, str]
@@ -85,7 +90,7 @@ class ReplicaPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobPlan:
+class JobPlan(Generic[OptionsT]):
     """A job with every choice made."""
 
     app_id: str
@@ -95,7 +100,7 @@ class JobPlan:
     namespace: str
     spec: JobSpec
     """What the plan was made from."""
-    options: Options
+    options: OptionsT
     roles: Sequence[RolePlan]
     warnings: Sequence[str] = field(default_factory=tuple)
     """What the user should know and need not mend."""

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torchx_pulumi import labels, names, quantities
 from torchx_pulumi.checks import check_job
 from torchx_pulumi.errors import invalid_job
 from torchx_pulumi.macros import IMAGE_ENV, RANK0_HOST_ENV, macro_values, substitute
-from torchx_pulumi.option_checks import check_launch, check_options
-from torchx_pulumi.options import Gang, Options
-from torchx_pulumi.plan import EnvPlan, JobPlan, MountPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.options import Options
+from torchx_pulumi.plan import EnvPlan, JobPlan, MountPlan, OptionsT, ReplicaPlan, RolePlan
+from torchx_pulumi.ports import is_port
+from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec, MountSpec, RoleSpec
 
 FIELD_PATH = "[FIELD_PATH]"
 """Start of an environment value that is read from a field of the pod."""
 
-MANY_PODS = 100
-"""Pods from which on gang=pods makes objects that are mostly lists of hosts."""
 
-
-def plan_job(spec: JobSpec, options: Options, app_id: str, *, launched: Mapping[str, int] | None = None) -> JobPlan:
+def plan_job(
+    spec: JobSpec, options: OptionsT, app_id: str, *, launched: Mapping[str, int] | None = None
+) -> JobPlan[OptionsT]:
     """Make every choice about a job.
 
     Args:
@@ -33,11 +33,16 @@ def plan_job(spec: JobSpec, options: Options, app_id: str, *, launched: Mapping[
     Raises:
         InvalidJobError: The job cannot be planned; all problems at once.
     """
-    problems = [*check_job(spec), *check_options(options), *check_launch(spec, options, app_id, launched or {})]
+    scheduler = scheduler_of(options)
+    problems = [
+        *(problem for problem in check_job(spec) if problem.rule not in scheduler.tolerated),
+        *scheduler.check_options(options),
+        *scheduler.check_launch(spec, options, app_id, launched or {}),
+    ]
     if problems:
         raise invalid_job(spec.name, problems)
     dns_names = names.role_names([role.name for role in spec.roles])
-    shared = {"app_id": app_id, "rank0_role": dns_names[0]}
+    shared = {"app_id": app_id, "rank0_env": scheduler.rank0_env(dns_names[0])}
     roles = [
         _plan_role(spec, options, index, dns_names[index], (launched or {}).get(role.name, 0), **shared)
         for index, role in enumerate(spec.roles)
@@ -49,17 +54,17 @@ def plan_job(spec: JobSpec, options: Options, app_id: str, *, launched: Mapping[
         spec=spec,
         options=options,
         roles=tuple(roles),
-        warnings=tuple(_warnings(spec, options)),
+        warnings=tuple(scheduler.warnings(spec, options)),
     )
 
 
 def _plan_role(
-    spec: JobSpec, options: Options, index: int, dns_name: str, launched: int, *, app_id: str, rank0_role: str
+    spec: JobSpec, options: Options, index: int, dns_name: str, launched: int, *, app_id: str, rank0_env: str
 ) -> RolePlan:
     role = spec.roles[index]
     shared_labels = _role_labels(spec, index, app_id)
     replicas = [
-        _plan_replica(role, index, dns_name, replica, app_id, rank0_role, shared_labels)
+        _plan_replica(role, index, dns_name, replica, app_id, rank0_env, shared_labels)
         for replica in range(max(role.num_replicas, launched))
     ]
     return RolePlan(
@@ -75,7 +80,7 @@ def _plan_role(
             role.resource, reserved_cpu_milli=options.reserved_millicpu, reserved_memory_mb=options.reserved_memmb
         ),
         limits=quantities.limits(role.resource, efa_device_count=options.efa_device_count),
-        ports=dict(role.port_map),
+        ports={name: port for name, port in role.port_map.items() if is_port(port)},
         mounts=tuple(_plan_mount(position, mount) for position, mount in enumerate(role.mounts)),
         node_selector=_node_selector(role),
         tolerations=tuple(dict(toleration) for toleration in role.tolerations),
@@ -91,12 +96,11 @@ def _plan_replica(
     dns_name: str,
     replica: int,
     app_id: str,
-    rank0_role: str,
+    rank0_env: str,
     shared_labels: Mapping[str, str],
 ) -> ReplicaPlan:
     is_rank0 = role_index == 0 and replica == 0
-    rank0_env = RANK0_HOST_ENV if is_rank0 else names.volcano_hosts_env(rank0_role)
-    values = macro_values(app_id=app_id, replica=replica, rank0_env=rank0_env)
+    values = macro_values(app_id=app_id, replica=replica, rank0_env=RANK0_HOST_ENV if is_rank0 else rank0_env)
     env = {name: substitute(value, values) for name, value in role.env.items()}
     if is_rank0:
         env[RANK0_HOST_ENV] = "localhost"
@@ -145,27 +149,3 @@ def _role_labels(spec: JobSpec, index: int, app_id: str) -> Mapping[str, str]:
         labels.ORGANIZATION: labels.ORGANIZATION_VALUE,
         labels.UNIQUE_NAME: app_id,
     }
-
-
-def _warnings(spec: JobSpec, options: Options) -> Sequence[str]:
-    retries = {role.name: role.max_retries for role in spec.roles}
-    least = min((count for count in retries.values() if count > 0), default=0)
-    found = []
-    if least:
-        found.append(
-            f"max_retries {least}: Volcano counts the first failure as well, so the job is restarted "
-            f"{_times(least - 1)} and then Failed; retries are counted over the whole job"
-        )
-    if least and len(set(retries.values())) > 1:
-        listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
-        found.append(f"roles differ in max_retries ({listed}); Volcano has one count for the job, which is {least}")
-    if options.gang == Gang.JOB and "svc" not in options.job_plugins:
-        found.append("plugins has no svc: replicas get no variable with rank 0's host, and no host names")
-    total = sum(role.num_replicas for role in spec.roles)
-    if options.gang == Gang.PODS and total > MANY_PODS:
-        found.append(f"gang=pods writes the hosts of all {total} replicas into every pod; gang=job is smaller")
-    return found
-
-
-def _times(count: int) -> str:
-    return {0: "not once", 1: "once"}.get(count, f"{count} times")

@@ -9,17 +9,13 @@ from torchx_pulumi.appdef import read_app
 from torchx_pulumi.appfile import read_app_mapping
 from torchx_pulumi.checks import check_job
 from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
-from torchx_pulumi.manifests.pods import render_gang_pods
-from torchx_pulumi.manifests.volcano import render_volcano
-from torchx_pulumi.option_checks import check_app_id, check_launch, check_options
-from torchx_pulumi.options import Gang, Manifest, VolcanoOptions
+from torchx_pulumi.options import Manifest, Options
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.run_options import read_options
+from torchx_pulumi.schedulers import SCHEDULERS, VOLCANO, Scheduler, scheduler_of
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.value_checks import found
-
-SCHEDULERS = ("volcano",)
 
 
 def render_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> Manifest:
@@ -27,21 +23,20 @@ def render_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: 
     return render_plan(plan_app(app, scheduler, options, app_id=app_id))
 
 
-def render_plan(plan: JobPlan) -> Manifest:
+def render_plan(plan: JobPlan[Any]) -> Manifest:
     """Render a plan as one manifest; several objects become a `List`."""
-    if plan.options.gang == Gang.PODS:
-        return {"apiVersion": "v1", "kind": "List", "items": render_gang_pods(plan)}
-    return render_volcano(plan)
+    return scheduler_of(plan.options).render(plan)
 
 
-def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> JobPlan:
+def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> JobPlan[Any]:
     """Plan a job from an AppDef, a JobSpec or a mapping, with options by name.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
     """
     problems: list[Problem] = []
-    if scheduler not in SCHEDULERS:
+    known = SCHEDULERS.get(scheduler) if isinstance(scheduler, str) else None
+    if known is None:
         problems.append(Problem("scheduler", f"{found(scheduler)}, must be {', '.join(SCHEDULERS)}"))
     spec, job = None, "unnamed"
     try:
@@ -51,22 +46,22 @@ def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: st
         problems.extend(error.problems)
         job = error.job
     try:
-        chosen = read_options(options)
+        chosen = read_options(options, (known or VOLCANO).name)
     except InvalidJobError as error:
         problems.extend(error.problems)
         chosen = None
     if spec is None or chosen is None or problems:
-        raise invalid_job(job, [*_other_problems(spec, chosen, app_id), *problems])
+        raise invalid_job(job, [*_other_problems(known or VOLCANO, spec, chosen, app_id), *problems])
     return plan_job(spec, chosen, app_id)
 
 
-def _other_problems(spec: JobSpec | None, options: VolcanoOptions | None, app_id: str) -> list[Problem]:
+def _other_problems(scheduler: Scheduler, spec: JobSpec | None, options: Options | None, app_id: str) -> list[Problem]:
     """Find what is wrong beside what could not even be read, so that one error says it all."""
-    known = options or VolcanoOptions(queue="unknown")
+    chosen = options or scheduler.placeholder
     if spec is None:
-        return list(check_app_id(app_id, known))
-    problems = [*check_job(spec), *check_launch(spec, known, app_id, {})]
-    return problems if options is None else [*problems, *check_options(options)]
+        return list(scheduler.check_app_id(app_id, chosen))
+    problems = [*check_job(spec), *scheduler.check_launch(spec, chosen, app_id, {})]
+    return problems if options is None else [*problems, *scheduler.check_options(options)]
 
 
 def read_any_app(app: Any) -> JobSpec:

@@ -1,4 +1,4 @@
-"""Run options by name -> VolcanoOptions: names in snake_case or camelCase, values of their own type or as text.
+"""Run options by name -> a scheduler's options: names in snake_case or camelCase, values of their own type or as text.
 
 Whether a value makes sense is said by `option_checks`; here it only gets its type.
 """
@@ -8,52 +8,70 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, Literal, overload
 
 from torchx_pulumi.errors import Problem, invalid_job
-from torchx_pulumi.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.options import (
+    AppWrapperApi,
+    Gang,
+    MCADOptions,
+    NetworkTopology,
+    Options,
+    PodGroupApi,
+    VolcanoOptions,
+)
 from torchx_pulumi.value_checks import found, shown
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
 """Options of TorchX's own schedulers that change how a job is launched, never its manifest. Taken and left alone."""
 
 
-def read_options(options: Mapping[str, Any]) -> VolcanoOptions:
+@overload
+def read_options(options: Mapping[str, Any], scheduler: Literal["volcano"] = "volcano") -> VolcanoOptions: ...
+@overload
+def read_options(options: Mapping[str, Any], scheduler: Literal["mcad"]) -> MCADOptions: ...
+@overload
+def read_options(options: Mapping[str, Any], scheduler: str) -> Options: ...
+def read_options(options: Mapping[str, Any], scheduler: str = "volcano") -> Options:
     """Read run options; None and an absent option are the same: the default.
 
     Raises:
         InvalidJobError: An option is unknown, of the wrong type, given twice or missing; all problems at once.
     """
-    if isinstance(options, VolcanoOptions):
+    form = _FORMS[scheduler]
+    if isinstance(options, form.kind):
         return options
-    problems: list[Problem] = []
-    values: dict[str, Any] = {}
     if not isinstance(options, Mapping):
         raise invalid_job(
             "unnamed", [Problem("options", f"{found(options)}, must be a mapping of option names to values")]
         )
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
     for given, value in options.items():
         name = _snake_case(given) if isinstance(given, str) else ""
+        name = form.aliases.get(name, name)
         if name in LAUNCH_ONLY:
             continue
-        if name not in _READERS:
-            known = ", ".join((*_READERS, *LAUNCH_ONLY))
-            problems.append(Problem(f"options.{given}", f"is unknown; known are {known}"))
+        if name not in form.readers:
+            known = ", ".join((*form.readers, *LAUNCH_ONLY))
+            problems.append(Problem(f"options.{given}", form.elsewhere.get(name, f"is unknown; known are {known}")))
         elif name in values:
             problems.append(Problem(f"options.{given}", f"is given twice: {name} is the same option"))
         elif value is not None:
             try:
-                values[name] = _READERS[name](value)
+                values[name] = form.readers[name](value)
             except ValueError as error:
                 problems.append(Problem(f"options.{given}", f"{found(value)}, {error}"))
     if values.get("namespace") == "":
         del values["namespace"]
-    if "queue" not in values and not any(problem.path == "options.queue" for problem in problems):
-        problems.append(Problem("options.queue", "is not set, must be the name of a Volcano queue", rule="required"))
+    for name, wanted in form.required.items():
+        if name not in values and not any(problem.path == f"options.{name}" for problem in problems):
+            problems.append(Problem(f"options.{name}", f"is not set, must be {wanted}", rule="required"))
     if problems:
         raise invalid_job("unnamed", problems)
-    return VolcanoOptions(**values)
+    return form.kind(**values)
 
 
 def _snake_case(name: str) -> str:
@@ -85,11 +103,19 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _gang(value: Any) -> Gang:
-    try:
-        return Gang(value)
-    except ValueError:
-        raise ValueError("must be job or pods") from None
+def _one_of(choices: type[Enum]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        try:
+            return choices(value)
+        except ValueError:
+            raise ValueError(f"must be {' or '.join(choice.value for choice in choices)}") from None
+
+    return read
+
+
+def _yes_or_no(value: Any) -> Any:
+    words = {"true": True, "false": False}
+    return words.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
 def _texts(value: Any) -> Any:
@@ -118,7 +144,7 @@ def _network_topology(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     read = {_snake_case(str(name)): part for name, part in value.items()}
-    unknown = sorted(set(read) - {field.name for field in fields(NetworkTopology)})
+    unknown = sorted(set(read) - {item.name for item in fields(NetworkTopology)})
     if unknown:
         raise ValueError(f"has the unknown key {shown(unknown[0])}; known are mode, highest_tier_allowed")
     if isinstance(read.get("highest_tier_allowed"), (str, float)):
@@ -152,20 +178,77 @@ def _refuse(message: str) -> Callable[[], Any]:
     return refuse
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "queue": _queue,
+_SHARED: Mapping[str, Callable[[Any], Any]] = {
     "namespace": _text,
     "service_account": _text,
-    "priority_class": _text,
     "reserved_millicpu": _whole,
     "reserved_memmb": _whole,
     "efa_device_count": _whole,
-    "gang": _gang,
-    "scheduler_name": _text,
-    "ttl_seconds_after_finished": _whole,
-    "network_topology": _network_topology,
-    "plugins": _plugins,
     "labels": _texts,
     "annotations": _texts,
-    "image_secrets": _names,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How the options of one scheduler are read."""
+
+    kind: type[VolcanoOptions] | type[MCADOptions]
+    readers: Mapping[str, Callable[[Any], Any]]
+    """Every option, and what gives its value a type."""
+    required: Mapping[str, str] = field(default_factory=dict)
+    """Options that must be there, and what they must be."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of options."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Options of other schedulers, and what to do instead."""
+
+
+_FORMS: Mapping[str, _Form] = {
+    "volcano": _Form(
+        kind=VolcanoOptions,
+        readers={
+            "queue": _queue,
+            **_SHARED,
+            "priority_class": _text,
+            "gang": _one_of(Gang),
+            "scheduler_name": _text,
+            "ttl_seconds_after_finished": _whole,
+            "network_topology": _network_topology,
+            "plugins": _plugins,
+            "image_secrets": _names,
+        },
+        required={"queue": "the name of a Volcano queue"},
+    ),
+    "mcad": _Form(
+        kind=MCADOptions,
+        readers={
+            **_SHARED,
+            "priority": _whole,
+            "priority_class_name": _text,
+            "image_secret": _text,
+            "coscheduler_name": _text,
+            "network": _text,
+            "pod_group_api": _one_of(PodGroupApi),
+            "api_version": _one_of(AppWrapperApi),
+            "local_queue": _text,
+            "suspend": _yes_or_no,
+            "requeuing_time_s": _whole,
+            "requeuing_max_time_s": _whole,
+            "requeuing_growth": _text,
+        },
+        aliases={"priority_class": "priority_class_name"},
+        elsewhere={
+            "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
+            "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
+            "network_topology": "is an option of Volcano, MCAD places pods one by one; remove it",
+            "plugins": "is an option of Volcano, MCAD has no plugins; remove it",
+            "ttl_seconds_after_finished": "is an option of Volcano, MCAD keeps what has finished; remove it",
+            "scheduler_name": "is an option of Volcano; use coscheduler_name",
+            "image_secrets": "is an option of Volcano; use image_secret, which is one name",
+        },
+    ),
+}
+
+SCHEDULERS = tuple(_FORMS)
+"""Names of the schedulers whose options can be read."""

@@ -51,7 +51,7 @@ def test_warnings_go_to_stderr(app: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--option", "queue=a", "--option", "queue=b"], "gives queue twice"),
         (["--option", "queue=a", "--option", "qeue=b"], "options.qeue: is unknown"),
         (["--option", "queue=a", "--app-id", "Not Valid"], "app_id: is 'Not Valid'"),
-        (["--option", "queue=a", "--scheduler", "mcad"], "scheduler: is 'mcad', must be volcano"),
+        (["--option", "queue=a", "--scheduler", "slurm"], "scheduler: is 'slurm', must be volcano, mcad"),
         (["--unknown"], "unrecognized arguments: --unknown"),
     ],
 )

@@ -25,7 +25,7 @@ def test_spec_and_mapping_render_alike() -> None:
     assert made == other
 
 
-@pytest.mark.parametrize("scheduler", ["mcad", "", None, "Volcano"])
+@pytest.mark.parametrize("scheduler", ["slurm", "", None, "Volcano"])
 def test_other_schedulers_are_refused_by_name(scheduler: Any) -> None:
     with pytest.raises(InvalidJobError, match="must be volcano"):
         render(APP, scheduler, {"queue": "q"}, app_id="a")
@@ -43,7 +43,7 @@ def test_missing_queue_and_unknown_mount_are_type_errors_too() -> None:
 def test_problems_of_app_options_scheduler_and_id_come_together() -> None:
     app = {"name": "app", "roles": [{"name": "a", "image": "i", "entrypoint": "m", "num_replicas": 0, "x": 1}]}
     with pytest.raises(InvalidJobError) as error:
-        render(app, "mcad", {"gang": "both"}, app_id="-")
+        render(app, "slurm", {"gang": "both"}, app_id="-")
     paths = sorted({problem.path for problem in error.value.problems})
     assert paths == ["app_id", "options.gang", "options.queue", "roles[0].num_replicas", "roles[0].x", "scheduler"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torchx_pulumi import labels, names
 from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_POD_GROUP
+from torchx_pulumi.manifests.job_object import job_metadata
 from torchx_pulumi.manifests.pod_template import render_pod_template
-from torchx_pulumi.manifests.volcano import job_metadata, min_available, network_topology
+from torchx_pulumi.manifests.volcano import min_available, network_topology
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.quantities import canonical

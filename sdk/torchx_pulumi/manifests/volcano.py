@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchx_pulumi.kinds import VOLCANO_JOB
+from torchx_pulumi.manifests.job_object import job_metadata
 from torchx_pulumi.manifests.pod_template import render_pod_template
 from torchx_pulumi.options import Manifest, NetworkTopology
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
@@ -27,16 +28,6 @@ def render_volcano(plan: JobPlan) -> Manifest:
         "metadata": job_metadata(plan),
         "spec": _job_spec(plan, tasks),
     }
-
-
-def job_metadata(plan: JobPlan) -> Manifest:
-    """Render the metadata of the job object; labels and annotations only where there are some."""
-    metadata: Manifest = {"name": plan.job_name, "namespace": plan.namespace}
-    if plan.options.labels:
-        metadata["labels"] = dict(plan.options.labels)
-    if plan.options.annotations:
-        metadata["annotations"] = dict(plan.options.annotations)
-    return metadata
 
 
 def min_available(role: RolePlan, replica: ReplicaPlan) -> int:
