@@ -30,6 +30,9 @@ IMMUTABLE_JOB_FIELDS = (
 
 ALL_FIELDS = ("metadata", "spec")
 
+STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
+"""What a kept Pod or Service keeps. Not the name: through it the engine sees that they go with their PodGroup."""
+
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 """A gang may wait for hours in its queue: the deployment does not wait for its pods."""
 
@@ -88,13 +91,13 @@ def register_pods(
     # last run before anything of the next one.
     ready = head.metadata.apply(_until_gone(launch, cluster))
     service = _named_after(ready, service)
-    KubernetesObject(SERVICE, f"{name}-service", service, _follower(options, ALL_FIELDS if kept else ()))
+    KubernetesObject(SERVICE, f"{name}-service", service, _follower(options, STORED_POD_FIELDS if kept else ()))
     made = {}
     for manifest, (role, index, task, pod) in zip(pods, _replicas(launch), strict=True):
         if not launch.may_make(role, index, pod):
             pulumi.log.warn(f"pod {pod} of run {launch.run.job_name} is gone; it is not started again", head)
             continue
-        opts = _follower(options, ALL_FIELDS if kept else ())
+        opts = _follower(options, STORED_POD_FIELDS if kept else ())
         made[pod] = KubernetesObject(POD, f"{name}-{task}", _named_after(ready, manifest), opts)
     return Gang(head=head, pods=made)
 

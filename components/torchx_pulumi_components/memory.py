@@ -38,6 +38,13 @@ class Past:
     """The component's last output `observed`."""
 
 
+def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
+    """Return the parent as far as URNs are concerned: the stack, which other languages send, is none."""
+    if opts.parent is None or "pulumi:pulumi:Stack::" in str(wait_for(opts.parent.urn.future())):
+        return None
+    return opts.parent
+
+
 def read_past(
     urn: pulumi.Output[str],
     aliases: Sequence[pulumi.Output[str]],

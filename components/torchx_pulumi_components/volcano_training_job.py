@@ -22,7 +22,7 @@ from torchx_pulumi_components.gangs import register_job, register_pods
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
 from torchx_pulumi_components.leaves import Leaves
 from torchx_pulumi_components.live import connect
-from torchx_pulumi_components.memory import Past, read_past
+from torchx_pulumi_components.memory import Past, read_past, real_parent
 from torchx_pulumi_components.objects import ChildOptions, TrainingRole, dependencies
 from torchx_pulumi_components.read_args import Wanted, read_args
 from torchx_pulumi_components.records import note_intent, write_run
@@ -121,10 +121,11 @@ class VolcanoTrainingJob(pulumi.ComponentResource):
     ) -> None:
         leaves = Leaves()
         wanted = read_args(name, leaves.resolve(args), spec)
-        urn = create_urn(name, TYPE, opts.parent)
-        aliases = [collapse_alias_to_urn(alias, name, TYPE, opts.parent) for alias in opts.aliases or []]
+        parent = real_parent(opts)
+        urn = create_urn(name, TYPE, parent)
+        aliases = [collapse_alias_to_urn(alias, name, TYPE, parent) for alias in opts.aliases or []]
         gang_kind = VOLCANO_POD_GROUP if wanted.options.gang is Gang.PODS else VOLCANO_JOB
-        past = read_past(urn, aliases, name, opts.parent, gang_kind)
+        past = read_past(urn, aliases, name, parent, gang_kind)
         own_provider = _has_provider(opts)
         settings = wanted.settings
         cluster, note = connect(settings.kubeconfig, settings.kube_context, own_provider=own_provider)
