@@ -224,6 +224,10 @@ def test_a_second_cluster_stands_beside_the_first(one: Cluster, state: Path) -> 
         second.down()
     assert_nothing_left(second.layout)
     assert one.status()["state"] == "running"
+    if one.settings.real_node:  # nothing that it needs went with the other
+        one.api.create(JOBS, job("still", "hostname", one.images["busybox"]))
+        wait_for(lambda: phase(one.api, "still") == "Completed")
+        one.api.request("DELETE", f"{JOBS}/still")
 
 
 def test_two_runs_at_once_make_one_cluster(state: Path) -> None:

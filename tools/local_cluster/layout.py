@@ -16,6 +16,8 @@ from typing import Final
 from tools.local_cluster.errors import LocalClusterError
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
+CGROUP_OF_ALL: Final = "/torchx-pulumi"
+"""Parent of the control groups of every cluster on the machine. It is there as long as one has a real node."""
 LONGEST_ROOT: Final = 66
 """Characters of the state folder that leave room for the kubelet's sockets, whose paths the kernel cuts at 107."""
 
@@ -61,7 +63,7 @@ class Layout:
     @property
     def cgroup(self) -> str:
         """Parent of all containers' cgroups, below each hierarchy's root."""
-        return f"/torchx-pulumi/{self.identity}"
+        return f"{CGROUP_OF_ALL}/{self.identity}"
 
     @property
     def lock(self) -> Path:

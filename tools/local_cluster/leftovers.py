@@ -12,7 +12,7 @@ from typing import Final
 
 from tools.local_cluster import control_groups, network, private_mounts, processes
 from tools.local_cluster.errors import LocalClusterError
-from tools.local_cluster.layout import Layout
+from tools.local_cluster.layout import CGROUP_OF_ALL, Layout
 from tools.local_cluster.settings import load_settings
 
 _PATIENCE_S: Final = 4.0
@@ -27,7 +27,8 @@ def clear(layout: Layout) -> None:
     _end_processes(layout)
     control_groups.remove(layout.cgroup)
     _remove_network(layout)
-    private_mounts.remove_mount_points()
+    if not any(control_groups.folders(CGROUP_OF_ALL)):
+        private_mounts.remove_mount_points()
     _remove_state(layout)
 
 

@@ -22,7 +22,7 @@ echo $$ > "$1"
 hidden="$2"
 shift 2
 for folder in {folders}; do
-    mkdir -p "$hidden$folder"
+    mkdir -p "$folder" "$hidden$folder" || exit 1
     mount --bind "$hidden$folder" "$folder" || exit 1
 done
 exec "$@"
@@ -53,14 +53,11 @@ def joining(layout: Layout, *command: str) -> tuple[str, ...]:
     return ("sh", "-c", _JOIN, str(_holder(layout)), *command)
 
 
-def create_mount_points() -> None:
-    """Make the fixed folders where the machine has none."""
-    for folder in map(Path, FOLDERS):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
 def remove_mount_points() -> None:
-    """Remove the fixed folders that are empty: nobody else has put anything there."""
+    """Remove the fixed folders that are empty: nobody else has put anything there.
+
+    Only for when no cluster with a real node is left on the machine: removing a folder takes it out of all views.
+    """
     for folder in map(Path, FOLDERS):
         with contextlib.suppress(OSError):
             folder.rmdir()

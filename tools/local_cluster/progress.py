@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import Final, TextIO
 
@@ -37,7 +38,8 @@ class Progress:
         self._said_s = elapsed_s
         text = f"  {elapsed_s:3.0f} s, waiting for {', '.join(names)}"
         if self._terminal:
-            print(f"\r\x1b[K{text[:110]}", end="", file=self._stream, flush=True)
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[K{text[:width]}", end="", file=self._stream, flush=True)
             self._open_line = True
         else:
             print(text, file=self._stream, flush=True)

@@ -96,12 +96,11 @@ def real_node(layout: Layout, settings: Settings) -> Iterator[Unit]:
             layout, settings.program("containerd"), "--config", str(_write_containerd(layout, settings, socket))
         ),
         ready=socket.exists,
-        needs=("pods-network", "control-groups", "mount-points"),
+        needs=("pods-network", "control-groups"),
         environment={"PATH": f"{settings.parts['containerd']}:{os.environ.get('PATH', os.defpath)}"},
     )
     yield Step(name="pods-network", run=lambda: _make_network(layout, settings))
     yield Step(name="control-groups", run=lambda: control_groups.create(layout.cgroup))
-    yield Step(name="mount-points", run=private_mounts.create_mount_points)
     yield Component(
         name="kubelet",
         command=private_mounts.joining(

@@ -63,6 +63,7 @@ class Startup:
         self._layout = layout
         self._units = {unit.name: unit for unit in units}
         self._done = {name: threading.Event() for name in self._units}
+        self._begun: set[str] = set()
         self._stop = threading.Event()
         self._failures: list[LocalClusterError] = []
 
@@ -70,7 +71,7 @@ class Startup:
         """Start everything.
 
         Args:
-            waiting: told about every 50 ms which units are not ready, and the seconds so far.
+            waiting: told about every 50 ms which units have begun and are not ready, and the seconds so far.
 
         Raises:
             LocalClusterError: a unit failed; the text has the end of its log.
@@ -81,7 +82,7 @@ class Startup:
             thread.start()
         try:
             while any(thread.is_alive() for thread in threads):
-                waiting([name for name, done in self._done.items() if not done.is_set()], time.monotonic() - begin)
+                waiting(self._unfinished(), time.monotonic() - begin)
                 time.sleep(POLL_S)
         finally:  # also on Ctrl-C: nothing may be started behind the back of the cleaning up
             self._stop.set()
@@ -98,6 +99,7 @@ class Startup:
                         return
             if self._stop.is_set():
                 return
+            self._begun.add(unit.name)
             if isinstance(unit, Component):
                 self._start(unit)
             else:
@@ -109,6 +111,9 @@ class Startup:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  a thread's error is reported by the caller's thread
             self._fail(LocalClusterError(f"{unit.name}: {type(error).__name__}: {error}"))
+
+    def _unfinished(self) -> list[str]:
+        return [name for name, done in self._done.items() if name in self._begun and not done.is_set()]
 
     def _start(self, component: Component) -> None:
         try:
