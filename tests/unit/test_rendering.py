@@ -108,7 +108,7 @@ ONE_WRONG = st.sampled_from([name for name in RoleSpec.__dataclass_fields__ if n
 
 
 @given(APPS | ONE_WRONG, OPTIONS, st.just("app-x1") | ANY)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_whatever_is_handed_in_gives_a_manifest_or_one_clear_error(app: Any, options: Any, app_id: Any) -> None:
     try:
         made = render(app, "volcano", options, app_id=app_id)
@@ -126,7 +126,7 @@ MAPPINGS = st.recursive(
 
 
 @given(MAPPINGS | st.fixed_dictionaries({"name": ANY, "roles": st.lists(MAPPINGS, max_size=2)}))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_mapping_gives_a_manifest_or_one_clear_error(app: Any) -> None:
     for role_ in app.get("roles", ()) if isinstance(app, dict) and isinstance(app.get("roles"), list) else ():
         if isinstance(role_, dict):
