@@ -16,6 +16,7 @@ from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.manifests.pods import render_gang_pods
 from torchx_pulumi.manifests.volcano import render_volcano
 from torchx_pulumi.options import Manifest
+
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.leaves import Leaves
 from torchx_pulumi_components.objects import ChildOptions, KubernetesObject
