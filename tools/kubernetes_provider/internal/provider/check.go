@@ -17,9 +17,10 @@ import (
 
 // Check completes the inputs: kind, namespace, a name of its own, and the form
 // in which the API server would show them.
-func (p *Provider) Check(_ context.Context, request *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
+func (p *Provider) Check(ctx context.Context, request *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
 	about := urn.URN(request.GetUrn())
 	if p.unreachable != "" && p.settings.skipUpdateUnreachable {
+		p.host().Warn(ctx, about, "Cluster is unreachable but skipUpdateUnreachable flag is set to true, skipping...")
 		return &pulumirpc.CheckResponse{Inputs: request.GetOlds()}, nil
 	}
 	before, err := unmarshal("old inputs", request.GetOlds())

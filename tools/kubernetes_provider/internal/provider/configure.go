@@ -14,6 +14,7 @@ import (
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
 
 	"torchx-pulumi/kubernetes-provider/internal/cluster"
+	"torchx-pulumi/kubernetes-provider/internal/object"
 )
 
 // CheckConfig refuses settings that would change what happens and that the
@@ -100,6 +101,10 @@ func (p *Provider) Configure(
 	p.settings, p.acceptsSecrets = read, request.GetAcceptSecrets()
 	p.cluster, p.settings.namespace, err = cluster.Connect(read.target)
 	p.unreachable = unreachableReason(err)
+	if os.Getenv("PULUMI_K8S_AWAIT_ALL") == "true" {
+		p.host().Warn(ctx, "", "the stand-in Kubernetes provider ignores PULUMI_K8S_AWAIT_ALL: "+
+			"custom resources are ready as soon as they exist, unless the annotation "+object.AnnotationWaitFor+" says otherwise")
+	}
 	p.host().Info(ctx, "", "Kubernetes provider: a stand-in for the official one, version "+p.version)
 	return &pulumirpc.ConfigureResponse{
 		AcceptSecrets: true, SupportsPreview: true, SupportsAutonamingConfiguration: true,
