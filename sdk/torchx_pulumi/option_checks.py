@@ -189,6 +189,10 @@ def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
     if least and len(set(retries.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
         found.append(f"roles differ in max_retries ({listed}); Volcano has one count for the job, which is {least}")
+    if any(role.max_retries > 0 and role.retry_policy == "REPLICA" for role in spec.roles):
+        found.append(
+            "retry_policy REPLICA: after the last retry Volcano removes every pod, with its log; keep logs elsewhere"
+        )
     if options.gang == Gang.JOB and "svc" not in options.job_plugins:
         found.append("plugins has no svc: replicas get no variable with rank 0's host, and no host names")
     total = sum(role.num_replicas for role in spec.roles)

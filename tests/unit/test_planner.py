@@ -87,6 +87,11 @@ def test_retries_say_how_volcano_counts_them() -> None:
     assert any("restarted 2 times" in warning for warning in plan(role(max_retries=3)).warnings)
 
 
+def test_retries_of_a_replica_say_that_logs_go() -> None:
+    assert any("with its log" in warning for warning in plan(role(max_retries=2, retry_policy="REPLICA")).warnings)
+    assert not any("with its log" in warning for warning in plan(role(retry_policy="REPLICA")).warnings)
+
+
 def test_plain_job_has_no_warnings() -> None:
     assert plan().warnings == ()
 
