@@ -22,8 +22,12 @@ RUNNER_ENV = frozenset({"TORCHX_JOB_ID", "TORCHX_INTERNAL_SESSION_ID", "TORCHX_P
 
 _TRACKER_CONFIG = re.compile(r"TORCHX_TRACKER_.*_CONFIG(FILE)?")
 
-_IN_PLACE = re.compile(r"priority_class|labels|annotations|roles\[.*\]\.(num_replicas|min_replicas)")
-"""Paths that may change without a new run (`num_replicas`: down, and up again to what was launched)."""
+_IN_PLACE = re.compile(r"priority_class|priority|suspend|labels|annotations|roles\[.*\]\.(num_replicas|min_replicas)")
+"""Paths that may change without a new run (`num_replicas`: down, and up again to what was launched).
+
+`priority` and `suspend` are MCAD's, which calls its PriorityClass `priority_class_name`: that one is in the pods, to
+which an AppWrapper passes no change on.
+"""
 
 _NOT_IDENTITY = frozenset({"name", "metadata", "torchx_version"})
 """Names and notes: a job that is only called differently is the same run."""

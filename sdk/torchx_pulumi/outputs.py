@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, Literal, TypedDict, cast
 
-from torchx_pulumi import labels
 from torchx_pulumi.plan import JobPlan, RolePlan
+from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import ResourceSpec
 from torchx_pulumi.status.model import JobState, JobStatus, RoleStatus
 
@@ -144,7 +144,7 @@ class FlatOutputs(TypedDict):
 
 
 def build_outputs(
-    plan: JobPlan,
+    plan: JobPlan[Any],
     status: JobStatus,
     *,
     scheduler: str,
@@ -177,7 +177,7 @@ def build_outputs(
 
 
 def assemble(
-    plan: JobPlan,
+    plan: JobPlan[Any],
     declared: Declared,
     observed: Observed,
     *,
@@ -221,16 +221,22 @@ def app_handle(scheduler: str, namespace: str, job_name: str, *, session: str = 
     return f"pulumi_{scheduler}://{session}/{namespace}:{job_name}"
 
 
-def log_command(plan: JobPlan, *, kube_context: str | None = None) -> str:
+def log_command(plan: JobPlan[Any], *, kube_context: str | None = None) -> str:
     """Return a command that prints and follows the logs of all replicas, each line with its pod's name."""
     words = ["kubectl", *(["--context", kube_context] if kube_context else []), "--namespace", plan.namespace, "logs"]
     replicas = sum(role.replicas for role in plan.roles)
-    words += ["--selector", f"{labels.VOLCANO_JOB_NAME}={plan.job_name}", "--prefix", "--tail=-1", "--follow"]
+    words += [
+        "--selector",
+        f"{scheduler_of(plan.options).pod_label}={plan.job_name}",
+        "--prefix",
+        "--tail=-1",
+        "--follow",
+    ]
     return shlex.join([*words, f"--max-log-requests={max(replicas, 5)}"])
 
 
 def build_declared(
-    plan: JobPlan,
+    plan: JobPlan[Any],
     *,
     spec_hash: str,
     created_by: str | None = None,

@@ -12,7 +12,7 @@ from typing import Any
 
 ABSENT = "<absent>"
 
-ITEM_BY_ITEM = ("containers", "volumes", "tasks", "command")
+ITEM_BY_ITEM = ("containers", "volumes", "tasks", "command", "GenericItems")
 """Lists that are walked; others are compared whole."""
 
 
@@ -112,11 +112,7 @@ def compare(theirs: Any, ours: Any, path: str = "") -> Iterator[Pair]:
         for key in {**theirs, **ours}:
             inner = f"{path}.{key}" if path else key
             yield from compare(theirs.get(key, ABSENT), ours.get(key, ABSENT), inner)
-    elif (
-        isinstance(theirs, list)
-        and isinstance(ours, list)
-        and path.endswith(("containers", "volumes", "tasks", "command"))
-    ):
+    elif isinstance(theirs, list) and isinstance(ours, list) and path.endswith(ITEM_BY_ITEM):
         for index in range(max(len(theirs), len(ours))):
             sides = (side[index] if index < len(side) else ABSENT for side in (theirs, ours))
             yield from compare(*sides, f"{path}[{index}]")

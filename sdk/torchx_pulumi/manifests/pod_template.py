@@ -17,23 +17,15 @@ SHM_VOLUME = "dshm"
 """Memory-backed /dev/shm: the 64 MB that containers get are too little for PyTorch's data loaders."""
 
 
-def render_pod_template(
-    plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan, *, container: str | None = None
-) -> Manifest:
+def render_pod_template(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan) -> Manifest:
     """Render metadata and spec of a replica's pod.
-
-    Args:
-        plan: The job.
-        role: One of its roles.
-        replica: One of the role's replicas.
-        container: Name of the container. None: the replica's own.
 
     Raises:
         InvalidJobError: The role's pod overlay does not fit the pod.
     """
     template: Manifest = {
         "metadata": {"annotations": {labels.ISTIO_SIDECAR: "false"}, "labels": {}},
-        "spec": _pod_spec(plan, role, replica, container or replica.name),
+        "spec": _pod_spec(plan, role, replica),
     }
     if role.pod_overlay:
         try:
@@ -51,9 +43,9 @@ def _resolve_cluster_names(spec: Manifest) -> None:
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
 
 
-def _pod_spec(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan, container: str) -> Manifest:
+def _pod_spec(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan) -> Manifest:
     spec: Manifest = {
-        "containers": [_container(role, replica, container)],
+        "containers": [_container(role, replica)],
         "nodeSelector": dict(role.node_selector),
         "restartPolicy": "Never",
         "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}, *map(_volume, role.mounts)],
@@ -67,9 +59,9 @@ def _pod_spec(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan, containe
     return spec
 
 
-def _container(role: RolePlan, replica: ReplicaPlan, name: str) -> Manifest:
+def _container(role: RolePlan, replica: ReplicaPlan) -> Manifest:
     return {
-        "name": name,
+        "name": replica.name,
         "image": role.image,
         "command": list(replica.command),
         "env": [_env_var(env) for env in replica.env],

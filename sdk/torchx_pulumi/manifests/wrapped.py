@@ -82,7 +82,7 @@ def _object_labels(plan: JobPlan[MCADOptions]) -> Manifest:
 def _pod(plan: JobPlan[MCADOptions], role: RolePlan, replica: ReplicaPlan) -> Manifest:
     name = pod_name(plan, replica)
     options = plan.options
-    template = render_pod_template(plan, role, replica, container=name)
+    template = render_pod_template(plan, role, replica)
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
     if options.network is not None:
@@ -96,6 +96,10 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, replica: ReplicaPlan) -> Ma
     spec.setdefault("hostname", name)
     spec.setdefault("subdomain", plan.job_name)
     rank0 = _rank0_env(plan)
+    for container in spec["containers"]:
+        # An overlay knows the container by the same name under every scheduler.
+        if container.get("name") == replica.name:
+            container["name"] = name
     for container in [*spec["containers"], *spec.get("initContainers", ())]:
         container["env"] = [*container.get("env", ()), dict(rank0)]
     return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": spec}

@@ -1,0 +1,51 @@
+"""The whole AppWrapper, one file per feature: a change of a renderer shows as a readable diff.
+
+`make golden` (TORCHX_PULUMI_UPDATE_GOLDEN=1) writes the files anew.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from torchx_pulumi.appfile import read_app_mapping
+from torchx_pulumi.planner import plan_job
+from torchx_pulumi.rendering import render_plan
+from torchx_pulumi.run_options import read_options
+from torchx_pulumi.yaml_text import to_yaml
+
+from tests.golden.mcad_cases import CASES
+
+FOLDER = Path(__file__).parent / "mcad"
+UPDATE = os.environ.get("TORCHX_PULUMI_UPDATE_GOLDEN") == "1"
+
+
+def rendered(name: str) -> str:
+    case = CASES[name]
+    app = {"name": case.get("name", "app"), "roles": case["roles"]}
+    spec = replace(read_app_mapping(app), torchx_version="0.0.0")
+    plan = plan_job(spec, read_options(case.get("options", {}), "mcad"), case.get("app_id", "app-x1"))
+    return to_yaml(render_plan(plan))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_manifest_is_the_golden_one(name: str) -> None:
+    path = FOLDER / f"{name}.yaml"
+    text = rendered(name)
+    if UPDATE:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text(), "read the diff; `make golden` takes it over"
+
+
+def test_every_golden_file_has_a_case() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.yaml")) == sorted(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_file_is_yaml_for_every_reader(name: str) -> None:
+    data = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    assert to_yaml(data) == (FOLDER / f"{name}.yaml").read_text()
