@@ -268,10 +268,9 @@ def _refusal(error: Any, where: str, kind: Kind | None) -> ClusterError | None:
     if error.status == 404:
         if kind is None or (status.get("details") or {}).get("name"):
             return None
+        absent = "Volcano is not installed there" if kind.group.endswith("volcano.sh") else "what defines it is absent"
         return ClusterError(
-            f"{where} does not serve {kind.kind} ({kind.api_version}); install what defines it"
-            + (" (Volcano)" if kind.group.endswith("volcano.sh") else "")
-            + ", or choose another cluster"
+            f"{where} does not serve {kind.kind} ({kind.api_version}): {absent}; install it, or choose another cluster"
         )
     if error.status == 401:
         return ClusterError(f"{where} does not accept the credentials of this kubeconfig: {said}; log in anew")

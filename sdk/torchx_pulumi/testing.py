@@ -104,6 +104,4 @@ class FakeCluster:
     def _check(self, kind: Kind) -> None:
         self._answer()
         if kind not in self._served:
-            raise ClusterError(
-                f"the fake cluster does not serve {kind.kind} ({kind.api_version}); install what defines it"
-            )
+            raise ClusterError(f"the fake cluster does not serve {kind.kind} ({kind.api_version})")
