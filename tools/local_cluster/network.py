@@ -1,4 +1,4 @@
-"""The pods' bridge and the firewall rule that lets packets cross it. The kernel is asked directly: no `ip` needed."""
+"""The pods' bridge and the firewall rules that let their packets pass. The kernel is asked directly: no `ip` needed."""
 
 from __future__ import annotations
 
@@ -57,28 +57,37 @@ def iptables_program(part: Path | None) -> str | None:
 
 
 def accept_traffic(iptables: str, bridge: str) -> None:
-    """Let packets pass from pod to pod.
-
-    They are forwarded packets to the kernel when `bridge-nf-call-iptables` is on, and dockerd drops those by default.
+    """Let packets pass from pod to pod, and from pods to the name service.
 
     Raises:
         LocalClusterError: iptables failed.
     """
-    if _iptables(iptables, "-C", bridge) is None:
-        return
-    if (trouble := _iptables(iptables, "-I", bridge)) is not None:
-        raise LocalClusterError(f"{iptables} could not add a rule for {bridge}: {trouble}")
+    for rule in _rules(bridge):
+        if _iptables(iptables, "-C", rule) is None:
+            continue
+        if (trouble := _iptables(iptables, "-I", rule)) is not None:
+            raise LocalClusterError(f"{iptables} could not add the rule {' '.join(rule)}: {trouble}")
 
 
 def forget_traffic(iptables: str, bridge: str) -> None:
     """Remove the rules of `accept_traffic`, however many there are."""
-    while _iptables(iptables, "-D", bridge) is None:
-        continue
+    for rule in _rules(bridge):
+        while _iptables(iptables, "-D", rule) is None:
+            continue
 
 
-def _iptables(program: str, action: str, bridge: str) -> str | None:
-    """Run one action on the rule. None: it worked."""
-    command = [program, "-w", "5", action, "FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
+def _rules(bridge: str) -> list[list[str]]:
+    return [
+        # Forwarded packets to the kernel where `bridge-nf-call-iptables` is on; dockerd drops those by default.
+        ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"],
+        # Incoming packets, which a firewall may drop by default.
+        *(["INPUT", "-i", bridge, "-p", kind, "--dport", "53", "-j", "ACCEPT"] for kind in ("udp", "tcp")),
+    ]
+
+
+def _iptables(program: str, action: str, rule: list[str]) -> str | None:
+    """Run one action on a rule. None: it worked."""
+    command = [program, "-w", "5", action, *rule]
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
 
