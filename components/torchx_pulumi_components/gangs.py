@@ -65,8 +65,10 @@ def register_job(name: str, launch: Launch, leaves: Leaves, options: ChildOption
     ignored: tuple[str, ...] = {Action.KEEP: IMMUTABLE_JOB_FIELDS, Action.IGNORE: ALL_FIELDS}.get(
         launch.decision.action, ()
     )
-    if options.import_id is not None and launch.seen.head is not None:
-        manifest = _as_it_is(launch.seen.head)
+    if launch.run.imported:
+        ignored = ALL_FIELDS
+        if options.import_id is not None and launch.seen.head is not None:
+            manifest = _as_it_is(launch.seen.head)
     if hide:
         manifest = _with_unknown(manifest)
     if launch.undecided and launch.launching:

@@ -271,6 +271,8 @@ def _launch(request: Request, decision: Decision, last: RunRecord | None, new: R
         run = new if seen.head is None or decision.action is not Action.KEEP else _with_uid(new, seen)
         plan = _plan(spec, wanted.options, run, request)
         kept = decision.action is Action.KEEP
+        if kept and request.importing:
+            run = replace(run, imported=True)
         gone = last.job_name if last is not None and seen.head is not None and not kept else None
         return Launch(
             plan=plan,

@@ -38,6 +38,8 @@ class RunRecord:
     """When the launch was decided, ISO 8601 in UTC."""
     uid: str | None = None
     """Uid of the job object. None: not known, for example in a preview."""
+    imported: bool | None = None
+    """True: somebody else made the job object, and it stays as it was taken over."""
     observed: Mapping[str, Any] | None = None
     """The end of the run as last seen (`state`, `reason`, `message`, ...). None: it had not ended."""
 
