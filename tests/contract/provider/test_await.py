@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.contract.provider.conftest import Api, wait_until
-from tests.contract.provider.driver import InitFailedError, Provider
+from tests.contract.provider.driver import InitFailedError, Properties, Provider
 from tests.contract.provider.objects import WIDGETS, pod, urn, widget
 
-NOWHERE = {"nodeSelector": {"contract.torchx-pulumi.test/no-such-node": "true"}}
+NOWHERE: Properties = {"nodeSelector": {"contract.torchx-pulumi.test/no-such-node": "true"}}
 
 
 def status_later(api: Api, path: str, status: dict[str, Any], delay_s: float = 1) -> threading.Timer:

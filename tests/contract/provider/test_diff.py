@@ -8,7 +8,7 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from tests.contract.provider.conftest import Api
-from tests.contract.provider.driver import UNKNOWN, Provider, Resource
+from tests.contract.provider.driver import UNKNOWN, Properties, Provider, Resource
 from tests.contract.provider.objects import WIDGETS, config_map, pod, urn, widget
 
 ADD = provider_pb2.PropertyDiff.ADD
@@ -16,7 +16,7 @@ DELETE = provider_pb2.PropertyDiff.DELETE
 UPDATE = provider_pb2.PropertyDiff.UPDATE
 UPDATE_REPLACE = provider_pb2.PropertyDiff.UPDATE_REPLACE
 
-SPEC = {"size": 2, "parts": [{"name": "a", "n": 1}, {"name": "b", "n": 2}], "marks": {"x/y.z": "1"}}
+SPEC: Properties = {"size": 2, "parts": [{"name": "a", "n": 1}, {"name": "b", "n": 2}], "marks": {"x/y.z": "1"}}
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def test_a_changed_leaf_is_named_by_its_path(provider: Provider, api: Api, made:
 
 
 def test_added_and_removed_elements_are_named(provider: Provider, api: Api, made: Resource) -> None:
-    more = provider.diff(made, widget(api.namespace, **{**SPEC, "parts": [*SPEC["parts"], {"name": "c"}]}))  # type: ignore[misc]
-    fewer = provider.diff(made, widget(api.namespace, **{**SPEC, "parts": SPEC["parts"][:1]}))  # type: ignore[index]
+    more = provider.diff(made, widget(api.namespace, **{**SPEC, "parts": [*SPEC["parts"], {"name": "c"}]}))
+    fewer = provider.diff(made, widget(api.namespace, **{**SPEC, "parts": SPEC["parts"][:1]}))
     assert more.detailed == {"spec.parts[2]": ADD}
     assert fewer.detailed == {"spec.parts[1]": DELETE}
 
