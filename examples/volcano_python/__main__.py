@@ -6,7 +6,7 @@ from torchx_pulumi_components import VolcanoTrainingJob
 config = pulumi.Config()
 GREETING = """
 echo "replica ${replica_id} of ${app_id} on $(hostname)"
-until nslookup "$${VC_TRAINER_0_HOSTS}" >/dev/null 2>&1; do sleep 0.2; done
+until nslookup "$${VC_TRAINER_0_HOSTS}.$${NAMESPACE}.svc.cluster.local" >/dev/null; do sleep 0.2; done
 echo "rank 0 is at $${VC_TRAINER_0_HOSTS}"
 """
 
@@ -21,6 +21,7 @@ job = VolcanoTrainingJob(
                 "image": config.require("image"),
                 "entrypoint": "sh",
                 "args": ["-c", GREETING],
+                "env": {"NAMESPACE": "[FIELD_PATH]metadata.namespace"},
                 "num_replicas": 2,
                 "resource": {"cpu": 0.2, "memory_mb": 1100},
             }

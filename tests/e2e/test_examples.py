@@ -111,3 +111,4 @@ def test_an_example_stack_can_be_previewed(example: StackProject, name: str) -> 
     else:
         assert "hello" in example.run("preview", "--stack", name)
     example.run("stack", "rm", "--yes", name)
+    example.run("stack", "select", "dev")
