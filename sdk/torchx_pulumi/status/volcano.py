@@ -6,13 +6,12 @@ the job's own phase (whose reason Volcano leaves empty).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from torchx_pulumi import labels
-from torchx_pulumi.status.model import Condition, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.status.gang import blame, group_pods, job_conditions, role_of, sum_up
+from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.status.observed import earliest, items_at, latest, mapping_at, number_at, text_at, time_at
 from torchx_pulumi.status.pods import Verdict, finished_at, read_replica, started_at
 
@@ -71,7 +70,7 @@ def read_volcano(
         message=message,
         phase=phase,
         roles=roles,
-        conditions=read_conditions(state, reason, message, replicas, pod_group, ended),
+        conditions=job_conditions(state, reason, message, replicas, is_admitted(state, pod_group), ended),
         attempt=1 + (number_at(job, "status", "retryCount") or 0),
         queued_at=time_at(job, "metadata", "creationTimestamp"),
         started_at=earliest(map(started_at, seen)),
@@ -98,7 +97,7 @@ def read_gang_pods(pod_group: Mapping[str, Any] | None, pods: Iterable[Mapping[s
         message=message,
         phase=text_at(pod_group, "status", "phase"),
         roles=roles,
-        conditions=read_conditions(state, reason, message, replicas, pod_group, ended),
+        conditions=job_conditions(state, reason, message, replicas, is_admitted(state, pod_group), ended),
         queued_at=earliest(time_at(made, "metadata", "creationTimestamp") for made in created),
         started_at=earliest(map(started_at, seen)),
         finished_at=ended,
@@ -138,18 +137,6 @@ def read_roles(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], state:
     )
 
 
-def role_of(task: str, found: Mapping[str, Any]) -> tuple[str, int]:
-    """Return role name and replica id, by TorchX's labels or else by the task's name `<role>-<index>`.
-
-    >>> role_of("my-train-1", {})
-    ('my-train', 1)
-    """
-    match = re.fullmatch(r"(.*)-(\d+)", task)
-    role, index = (match[1], int(match[2])) if match else (task, 0)
-    labelled = number_at(found, labels.REPLICA_ID)
-    return text_at(found, labels.ROLE_NAME) or role, index if labelled is None else labelled
-
-
 def without_pod(replica_id: int, pod: str, job: Mapping[str, Any], task: str, state: JobState) -> ReplicaStatus:
     """Read a replica whose pod was not observed, from the job's own count of its task and from the job's state."""
     counted = [word for word, count in mapping_at(job, "status", "taskStatusCount", task, "phase").items() if count]
@@ -165,36 +152,6 @@ def without_pod(replica_id: int, pod: str, job: Mapping[str, Any], task: str, st
     else:
         found = (JobState.PENDING, Reason.WAITING_FOR_PODS, "the pod is not made yet")
     return ReplicaStatus(id=replica_id, pod=pod, state=found[0], reason=found[1], message=found[2])
-
-
-def group_pods(pods: Sequence[Mapping[str, Any]]) -> tuple[RoleStatus, ...]:
-    """Group pods by the labels that the renderer gave them, roles in the order of the AppDef."""
-    roles: dict[tuple[int, str], list[ReplicaStatus]] = {}
-    for pod in pods:
-        carried = mapping_at(pod, "metadata", "labels")
-        role, replica_id = role_of(text_at(pod, "metadata", "name") or "pod", carried)
-        key = (number_at(carried, labels.ROLE_INDEX) or 0, role)
-        roles.setdefault(key, []).append(read_replica(replica_id, pod))
-    ordered = sorted(roles.items())
-    return tuple(
-        RoleStatus(name=name, replicas=tuple(sorted(found, key=lambda r: r.id))) for (_, name), found in ordered
-    )
-
-
-def sum_up(replicas: Sequence[ReplicaStatus]) -> Verdict:
-    """Read a gang's state from its replicas: it goes on while one of them does."""
-    states = {replica.state for replica in replicas}
-    if not states:
-        return JobState.SUBMITTED, Reason.SUBMITTED, "no pod is there yet"
-    if states == {JobState.SUCCEEDED}:
-        return JobState.SUCCEEDED, Reason.COMPLETED, "all replicas exited with code 0"
-    if JobState.RUNNING in states:
-        return JobState.RUNNING, Reason.RUNNING, "running"
-    if JobState.PENDING in states:
-        return JobState.PENDING, Reason.WAITING_FOR_PODS, "waiting for pods"
-    if JobState.FAILED in states and JobState.UNKNOWN not in states:
-        return JobState.FAILED, Reason.FAILED, "a replica failed"
-    return JobState.UNKNOWN, Reason.UNREADABLE, "a pod does not say what it does"
 
 
 def explain(
@@ -229,14 +186,6 @@ def explain(
     return (Reason.UNSCHEDULABLE, unplaced[0].message) if unplaced else (reason, message)
 
 
-def blame(guilty: Sequence[ReplicaStatus], replicas: Sequence[ReplicaStatus]) -> str:
-    """Say which replica, where, and what; and how many more."""
-    first = guilty[0]
-    where = f"pod {first.pod}" + (f" on node {first.node}" if first.node else "")
-    more = f" ({len(guilty)} of {len(replicas)} replicas)" if len(replicas) > 1 else ""
-    return f"{where}: {first.message}{more}"
-
-
 def unschedulable(pod_group: Mapping[str, Any] | None) -> str | None:
     """Return why the gang cannot be placed. None: it can, or nobody said."""
     conditions = items_at(pod_group, "status", "conditions")
@@ -253,40 +202,8 @@ def unschedulable(pod_group: Mapping[str, Any] | None) -> str | None:
     return text_at(bad[-1], "message") or text_at(bad[-1], "reason") or "the gang cannot be placed"
 
 
-def read_conditions(
-    state: JobState,
-    reason: Reason,
-    message: str,
-    replicas: Sequence[ReplicaStatus],
-    pod_group: Mapping[str, Any] | None,
-    ended: datetime | None,
-) -> tuple[Condition, ...]:
-    """Say what is true of the job, by fixed types, whatever the scheduler's own conditions are."""
-    phase = text_at(pod_group, "status", "phase")
-    begun = state is JobState.RUNNING or state.terminal
-    admitted = "True" if begun or phase in ADMITTED_PHASES else "False" if pod_group is not None else "Unknown"
-    placed = begun or (bool(replicas) and all(replica.node for replica in replicas))
-    return (
-        Condition(
-            type="Admitted",
-            status=admitted,
-            reason=Reason.WAITING_IN_QUEUE
-            if admitted == "False"
-            else Reason.SUBMITTED
-            if admitted == "Unknown"
-            else reason,
-        ),
-        Condition(
-            type="PodsScheduled",
-            status="True" if placed else "False",
-            reason=reason,
-            message="" if placed else message,
-        ),
-        Condition(
-            type="Finished",
-            status="True" if state.terminal else "False",
-            reason=reason,
-            message=message if state.terminal else "",
-            since=ended,
-        ),
-    )
+def is_admitted(state: JobState, pod_group: Mapping[str, Any] | None) -> bool | None:
+    """Say whether the queue has let the gang in. None: nobody said."""
+    if state is JobState.RUNNING or state.terminal or text_at(pod_group, "status", "phase") in ADMITTED_PHASES:
+        return True
+    return False if pod_group is not None else None

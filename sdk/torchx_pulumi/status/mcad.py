@@ -1,0 +1,222 @@
+"""From an observed AppWrapper, of either version, and its pods to the status of the job. The end comes from the pods.
+
+Order of trust: container statuses, conditions of pods, what the AppWrapper says of its pods, its own conditions,
+PodGroups, events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torchx_pulumi.status.app_wrapper import AppWrapper, read_app_wrapper
+from torchx_pulumi.status.gang import blame, group_pods, job_conditions, role_of, sum_up
+from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.status.observed import earliest, latest, mapping_at, text_at, time_at
+from torchx_pulumi.status.pods import Verdict, finished_at, read_replica, started_at
+
+MAX_STATEMENTS = 4
+"""Reasons for waiting that a message lists at most."""
+
+STUCK = (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.RESTARTING)
+"""Reasons of a replica that will hardly go away by waiting."""
+
+
+def read_mcad(
+    app_wrapper: Mapping[str, Any] | None,
+    pods: Iterable[Mapping[str, Any]] = (),
+    pod_groups: Iterable[Mapping[str, Any]] = (),
+    events: Iterable[Mapping[str, Any]] = (),
+    *,
+    cancelled: bool = False,
+) -> JobStatus:
+    """Read the status of an AppWrapper, v1beta1 (MCAD) or v1beta2 (its successor).
+
+    Args:
+        app_wrapper: The observed AppWrapper; None: it is not in the cluster.
+        pods: Its observed pods. Without them, the AppWrapper's own counts are believed.
+        pod_groups: Its observed PodGroups.
+        events: Observed events of all these objects.
+        cancelled: Somebody asked for its end, so that its deletion is no failure.
+    """
+    if app_wrapper is None and cancelled:
+        return JobStatus(state=JobState.CANCELLED, reason=Reason.CANCELLED, message="the AppWrapper was deleted")
+    if app_wrapper is None:
+        return JobStatus(
+            state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="the AppWrapper is not in the cluster"
+        )
+    wrapper = read_app_wrapper(app_wrapper)
+    if cancelled and wrapper.phase == "Deleted":
+        wrapper = replace(wrapper, verdict=(JobState.CANCELLED, Reason.CANCELLED, "the AppWrapper was deleted"))
+    seen = list(pods)
+    replicas = [replica for role in _read_roles(wrapper, seen, wrapper.verdict[0]) for replica in role.replicas]
+    state, reason, message = _judge(wrapper, replicas, bool(seen))
+    if state in (JobState.PENDING, JobState.SUBMITTED):
+        reason, message = _explain_wait(wrapper, (reason, message), replicas, list(pod_groups), list(events))
+    elif state is JobState.RUNNING and text_at(app_wrapper, "metadata", "deletionTimestamp"):
+        reason, message = Reason.STOPPING, "the AppWrapper is being deleted"
+    ended = (latest(map(finished_at, seen)) or wrapper.changed_at) if state.terminal else None
+    return JobStatus(
+        state=state,
+        reason=reason,
+        message=message,
+        phase=wrapper.phase,
+        # Replicas without pods say what became of the job.
+        roles=_read_roles(wrapper, seen, state),
+        conditions=job_conditions(state, reason, message, replicas, _admitted(wrapper, state), ended),
+        attempt=1 + wrapper.restarts,
+        queued_at=time_at(app_wrapper, "metadata", "creationTimestamp"),
+        started_at=earliest(map(started_at, seen)),
+        finished_at=ended,
+    )
+
+
+def _admitted(wrapper: AppWrapper, state: JobState) -> bool | None:
+    return True if state is JobState.RUNNING or state.terminal else wrapper.admitted
+
+
+def _judge(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], with_pods: bool) -> Verdict:
+    """Read the state from what the AppWrapper says and what its pods show."""
+    state, reason, message = wrapper.verdict
+    failed = [replica for replica in replicas if replica.state is JobState.FAILED]
+    count = len(failed) or wrapper.counts.get(JobState.FAILED, 0)
+    failure = _failure(failed, replicas, count, message)
+    if wrapper.limit and wrapper.restarts > wrapper.limit and not _succeeded(replicas):
+        return JobState.FAILED, Reason.RETRIES_EXHAUSTED, _exhausted(wrapper, failure[2])
+    if state is JobState.FAILED and wrapper.limit and not wrapper.retries_left:
+        return JobState.FAILED, Reason.RETRIES_EXHAUSTED, _exhausted(wrapper, failure[2])
+    if state is JobState.FAILED:
+        return failure if failed else (state, reason, message)
+    if state is JobState.SUCCEEDED:
+        return failure if count else (state, reason, "all replicas exited with code 0")
+    if state is not JobState.RUNNING or reason in (Reason.RESTARTING, Reason.STOPPING):
+        return state, reason, message
+    if _ended(wrapper, replicas, with_pods):
+        return _end(wrapper, count, failure)
+    if failed:
+        return JobState.RUNNING, failure[1], failure[2]
+    stuck = [replica for replica in replicas if replica.reason in STUCK]
+    if not with_pods:
+        return state, reason, message
+    together = sum_up(replicas)
+    if together[0] is JobState.RUNNING or any(replica.state is JobState.SUCCEEDED for replica in replicas):
+        return JobState.RUNNING, *((stuck[0].reason, blame(stuck, replicas)) if stuck else (Reason.RUNNING, "running"))
+    return together
+
+
+def _succeeded(replicas: Sequence[ReplicaStatus]) -> bool:
+    return bool(replicas) and all(replica.state is JobState.SUCCEEDED for replica in replicas)
+
+
+def _ended(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], with_pods: bool) -> bool:
+    """Say whether every pod has ended; without pods, whether as many are counted as ended as there should be."""
+    if with_pods:
+        return bool(replicas) and all(replica.state.terminal for replica in replicas)
+    counts = wrapper.counts
+    going = counts.get(JobState.RUNNING, 0) + counts.get(JobState.PENDING, 0)
+    done = counts.get(JobState.SUCCEEDED, 0) + counts.get(JobState.FAILED, 0)
+    return not going and 0 < len(wrapper.templates) <= done
+
+
+def _end(wrapper: AppWrapper, failures: int, failure: Verdict) -> Verdict:
+    if not failures:
+        return JobState.SUCCEEDED, Reason.COMPLETED, "all replicas exited with code 0"
+    if wrapper.retries_left:
+        retry = f"; to be started again, retry {wrapper.restarts + 1} of {wrapper.limit}"
+        return JobState.RUNNING, Reason.RESTARTING, failure[2] + retry
+    if wrapper.limit:
+        return JobState.FAILED, Reason.RETRIES_EXHAUSTED, _exhausted(wrapper, failure[2])
+    return failure
+
+
+def _failure(failed: Sequence[ReplicaStatus], replicas: Sequence[ReplicaStatus], count: int, said: str) -> Verdict:
+    if failed:
+        return JobState.FAILED, failed[0].reason, blame(failed, replicas)
+    if count:
+        return JobState.FAILED, Reason.FAILED, f"{count} of {len(replicas)} replicas failed; their pods are gone"
+    return JobState.FAILED, Reason.FAILED, said
+
+
+def _exhausted(wrapper: AppWrapper, message: str) -> str:
+    times = "1 time" if wrapper.restarts == 1 else f"{wrapper.restarts} times"
+    return f"started again {times}, of which {wrapper.limit} were allowed: {message}"
+
+
+def _read_roles(wrapper: AppWrapper, pods: Sequence[Mapping[str, Any]], state: JobState) -> tuple[RoleStatus, ...]:
+    """Read every replica that the AppWrapper wraps, whether it has a pod or not."""
+    if not wrapper.templates:
+        return group_pods(pods)
+    by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
+    roles: dict[str, list[ReplicaStatus]] = {}
+    for template in wrapper.templates:
+        name = text_at(template, "metadata", "name") or ""
+        role, replica_id = role_of(name, mapping_at(template, "metadata", "labels"))
+        pod = by_name.get(name)
+        replica = _without_pod(replica_id, name, wrapper, state) if pod is None else read_replica(replica_id, pod)
+        roles.setdefault(role, []).append(replica)
+    return tuple(
+        RoleStatus(name=role, replicas=tuple(sorted(found, key=lambda r: r.id))) for role, found in roles.items()
+    )
+
+
+def _without_pod(replica_id: int, pod: str, wrapper: AppWrapper, state: JobState) -> ReplicaStatus:
+    """Read a replica whose pod was not observed from what became of the job."""
+    found: Verdict
+    if state is JobState.SUCCEEDED:
+        found = (state, Reason.COMPLETED, "the job completed; the pod is gone")
+    elif state is JobState.CANCELLED:
+        found = (state, Reason.CANCELLED, "the job was deleted; the pod is gone")
+    elif state is JobState.FAILED:
+        found = (JobState.UNKNOWN, Reason.POD_GONE, "the job failed; the pod is gone and with it the reason")
+    elif wrapper.admitted:
+        found = (JobState.PENDING, Reason.WAITING_FOR_PODS, "the pod is not made yet")
+    else:
+        found = (JobState.PENDING, Reason.WAITING_IN_QUEUE, "the AppWrapper has not been dispatched yet")
+    return ReplicaStatus(id=replica_id, pod=pod or None, state=found[0], reason=found[1], message=found[2])
+
+
+def _explain_wait(
+    wrapper: AppWrapper,
+    known: tuple[Reason, str],
+    replicas: Sequence[ReplicaStatus],
+    pod_groups: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+) -> tuple[Reason, str]:
+    """Merge all that says why the job waits, the most telling first."""
+    found = [*_replicas_wait(replicas)]
+    found += wrapper.waits
+    found += [(Reason.UNSCHEDULABLE, text) for text in _pod_groups_wait(pod_groups)]
+    found += [(known[0], text) for text in _warnings(events)]
+    statements: list[str] = []
+    for _, text in found:
+        if not any(text in said or said in text for said in statements):
+            statements.append(text)
+    if not statements:
+        return known
+    reason = found[0][0] if known[0] is not Reason.SUSPENDED else known[0]
+    lead = [known[1]] if known[0] is Reason.SUSPENDED else []
+    return reason, "; ".join([*lead, *statements[:MAX_STATEMENTS]])
+
+
+def _replicas_wait(replicas: Sequence[ReplicaStatus]) -> Iterator[tuple[Reason, str]]:
+    for reasons in (STUCK, (Reason.UNSCHEDULABLE,), (Reason.STARTING,)):
+        waiting = [replica for replica in replicas if replica.reason in reasons]
+        if waiting:
+            yield waiting[0].reason, blame(waiting, replicas)
+
+
+def _pod_groups_wait(pod_groups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for pod_group in pod_groups:
+        phase = text_at(pod_group, "status", "phase")
+        if phase in ("Pending", "PreScheduling", "Unknown", "Failed"):
+            yield f"PodGroup {text_at(pod_group, 'metadata', 'name') or '?'} is {phase}"
+
+
+def _warnings(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the warnings among the events, the newest first."""
+    warnings = [event for event in events if text_at(event, "type") == "Warning" and text_at(event, "message")]
+    times = {id(event): latest(time_at(event, key) for key in ("lastTimestamp", "eventTime")) for event in warnings}
+    known = sorted((e for e in warnings if times[id(e)]), key=lambda e: str(times[id(e)]), reverse=True)
+    for event in [*known, *(event for event in warnings if times[id(event)] is None)]:
+        yield f"{text_at(event, 'reason') or 'event'}: {text_at(event, 'message')}"
