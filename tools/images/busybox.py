@@ -10,7 +10,7 @@ from tools.images.errors import ImageError
 from tools.images.oci import LAYER, ImageConfig, ImageFolder, files_tar
 
 _FILES: Final = {
-    "/etc/passwd": b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+    "/etc/passwd": b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
     "/etc/group": b"root:x:0:\nnogroup:x:65534:\n",
     "/etc/nsswitch.conf": b"hosts: files dns\n",
 }

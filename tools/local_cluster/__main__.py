@@ -8,10 +8,11 @@ import signal
 import sys
 from typing import Any
 
-from tools.local_cluster.cluster import Cluster, down, status
+from tools.local_cluster.cluster import Cluster, down
 from tools.local_cluster.errors import LocalClusterError
 from tools.local_cluster.layout import known_layouts
 from tools.local_cluster.progress import Progress
+from tools.local_cluster.status import status
 
 
 def main(arguments: list[str] | None = None) -> int:

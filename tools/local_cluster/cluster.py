@@ -1,11 +1,10 @@
-"""A whole cluster: up, status, down. The names in here are used by the demo, the tests and other tools."""
+"""A whole cluster: up, find, down. The names in here are used by the demo, the tests and other tools."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,15 @@ from tools import images
 from tools.local_cluster import leftovers, processes
 from tools.local_cluster.api import Api
 from tools.local_cluster.certificates import create_credentials
-from tools.local_cluster.control_plane import control_plane, write_kubeconfig
-from tools.local_cluster.dns import dns
+from tools.local_cluster.components import components, units
+from tools.local_cluster.control_plane import write_kubeconfig
 from tools.local_cluster.errors import LocalClusterError
-from tools.local_cluster.fake_nodes import NODE_LABEL, TAINT, fake_nodes, node_ready
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.locking import cluster_lock
 from tools.local_cluster.progress import Progress
-from tools.local_cluster.real_node import real_node as real_node_units
-from tools.local_cluster.registry import registry
 from tools.local_cluster.settings import Settings, load_settings
-from tools.local_cluster.startup import Component, Startup, Unit
-from tools.local_cluster.volcano import volcano
-
-FAMILIES = (control_plane, volcano, fake_nodes, registry, real_node_units, dns)
-"""What a cluster is made of: each yields its components and steps. A further controller is a further entry."""
+from tools.local_cluster.startup import Startup
+from tools.local_cluster.status import status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +72,7 @@ class Cluster:
         if settings is None or not settings.ready:
             return None
         alive = {p.name for p in processes.recorded(layout) if p.alive}
-        wanted = {unit.name for unit in _units(layout, settings) if isinstance(unit, Component)}
+        wanted = {component.name for component in components(layout, settings)}
         return cls(layout=layout, settings=settings) if wanted <= alive else None
 
     @property
@@ -133,38 +126,6 @@ def down(name: str, *, progress: Progress | None = None) -> bool:
         return True
 
 
-def status(name: str) -> dict[str, Any]:
-    """Return the state of a cluster, existing or not, as plain data."""
-    layout = Layout.of(name)
-    settings = load_settings(layout)
-    if settings is None:
-        state = "broken" if leftovers.anything_left(layout) else "absent"
-        return {"name": name, "state": state}
-    components = _component_states(layout, settings)
-    healthy = settings.ready and all(one["healthy"] for one in components)
-    return {
-        "name": name,
-        "state": "running" if healthy else "broken",
-        "kubeconfig": str(layout.kubeconfig),
-        "context": f"torchx-pulumi-{name}",
-        "registry": settings.registry,
-        "images": dict(settings.images),
-        "real_node": settings.real_node,
-        "why_no_real_node": settings.why_no_real_node,
-        "fake_nodes": {
-            "count": settings.kwok_nodes,
-            "node_selector": {NODE_LABEL: "fake"},
-            "toleration": {**TAINT, "operator": "Equal"} if settings.real_node else None,
-        },
-        "nodes": _nodes(layout, settings),
-        "components": components,
-    }
-
-
-def _units(layout: Layout, settings: Settings) -> list[Unit]:
-    return [unit for family in FAMILIES for unit in family(layout, settings)]
-
-
 def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, wanted: list[str], tell: Progress) -> Cluster:
     # Imported here: `status` and `down` must work whatever state the parts are in.
     from tools.local_cluster.choosing import choose
@@ -180,7 +141,7 @@ def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, wanted: list[
         create_credentials(layout)
         write_kubeconfig(layout, settings)
         tell.say(f"starting cluster {layout.name!r}")
-        Startup(layout, _units(layout, settings)).run(tell.waiting)
+        Startup(layout, units(layout, settings)).run(tell.waiting)
         settings = dataclasses.replace(settings, ready=True)
         settings.save(layout)
     except BaseException:
@@ -219,37 +180,3 @@ def _tell_differences(settings: Settings, real_node: bool, kwok_nodes: int, tell
         tell.say(f"  it has no real node: {settings.why_no_real_node}")
     if kwok_nodes != settings.kwok_nodes:
         tell.say(f"  it has {settings.kwok_nodes} fake nodes, not {kwok_nodes}: take it down first to change that")
-
-
-def _component_states(layout: Layout, settings: Settings) -> list[dict[str, Any]]:
-    known = {p.name: p for p in processes.recorded(layout)}
-    units = [unit for unit in _units(layout, settings) if isinstance(unit, Component)]
-    with ThreadPoolExecutor() as pool:
-        healths = list(pool.map(_healthy, units))
-    return [
-        {
-            "name": unit.name,
-            "pid": known[unit.name].pid if unit.name in known and known[unit.name].alive else None,
-            "healthy": health and unit.name in known and known[unit.name].alive,
-            "log": str(layout.logs / f"{unit.name}.log"),
-        }
-        for unit, health in zip(units, healths, strict=True)
-    ]
-
-
-def _healthy(component: Component) -> bool:
-    try:
-        return component.ready()
-    except (OSError, LocalClusterError):
-        return False
-
-
-def _nodes(layout: Layout, settings: Settings) -> list[dict[str, Any]]:
-    try:
-        items = Api.of(layout, settings).request("GET", "/api/v1/nodes", timeout_s=5)["items"]
-    except (OSError, LocalClusterError):
-        return []
-    return [
-        {"name": one["metadata"]["name"], "kind": one["metadata"]["labels"].get(NODE_LABEL), "ready": node_ready(one)}
-        for one in items
-    ]
