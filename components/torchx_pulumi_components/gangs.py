@@ -15,6 +15,7 @@ from torchx_pulumi.errors import DeployError
 from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.manifests.pods import render_gang_pods
 from torchx_pulumi.manifests.volcano import render_volcano
+from torchx_pulumi.options import Gang as GangMode
 from torchx_pulumi.options import Manifest
 
 from torchx_pulumi_components.launch import Launch
@@ -49,6 +50,19 @@ class Gang:
     """The Job, or the PodGroup."""
     pods: Mapping[str, KubernetesObject]
     """Pod name to resource. Empty: Volcano's controller makes them."""
+
+
+def register_gang(
+    name: str, launch: Launch, leaves: Leaves, options: ChildOptions, cluster: Cluster | None
+) -> Gang | None:
+    """Register the objects of a run. None: the run is over and gone, and nothing is registered."""
+    if launch.decision.action is Action.DONE_AND_GONE:
+        return None
+    same_name = launch.last_name == launch.run.job_name
+    hide = pulumi.runtime.is_dry_run() and launch.decision.action is Action.RELAUNCH and same_name
+    if launch.plan.options.gang is GangMode.PODS:
+        return register_pods(name, launch, leaves, options, cluster, hide=hide)
+    return register_job(name, launch, leaves, options, hide=hide)
 
 
 def register_job(name: str, launch: Launch, leaves: Leaves, options: ChildOptions, *, hide: bool) -> Gang:

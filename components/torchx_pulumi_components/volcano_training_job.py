@@ -9,7 +9,6 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
-from torchx_pulumi.change import Action
 from torchx_pulumi.errors import TorchxPulumiError
 from torchx_pulumi.identity import owner_digest
 from torchx_pulumi.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
@@ -18,7 +17,7 @@ from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.spec import JobSpec
 
 from torchx_pulumi_components.args import VolcanoTrainingJobArgs
-from torchx_pulumi_components.gangs import register_job, register_pods
+from torchx_pulumi_components.gangs import register_gang
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
 from torchx_pulumi_components.leaves import Leaves
 from torchx_pulumi_components.live import connect
@@ -26,7 +25,7 @@ from torchx_pulumi_components.memory import Past, read_past, real_parent
 from torchx_pulumi_components.objects import ChildOptions, TrainingRole, dependencies
 from torchx_pulumi_components.read_args import Wanted, read_args
 from torchx_pulumi_components.records import note_intent, write_run
-from torchx_pulumi_components.views import JobView, view_job
+from torchx_pulumi_components.views import view_job
 
 TYPE = "torchx:index:VolcanoTrainingJob"
 
@@ -121,13 +120,8 @@ class VolcanoTrainingJob(pulumi.ComponentResource):
     ) -> None:
         leaves = Leaves()
         wanted = read_args(name, leaves.resolve(args), spec)
-        parent = real_parent(opts)
-        urn = create_urn(name, TYPE, parent)
-        aliases = [collapse_alias_to_urn(alias, name, TYPE, parent) for alias in opts.aliases or []]
-        gang_kind = VOLCANO_POD_GROUP if wanted.options.gang is Gang.PODS else VOLCANO_JOB
-        past = read_past(urn, aliases, name, parent, gang_kind)
-        own_provider = _has_provider(opts)
-        settings = wanted.settings
+        past = _past(name, wanted, opts)
+        settings, own_provider = wanted.settings, _has_provider(opts)
         cluster, note = connect(settings.kubeconfig, settings.kube_context, own_provider=own_provider)
         now = datetime.now(timezone.utc)
         launch = plan_launch(
@@ -143,22 +137,28 @@ class VolcanoTrainingJob(pulumi.ComponentResource):
             )
         )
         super().__init__(TYPE, name, {}, _component_options(opts))
-        self._say(launch, note)
-        intent = note_intent(name, launch, self)
-        children = self._child_options(name, args, opts, wanted, launch, leaves, own_provider, intent)
-        same_name = launch.last_name == launch.run.job_name
-        hide = pulumi.runtime.is_dry_run() and launch.decision.action is Action.RELAUNCH and same_name
-        gang = None
-        if launch.decision.action is not Action.DONE_AND_GONE:
-            if wanted.options.gang is Gang.PODS:
-                gang = register_pods(name, launch, leaves, children, cluster, hide=hide)
-            else:
-                gang = register_job(name, launch, leaves, children, hide=hide)
-        view = view_job(launch, gang, leaves, past.observed, now)
-        self._register_roles(name, view)
-        write_run(name, launch, gang, view.seen, self)
         self._plan = launch.plan
-        self._set_outputs(view)
+        self._say(launch, note)
+        provider = None if own_provider else self._own_provider(name, args)
+        intent = note_intent(name, launch, self)
+        children = ChildOptions(
+            parent=self,
+            depends_on=[*dependencies(opts), *leaves.resources, intent],
+            provider=provider,
+            ignore_changes=opts.ignore_changes or (),
+            custom_timeouts=_timeouts(opts, wanted),
+            import_id=opts.import_ if launch.confirmed is None and not launch.launching else None,
+            replacement_trigger=None if settings.job_name is None else launch.run.hash,
+            retain_on_delete=opts.retain_on_delete,
+        )
+        gang = register_gang(name, launch, leaves, children, cluster)
+        view = view_job(launch, gang, leaves, past.observed, now)
+        for dns_name, outputs in view.roles.items():
+            TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=self))
+        write_run(name, launch, gang, view.seen, self)
+        for output, value in view.outputs.items():
+            setattr(self, output, pulumi.Output.from_input(value))
+        self.register_outputs(view.outputs)
 
     @property
     def plan(self) -> JobPlan:
@@ -176,51 +176,30 @@ class VolcanoTrainingJob(pulumi.ComponentResource):
         for warning in launch.warnings:
             pulumi.log.warn(warning, self)
 
-    def _child_options(
-        self,
-        name: str,
-        args: Mapping[str, Any],
-        opts: pulumi.ResourceOptions,
-        wanted: Wanted,
-        launch: Launch,
-        leaves: Leaves,
-        own_provider: bool,
-        intent: pulumi.Resource,
-    ) -> ChildOptions:
-        provider = None
-        if not own_provider and (args.get("kubeconfig") is not None or args.get("kube_context") is not None):
-            from pulumi_kubernetes import Provider
+    def _own_provider(self, name: str, args: Mapping[str, Any]) -> pulumi.ProviderResource | None:
+        """Make a provider of the kubeconfig and context among the arguments. None: there are none."""
+        kubeconfig, context = args.get("kubeconfig"), args.get("kube_context")
+        if kubeconfig is None and context is None:
+            return None
+        from pulumi_kubernetes import Provider
 
-            kubeconfig = args.get("kubeconfig")
-            provider = Provider(
-                f"{name}-kubernetes",
-                kubeconfig=None if kubeconfig is None else pulumi.Output.secret(kubeconfig),
-                context=args.get("kube_context"),
-                opts=pulumi.ResourceOptions(parent=self),
-            )
-        timeouts = opts.custom_timeouts
-        if timeouts is None and wanted.settings.delete_timeout_s is not None:
-            timeouts = pulumi.CustomTimeouts(delete=f"{wanted.settings.delete_timeout_s}s")
-        importing = opts.import_ if launch.confirmed is None and not launch.launching else None
-        return ChildOptions(
-            parent=self,
-            depends_on=[*dependencies(opts), *leaves.resources, intent],
-            provider=provider,
-            ignore_changes=opts.ignore_changes or (),
-            custom_timeouts=timeouts,
-            import_id=importing,
-            replacement_trigger=None if wanted.settings.job_name is None else launch.run.hash,
-            retain_on_delete=opts.retain_on_delete,
-        )
+        hidden = None if kubeconfig is None else pulumi.Output.secret(kubeconfig)
+        opts = pulumi.ResourceOptions(parent=self)
+        return Provider(f"{name}-kubernetes", kubeconfig=hidden, context=context, opts=opts)  # type: ignore[no-any-return]
 
-    def _register_roles(self, name: str, view: JobView) -> None:
-        for dns_name, outputs in view.roles.items():
-            TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=self))
 
-    def _set_outputs(self, view: JobView) -> None:
-        for output, value in view.outputs.items():
-            setattr(self, output, pulumi.Output.from_input(value))
-        self.register_outputs(view.outputs)
+def _past(name: str, wanted: Wanted, opts: pulumi.ResourceOptions) -> Past:
+    """Read what the stack's state holds of the component, which is not registered yet."""
+    parent = real_parent(opts)
+    aliases = [collapse_alias_to_urn(alias, name, TYPE, parent) for alias in opts.aliases or []]
+    head = VOLCANO_POD_GROUP if wanted.options.gang is Gang.PODS else VOLCANO_JOB
+    return read_past(create_urn(name, TYPE, parent), aliases, name, parent, head)
+
+
+def _timeouts(opts: pulumi.ResourceOptions, wanted: Wanted) -> pulumi.CustomTimeouts | None:
+    if opts.custom_timeouts is not None or wanted.settings.delete_timeout_s is None:
+        return opts.custom_timeouts
+    return pulumi.CustomTimeouts(delete=f"{wanted.settings.delete_timeout_s}s")
 
 
 def _component_options(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
