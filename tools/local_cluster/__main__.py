@@ -124,6 +124,8 @@ def _print(found: dict[str, Any], *, as_json: bool) -> None:
 
 def _print_placement(found: dict[str, Any]) -> None:
     fake = found["fake_nodes"]
+    if fake["count"]:
+        print(f"  fake pods   run until deleted, or as their annotations {' and '.join(fake['endings'])} say")
     if found["real_node"] and fake["count"]:
         taint = fake["toleration"]
         print("  placement   pods land on the real node; for a fake one give them")

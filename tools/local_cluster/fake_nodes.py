@@ -22,6 +22,8 @@ NODE_LABEL: Final = "torchx-pulumi/node"
 """`real` or `fake`."""
 TAINT: Final = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 """On fake nodes that stand beside a real one."""
+ENDING_ANNOTATIONS: Final = ("torchx-pulumi/fake-exit-code", "torchx-pulumi/fake-run-for")
+"""On a pod: exit code with which it is to end, and after what time (such as `2s`; at once when absent)."""
 CAPACITY: Final = {
     "cpu": "64",
     "memory": "256Gi",

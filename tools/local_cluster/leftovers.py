@@ -12,6 +12,7 @@ from typing import Final
 
 from tools.local_cluster import control_groups, network, private_mounts, processes
 from tools.local_cluster.errors import LocalClusterError
+from tools.local_cluster.interrupts import uninterrupted
 from tools.local_cluster.layout import CGROUP_OF_ALL, Layout
 from tools.local_cluster.settings import load_settings
 
@@ -22,14 +23,15 @@ def clear(layout: Layout) -> None:
     """End the cluster's processes and remove what they made.
 
     Raises:
-        LocalClusterError: something could not be removed; the text lists all of it.
+        LocalClusterError: something could not be removed.
     """
-    _end_processes(layout)
-    control_groups.remove(layout.cgroup)
-    _remove_network(layout)
-    if not any(control_groups.folders(CGROUP_OF_ALL)):
-        private_mounts.remove_mount_points()
-    _remove_state(layout)
+    with uninterrupted():
+        _end_processes(layout)
+        control_groups.remove(layout.cgroup)
+        _remove_network(layout)
+        if not any(control_groups.folders(CGROUP_OF_ALL)):
+            private_mounts.remove_mount_points()
+        _remove_state(layout)
 
 
 def anything_left(layout: Layout) -> bool:

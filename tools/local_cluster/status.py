@@ -9,7 +9,7 @@ from tools.local_cluster import leftovers, processes
 from tools.local_cluster.api import Api
 from tools.local_cluster.components import components
 from tools.local_cluster.errors import LocalClusterError
-from tools.local_cluster.fake_nodes import NODE_LABEL, TAINT, node_ready
+from tools.local_cluster.fake_nodes import ENDING_ANNOTATIONS, NODE_LABEL, TAINT, node_ready
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.settings import Settings, load_settings
 from tools.local_cluster.startup import Component
@@ -37,6 +37,7 @@ def status(name: str) -> dict[str, Any]:
             "count": settings.kwok_nodes,
             "node_selector": {NODE_LABEL: "fake"},
             "toleration": {**TAINT, "operator": "Equal"} if settings.real_node else None,
+            "endings": list(ENDING_ANNOTATIONS),
         },
         "nodes": _nodes(layout, settings),
         "components": states,

@@ -72,6 +72,7 @@ def test_a_node_is_ready_when_it_takes_pods(taints: list[dict[str, str]], ready:
 def test_the_stage_that_ends_fake_pods_is_valid_yaml() -> None:
     stage = yaml.safe_load(fake_nodes._ENDINGS.read_text())
     assert stage["kind"] == "Stage"
+    assert all(annotation in str(stage) for annotation in fake_nodes.ENDING_ANNOTATIONS)
 
 
 def test_a_log_gets_few_lines_and_a_terminal_one_that_changes() -> None:
