@@ -82,3 +82,19 @@ def test_a_job_is_ready_when_it_is_complete(provider: Provider, api: Api) -> Non
     assert provider.diff(made, job).is_empty
     provider.delete(made)
     assert api.call("GET", api.path("pods"))["items"] == []
+
+
+def test_a_replacement_that_only_immutability_forbids_is_previewed_under_another_name(
+    provider: Provider, api: Api
+) -> None:
+    spec = {"template": template(restartPolicy="Never", nodeSelector={"no-such": "node"})}
+    job = made_of("batch/v1", "Job", api.namespace, spec)
+    job["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}
+    made = provider.create(urn("batch/v1:Job"), job)
+    changed = {**job, "spec": {"template": template(restartPolicy="Never", hostname="other")}}
+    found = provider.diff(made, changed)
+    assert found.replaces
+    assert found.delete_before_replace
+    assert provider.create(urn("batch/v1:Job"), changed, preview=True).id == ""
+    assert any("due to immutable fields; retrying with name" in text for text in provider.engine.texts())
+    assert len(api.call("GET", api.path("jobs", group="/apis/batch/v1"))["items"]) == 1

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic"
 
 	"torchx-pulumi/kubernetes-provider/internal/object"
@@ -151,5 +152,5 @@ func previewName(name string) string {
 	if len(name) > longest-suffixLength {
 		name = name[:longest-suffixLength]
 	}
-	return name + "-" + randomSuffix(suffixLength-1)
+	return name + "-" + rand.String(suffixLength-1)
 }

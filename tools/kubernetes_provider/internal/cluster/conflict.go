@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/rand"
 )
 
 const conflictHelp = "https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/" +
@@ -22,5 +21,3 @@ func explainConflict(err error, manager string) error {
 		fmt.Errorf("the resource managed by field manager %q had an apply conflict: %w", manager, err),
 	)
 }
-
-func randomSuffix(length int) string { return rand.String(length) }

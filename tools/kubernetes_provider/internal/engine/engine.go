@@ -23,10 +23,7 @@ func init() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os
 
 // Engine is the running engine. A nil Engine drops every message, so that the
 // provider can be driven without one.
-type Engine struct {
-	connection *grpc.ClientConn
-	client     pulumirpc.EngineClient
-}
+type Engine struct{ client pulumirpc.EngineClient }
 
 // Connect prepares the connection; it is made with the first message.
 func Connect(address string) (*Engine, error) {
@@ -35,14 +32,10 @@ func Connect(address string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the engine at %q: %w", address, err)
 	}
-	return &Engine{connection: connection, client: pulumirpc.NewEngineClient(connection)}, nil
+	return &Engine{client: pulumirpc.NewEngineClient(connection)}, nil
 }
 
-// Connection is for those who watch whether the engine is alive.
-func (engine *Engine) Connection() *grpc.ClientConn { return engine.connection }
-
-// Info, Warn and Status leave a note, leave a warning, and show a passing
-// state. A message that cannot be delivered changes nothing for the operation.
+// Info leaves a note.
 func (engine *Engine) Info(ctx context.Context, about urn.URN, message string) {
 	engine.send(ctx, pulumirpc.LogSeverity_INFO, about, message, false)
 }
@@ -57,6 +50,8 @@ func (engine *Engine) Status(ctx context.Context, about urn.URN, message string)
 	engine.send(ctx, pulumirpc.LogSeverity_INFO, about, message, true)
 }
 
+// send delivers a message. One that cannot be delivered changes nothing for the
+// operation.
 func (engine *Engine) send(
 	ctx context.Context, severity pulumirpc.LogSeverity, about urn.URN, message string, passing bool,
 ) {
