@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -123,17 +124,30 @@ var errFailed = errors.New("failed")
 
 func (w *waiter) run(ctx context.Context) error {
 	if w.polls {
-		return wait.PollUntilContextCancel(ctx, pollPause, true, func(ctx context.Context) (bool, error) {
-			live, err := w.client.Get(ctx, w.live.GetName(), metav1.GetOptions{})
-			if err != nil {
-				return false, err
-			}
-			return w.observe(ctx, watch.Event{Type: watch.Modified, Object: live})
-		})
+		return wait.PollUntilContextCancel(ctx, pollPause, true, w.poll)
 	}
 	_, err := watchtools.UntilWithSync(ctx, watchOne(w.client, w.live.GetName()), &unstructured.Unstructured{}, nil,
 		func(event watch.Event) (bool, error) { return w.observe(ctx, event) })
 	return err
+}
+
+// poll looks once. What may pass, such as a request that came too near the
+// deadline, does not end the wait but is told when nothing better is known.
+func (w *waiter) poll(ctx context.Context) (bool, error) {
+	live, err := w.client.Get(ctx, w.live.GetName(), metav1.GetOptions{})
+	if err == nil {
+		var ready bool
+		if ready, err = w.observe(ctx, watch.Event{Type: watch.Modified, Object: live}); err == nil {
+			return ready, nil
+		}
+	}
+	if apierrors.IsNotFound(err) || errors.Is(err, errFailed) {
+		return false, err
+	}
+	if len(w.last.problems) == 0 {
+		w.last.problems = []string{err.Error()}
+	}
+	return false, nil
 }
 
 func (w *waiter) observe(ctx context.Context, event watch.Event) (bool, error) {
