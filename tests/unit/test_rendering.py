@@ -117,6 +117,22 @@ def test_whatever_is_handed_in_gives_a_manifest_or_one_clear_error(app: Any, opt
     assert made["kind"] in ("Job", "List")
 
 
+MCAD_OPTIONS = ANY | st.dictionaries(
+    st.sampled_from(["priority", "namespace", "api_version", "pod_group_api", "suspend", "networks", "imageSecret"]),
+    ANY,
+)
+
+
+@given(APPS | ONE_WRONG, MCAD_OPTIONS, st.just("app-x1") | ANY)
+@settings(max_examples=150)
+def test_whatever_is_handed_in_gives_an_app_wrapper_or_one_clear_error(app: Any, options: Any, app_id: Any) -> None:
+    try:
+        made = render(app, "mcad", options, app_id=app_id)
+    except InvalidJobError:
+        return
+    assert made["kind"] == "AppWrapper"
+
+
 MAPPINGS = st.recursive(
     ANY,
     lambda inner: st.dictionaries(
