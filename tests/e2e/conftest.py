@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.kinds import VOLCANO_QUEUE
 
-from tests.e2e.project import Project
+from tests.e2e.project import Project, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,7 +67,7 @@ def project(make_project: Callable[..., Project]) -> Project:
 
 
 @pytest.fixture
-def closed_queue(kubeconfig: Path) -> Iterator[Callable[[str], None]]:
+def closed_queue(kubeconfig: Path, look: KubernetesCluster) -> Iterator[Callable[[str], None]]:
     """Make queues that take no jobs."""
     from kubernetes import client, config
 
@@ -79,6 +80,8 @@ def closed_queue(kubeconfig: Path) -> Iterator[Callable[[str], None]]:
             "scheduling.volcano.sh", "v1beta1", "queues", {**queue, "spec": {"weight": 1}}
         )
         made.append(name)
+        # A command that comes before Volcano has taken the queue up is lost.
+        eventually(lambda: (look.get(VOLCANO_QUEUE, None, name) or {}).get("status", {}).get("state") == "Open")
         target = {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
             "kind": "Queue",
