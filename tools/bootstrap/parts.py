@@ -94,6 +94,22 @@ def _kwok_stage(folder: str) -> ModuleFile:
     return ModuleFile(module="sigs.k8s.io/kwok", pattern=pattern, to=f"share/stage/{folder}")
 
 
+def _codeflare(name: str, version: str, repository: str, program: tuple[str, str], expected_s: int) -> Part:
+    module = f"github.com/project-codeflare/{repository}"
+    executable, package = program
+    return Part(
+        name=name,
+        version=version,
+        expected_s=expected_s,
+        source=GoSource(
+            folder=GO_FAMILIES / name,
+            module=module,
+            targets=(GoTarget(executable=executable, package=f"{module}/{package}"),),
+            files=(ModuleFile(module=module, pattern="config/crd/bases/*.yaml", to="share/crd"),),
+        ),
+    )
+
+
 def _iptables(name: str) -> DebianLink:
     return DebianLink(
         executable=name,
@@ -229,6 +245,23 @@ PARTS: Final[tuple[Part, ...]] = (
             files=tuple(_kwok_stage(folder) for folder in ("node/fast", "node/heartbeat-with-lease", "pod/fast")),
         ),
     ),
+    Part(
+        name="scheduler-plugins",
+        version="0.34.7",
+        expected_s=60,
+        source=GoSource(
+            folder=GO_FAMILIES / "scheduler-plugins",
+            module="sigs.k8s.io/scheduler-plugins",
+            targets=(GoTarget(executable="kube-scheduler", package="sigs.k8s.io/scheduler-plugins/cmd/scheduler"),),
+            files=(
+                ModuleFile(
+                    module="sigs.k8s.io/scheduler-plugins", pattern="config/crd/bases/*_podgroups.yaml", to="share/crd"
+                ),
+            ),
+        ),
+    ),
+    _codeflare("mcad", "1.40.0", "multi-cluster-app-dispatcher", ("mcad-controller", "cmd/kar-controllers"), 80),
+    _codeflare("appwrapper", "1.2.0", "appwrapper", ("appwrapper-operator", "cmd"), 60),
     Part(
         name="coredns",
         version="1.13.1",

@@ -10,6 +10,7 @@ from typing import Any
 
 from tools.local_cluster.cluster import Cluster, down
 from tools.local_cluster.errors import LocalClusterError
+from tools.local_cluster.features import DEFAULT, FEATURES
 from tools.local_cluster.layout import known_layouts
 from tools.local_cluster.progress import Progress
 from tools.local_cluster.status import status
@@ -42,6 +43,13 @@ def _parser() -> argparse.ArgumentParser:
     bring.add_argument(
         "--image", action="append", default=[], metavar="NAME", help="also put this image into the registry: pytorch"
     )
+    bring.add_argument(
+        "--features",
+        type=lambda text: tuple(word for word in text.split(",") if word),
+        default=DEFAULT,
+        metavar="NAMES",
+        help=f"of {', '.join(FEATURES)}, with commas between (default {','.join(DEFAULT)})",
+    )
     bring.set_defaults(run=_up)
     show = commands.add_parser("status", help="show a cluster; exit code 1 when it is not running")
     show.add_argument("--all", action="store_true", help="every cluster of this user, in a line each")
@@ -68,6 +76,7 @@ def _up(options: argparse.Namespace, progress: Progress) -> int:
         real_node=not options.no_node,
         kwok_nodes=options.kwok_nodes,
         images=("busybox", *options.image),
+        features=options.features,
         progress=progress,
     )
     _print(cluster.status(), as_json=options.json)

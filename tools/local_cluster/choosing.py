@@ -9,23 +9,26 @@ from tools.bootstrap import BootstrapError, ensure
 from tools.local_cluster import real_node
 from tools.local_cluster.addresses import pick_pod_subnet, pick_ports
 from tools.local_cluster.errors import LocalClusterError
+from tools.local_cluster.features import parts_of
 from tools.local_cluster.layout import Layout, known_layouts
 from tools.local_cluster.locking import choosing_lock
 from tools.local_cluster.progress import Progress
 from tools.local_cluster.settings import Settings, load_settings
 
-NEEDED: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "volcano")
+NEEDED: Final = ("etcd", "kube-apiserver", "kube-controller-manager")
 """Parts without which there is no cluster."""
 
 
-def choose(layout: Layout, *, want_real_node: bool, kwok_nodes: int, progress: Progress) -> Settings:
+def choose(
+    layout: Layout, *, want_real_node: bool, kwok_nodes: int, features: tuple[str, ...], progress: Progress
+) -> Settings:
     """Return the settings of a new cluster, written down already.
 
     Raises:
         LocalClusterError: a needed part cannot be had.
     """
     why_not = real_node.obstacle(layout) if want_real_node else "not asked for"
-    needed = (*NEEDED, *(("kwok",) if kwok_nodes else ()))
+    needed = (*NEEDED, *parts_of(features), *(("kwok",) if kwok_nodes else ()))
     parts: dict[str, str] = {}
     if why_not is None:
         try:
@@ -48,6 +51,7 @@ def choose(layout: Layout, *, want_real_node: bool, kwok_nodes: int, progress: P
             kwok_nodes=kwok_nodes,
             parts=parts,
             why_no_real_node=why_not,
+            features=features,
         )
         settings.save(layout)
     return settings

@@ -16,6 +16,7 @@ from tools.local_cluster.certificates import create_credentials
 from tools.local_cluster.components import components, units
 from tools.local_cluster.control_plane import write_kubeconfig
 from tools.local_cluster.errors import LocalClusterError
+from tools.local_cluster.features import DEFAULT, chosen
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.locking import cluster_lock
 from tools.local_cluster.progress import Progress
@@ -41,6 +42,7 @@ class Cluster:
         kwok_nodes: int = 4,
         *,
         images: Iterable[str] = ("busybox",),
+        features: Iterable[str] = DEFAULT,
         progress: Progress | None = None,
     ) -> Cluster:
         """Bring a cluster up; one that runs is left as it is, but for images it lacks.
@@ -50,18 +52,19 @@ class Cluster:
             real_node: have a node that really runs containers, where the machine allows it.
             kwok_nodes: how many fake nodes to have.
             images: short names of images that its registry is to hold.
+            features: what to have beside plain Kubernetes: `volcano`, `mcad` or `appwrapper`.
             progress: where to tell what is going on; stderr by default.
 
         Raises:
             LocalClusterError: it did not come up, and nothing is left of it; or one that runs cannot get an image.
         """
-        tell, layout, wanted = progress or Progress(), Layout.of(name), list(images)
+        tell, layout, wanted, having = progress or Progress(), Layout.of(name), list(images), chosen(features)
         with cluster_lock(layout, tell):
             found = cls.find(name)
             if found is None:
-                return _create(layout, real_node, kwok_nodes, wanted, tell)
+                return _create(layout, real_node, kwok_nodes, having, wanted, tell)
             tell.say(f"cluster {name!r} is running")
-            _tell_differences(found.settings, real_node, kwok_nodes, tell)
+            _tell_differences(found.settings, real_node, kwok_nodes, having, tell)
             return _add_images(found, wanted, tell)
 
     @classmethod
@@ -126,7 +129,14 @@ def down(name: str, *, progress: Progress | None = None) -> bool:
         return True
 
 
-def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, wanted: list[str], tell: Progress) -> Cluster:
+def _create(
+    layout: Layout,
+    want_real_node: bool,
+    kwok_nodes: int,
+    features: tuple[str, ...],
+    wanted: list[str],
+    tell: Progress,
+) -> Cluster:
     # Imported here: `status` and `down` must work whatever state the parts are in.
     from tools.local_cluster.choosing import choose
 
@@ -135,7 +145,9 @@ def _create(layout: Layout, want_real_node: bool, kwok_nodes: int, wanted: list[
         tell.say(f"clearing what an earlier run of cluster {layout.name!r} left behind")
         leftovers.clear(layout)
     try:
-        settings = choose(layout, want_real_node=want_real_node, kwok_nodes=kwok_nodes, progress=tell)
+        settings = choose(
+            layout, want_real_node=want_real_node, kwok_nodes=kwok_nodes, features=features, progress=tell
+        )
         if settings.registry is not None:
             settings = _place_images(layout, settings, dict.fromkeys(("busybox", "pause", *wanted)))
         create_credentials(layout)
@@ -175,8 +187,13 @@ def _add_images(cluster: Cluster, names: list[str], tell: Progress) -> Cluster:
     return dataclasses.replace(cluster, settings=settings)
 
 
-def _tell_differences(settings: Settings, real_node: bool, kwok_nodes: int, tell: Progress) -> None:
+def _tell_differences(
+    settings: Settings, real_node: bool, kwok_nodes: int, features: tuple[str, ...], tell: Progress
+) -> None:
     if real_node and not settings.real_node:
         tell.say(f"  it has no real node: {settings.why_no_real_node}")
     if kwok_nodes != settings.kwok_nodes:
         tell.say(f"  it has {settings.kwok_nodes} fake nodes, not {kwok_nodes}: take it down first to change that")
+    if features != settings.features:
+        have, want = ", ".join(settings.features) or "none", ", ".join(features) or "none"
+        tell.say(f"  it has the features {have}, not {want}: take it down first to change that")

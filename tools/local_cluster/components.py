@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from tools.local_cluster.app_wrappers import app_wrapper_operator, mcad
 from tools.local_cluster.control_plane import control_plane
+from tools.local_cluster.coscheduling import coscheduling
+from tools.local_cluster.custom_resources import custom_resources
 from tools.local_cluster.dns import dns
 from tools.local_cluster.fake_nodes import fake_nodes
 from tools.local_cluster.layout import Layout
@@ -17,7 +20,11 @@ from tools.local_cluster.volcano import volcano
 
 FAMILIES: Final[tuple[Callable[[Layout, Settings], Iterable[Unit]], ...]] = (
     control_plane,
+    custom_resources,
     volcano,
+    coscheduling,
+    mcad,
+    app_wrapper_operator,
     fake_nodes,
     registry,
     real_node,

@@ -29,6 +29,8 @@ class Settings:
     """Why there is no real node. None: there is one."""
     ready: bool = False
     """False until the first `up` has succeeded."""
+    features: tuple[str, ...] = ("volcano",)
+    """What it has beside plain Kubernetes."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Reference of each image in the registry, by short name."""
 
@@ -70,4 +72,6 @@ def load_settings(layout: Layout) -> Settings | None:
     known = {f.name for f in dataclasses.fields(Settings)}
     if not set(stored) <= known:
         return None
+    if "features" in stored:
+        stored["features"] = tuple(stored["features"])
     return Settings(**stored)

@@ -29,6 +29,7 @@ def status(name: str) -> dict[str, Any]:
         "state": "running" if healthy else "broken",
         "kubeconfig": str(layout.kubeconfig),
         "context": f"torchx-pulumi-{name}",
+        "features": list(settings.features),
         "registry": settings.registry,
         "images": dict(settings.images),
         "real_node": settings.real_node,

@@ -1,4 +1,4 @@
-"""Volcano: custom resources, webhooks that really judge, scheduler, controllers."""
+"""Volcano: webhooks that really judge, scheduler, controllers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tools.local_cluster.probes import http_ok, listens
 from tools.local_cluster.settings import Settings
 from tools.local_cluster.startup import Component, Step, Unit
 
-_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
 _PROBE: Final = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -39,11 +38,12 @@ _PROBE: Final = {
 
 
 def volcano(layout: Layout, settings: Settings) -> Iterator[Unit]:
-    """Yield Volcano's parts."""
+    """Yield Volcano's parts, if the cluster has it."""
+    if "volcano" not in settings.features:
+        return
     api = Api.of(layout, settings)
     share = settings.share("volcano")
     webhooks = read_webhooks(share / "volcano-development.yaml")
-    yield custom_resources(api, sorted((share / "crd").glob("*.yaml")))
     yield _webhook_registration(layout, settings, api, webhooks)
     yield _webhook_server(layout, settings, share, webhook_paths(webhooks))
     yield _controllers(layout, settings)
@@ -53,17 +53,6 @@ def volcano(layout: Layout, settings: Settings) -> Iterator[Unit]:
         run=lambda: None,
         until=lambda: _default_queue_open(api) and _webhook_refuses(api),
         needs=("volcano-scheduler", "volcano-controllers", "volcano-admission"),
-    )
-
-
-def custom_resources(api: Api, files: list[Path]) -> Step:
-    """Return the step that defines custom resources, one file each, named `<group>_<plural>.yaml`."""
-    wanted = [tuple(file.stem.split("_", 1)) for file in files]
-    return Step(
-        name="custom-resources",
-        run=lambda: api.create_all(_DEFINITIONS, (file.read_bytes() for file in files), kind="yaml"),
-        until=lambda: all(_served(api, group, plural) for group, plural in wanted),
-        needs=("kube-apiserver",),
     )
 
 
@@ -92,14 +81,6 @@ def localised(webhooks: list[dict[str, Any]], address: str, authority: bytes) ->
             }
             hooks.append({**hook, "clientConfig": client})
         yield {**one, "webhooks": hooks}
-
-
-def _served(api: Api, group: str, plural: str) -> bool:
-    found = api.get(f"/apis/{group}")
-    if found is None:
-        return False
-    resources = api.get(f"/apis/{found['preferredVersion']['groupVersion']}") or {}
-    return any(resource["name"] == plural for resource in resources.get("resources", ()))
 
 
 def _webhook_address(settings: Settings) -> str:
