@@ -31,6 +31,7 @@ X_K8S_POD_GROUP = Kind(group="scheduling.x-k8s.io", version="v1alpha1", kind="Po
 SIGS_POD_GROUP = Kind(group="scheduling.sigs.k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 SERVICE = Kind(group="", version="v1", kind="Service", plural="services")
+EVENT = Kind(group="", version="v1", kind="Event", plural="events")
 NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)
 SERVICE_ACCOUNT = Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
 PRIORITY_CLASS = Kind(

@@ -35,6 +35,8 @@ def coscheduling(layout: Layout, settings: Settings) -> Iterator[Unit]:
             f"--secure-port={port}",
             f"--tls-cert-file={made.certificate}",
             f"--tls-private-key-file={made.key}",
+            # A gang that was refused is tried again by time alone: the plugin does not hear of room that is made.
+            "--pod-max-in-unschedulable-pods-duration=5s",
             "-v=2",
         ),
         ready=lambda: http_ok(f"https://127.0.0.1:{port}/healthz", made),

@@ -19,6 +19,9 @@ from torchx_pulumi.status.pods import Verdict, finished_at, read_replica, starte
 MAX_STATEMENTS = 4
 """Reasons for waiting that a message lists at most."""
 
+GANG_REFUSED = "the pods of the gang cannot all be placed at once"
+"""What is to be said before the words of a coscheduler that names no cause."""
+
 STUCK = (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.RESTARTING)
 """Reasons of a replica that will hardly go away by waiting."""
 
@@ -184,18 +187,20 @@ def _explain_wait(
     events: Sequence[Mapping[str, Any]],
 ) -> tuple[Reason, str]:
     """Merge all that says why the job waits, the most telling first."""
-    found = [*_replicas_wait(replicas)]
-    found += wrapper.waits
+    found = [*_replicas_wait(replicas), *wrapper.waits]
     found += [(Reason.UNSCHEDULABLE, text) for text in _pod_groups_wait(pod_groups)]
-    found += [(known[0], text) for text in _warnings(events)]
+    found += _warnings(events, known[0])
+    found.sort(key=lambda wait: _vagueness(wait[1]))
     statements: list[str] = []
     for _, text in found:
         if not any(text in said or said in text for said in statements):
             statements.append(text)
     if not statements:
         return known
-    reason = found[0][0] if known[0] is not Reason.SUSPENDED else known[0]
-    lead = [known[1]] if known[0] is Reason.SUSPENDED else []
+    if known[0] is Reason.SUSPENDED:
+        return known[0], "; ".join([known[1], *statements[: MAX_STATEMENTS - 1]])
+    lead = [GANG_REFUSED] if _vagueness(statements[0]) > 1 else []
+    reason = found[0][0]
     return reason, "; ".join([*lead, *statements[:MAX_STATEMENTS]])
 
 
@@ -213,10 +218,25 @@ def _pod_groups_wait(pod_groups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"PodGroup {text_at(pod_group, 'metadata', 'name') or '?'} is {phase}"
 
 
-def _warnings(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the warnings among the events, the newest first."""
+def _warnings(events: Sequence[Mapping[str, Any]], otherwise: Reason) -> Iterator[tuple[Reason, str]]:
+    """Yield the most telling warning of each kind among the events, the newest kind first."""
     warnings = [event for event in events if text_at(event, "type") == "Warning" and text_at(event, "message")]
-    times = {id(event): latest(time_at(event, key) for key in ("lastTimestamp", "eventTime")) for event in warnings}
-    known = sorted((e for e in warnings if times[id(e)]), key=lambda e: str(times[id(e)]), reverse=True)
-    for event in [*known, *(event for event in warnings if times[id(event)] is None)]:
-        yield f"{text_at(event, 'reason') or 'event'}: {text_at(event, 'message')}"
+    best: dict[str, str] = {}
+    for event in sorted(warnings, key=_age, reverse=True):
+        word, message = text_at(event, "reason") or "event", text_at(event, "message") or ""
+        if word not in best or _vagueness(message) < _vagueness(best[word]):
+            best[word] = message
+    for word, message in best.items():
+        yield Reason.UNSCHEDULABLE if word == "FailedScheduling" else otherwise, f"{word}: {message}"
+
+
+def _age(event: Mapping[str, Any]) -> str:
+    time = latest(time_at(event, key) for key in ("lastTimestamp", "eventTime"))
+    return "" if time is None else time.isoformat()
+
+
+def _vagueness(text: str) -> int:
+    """Say how little a text tells; a coscheduler refuses the whole gang in words that hide why the first pod was."""
+    if "rejection in" in text:
+        return 2
+    return 1 if "sibling pods" in text else 0

@@ -174,6 +174,18 @@ def test_reasons_for_waiting_are_merged_and_said_once() -> None:
     ]
 
 
+def test_a_gang_that_was_refused_gives_the_reason_that_the_scheduler_hides_in_its_events() -> None:
+    pods = [unschedulable(t, "0/1 nodes are available: 1 optimistic rejection in PostFilter.") for t in ("trainer-0",)]
+    events = [
+        warning("FailedScheduling", "0/1 nodes are available: 1 optimistic rejection in PostFilter."),
+        warning("FailedScheduling", "pre-filter pod cannot find enough sibling pods"),
+        warning("FailedScheduling", "0/3 nodes are available: 2 Insufficient cpu."),
+    ]
+    status = read_mcad(mcad(), pods, [], events)
+    assert status.reason is Reason.UNSCHEDULABLE
+    assert status.message.startswith("FailedScheduling: 0/3 nodes are available: 2 Insufficient cpu.; ")
+
+
 def test_deleted_is_cancelled_only_where_it_was_asked_for() -> None:
     assert read_mcad(mcad("Deleted")).state is JobState.FAILED
     assert read_mcad(mcad("Deleted"), cancelled=True).state is JobState.CANCELLED
