@@ -11,9 +11,11 @@ from torchx_pulumi_components.args import (
     SecretEnv,
     Topology,
     VolcanoTrainingJobArgs,
+    WaitFor,
 )
 from torchx_pulumi_components.objects import TrainingRole
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
+from torchx_pulumi_components.waiting import failures_deferred
 
 __all__ = [
     "GangMode",
@@ -28,4 +30,6 @@ __all__ = [
     "TrainingRole",
     "VolcanoTrainingJob",
     "VolcanoTrainingJobArgs",
+    "WaitFor",
+    "failures_deferred",
 ]

@@ -54,6 +54,19 @@ class OnRunningChange(str, Enum):
     """Keeps the run as it was launched."""
 
 
+class WaitFor(str, Enum):
+    """How far a run must have come before the deployment ends."""
+
+    CREATED = "created"
+    """Its objects are there."""
+    ADMITTED = "admitted"
+    """Its queue has let it in."""
+    RUNNING = "running"
+    """It runs."""
+    COMPLETED = "completed"
+    """It has succeeded."""
+
+
 class Resource(TypedDict):
     """What one replica needs."""
 
@@ -180,6 +193,10 @@ class VolcanoTrainingJobArgs(TypedDict):
     """Volcano job plugins and their arguments. Unset: svc and env, as TorchX has them."""
     on_running_change: NotRequired[OnRunningChange]
     """What a change does that would end a run which has not finished: `fail` (default), `replace` or `ignore`."""
+    wait_for: NotRequired[WaitFor]
+    """How far the run must have come before `up` ends: `created` (default), `admitted`, `running` or `completed`."""
+    timeout_s: NotRequired[int]
+    """How long to wait for that, in seconds. The run is left as it is after that. Unset: without limit."""
     rerun: NotRequired[pulumi.Input[str]]
     """Any text; a new value launches a new run on purpose."""
     job_name: NotRequired[str]

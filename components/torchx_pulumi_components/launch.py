@@ -19,10 +19,9 @@ from torchx_pulumi.planner import plan_job
 from torchx_pulumi.record import Memory, RunRecord
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
-from torchx_pulumi.status.volcano import read_gang_pods, read_volcano
 
 from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
-from torchx_pulumi_components.live import Seen, look_at, preflight
+from torchx_pulumi_components.live import Seen, look_at, preflight, read_status
 from torchx_pulumi_components.read_args import Wanted, in_words_of_args
 
 
@@ -210,13 +209,6 @@ def _judge(request: Request, last: RunRecord | None, seen: Seen) -> Look:
         started_at=status.started_at or status.queued_at,
         live=request.cluster is not None,
     )
-
-
-def read_status(seen: Seen, gang: Gang) -> JobStatus:
-    """Read the status of a run from its objects."""
-    if gang is Gang.PODS:
-        return read_gang_pods(seen.pod_group or seen.head, seen.pods or ())
-    return read_volcano(seen.head, seen.pods or (), seen.pod_group)
 
 
 def _is_ours(request: Request, last: RunRecord | None, head: Mapping[str, Any]) -> bool:

@@ -30,6 +30,9 @@ from torchx_pulumi.kinds import (
     Kind,
 )
 from torchx_pulumi.options import Gang, Manifest, VolcanoOptions
+from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.status.volcano import read_gang_pods, read_volcano
+
 from torchx_pulumi_components.leaves import is_stand_in
 
 _given: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
@@ -102,6 +105,13 @@ def look_at(cluster: Cluster, gang: Gang, namespace: str, name: str) -> Seen:
     pods = cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name})
     group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{head['metadata'].get('uid')}")
     return Seen(head=head, pods=tuple(pods), pod_group=group)
+
+
+def read_status(seen: Seen, gang: Gang) -> JobStatus:
+    """Read the status of a run from its objects."""
+    if gang is Gang.PODS:
+        return read_gang_pods(seen.pod_group or seen.head, seen.pods or ())
+    return read_volcano(seen.head, seen.pods or (), seen.pod_group)
 
 
 def preflight(cluster: Cluster, options: VolcanoOptions, *, may_come: set[str]) -> tuple[list[Problem], list[str]]:

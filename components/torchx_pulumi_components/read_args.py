@@ -27,6 +27,8 @@ class Settings:
     rerun: str | None = None
     job_name: str | None = None
     """Fixed name of the job object. None: made of the component's name and the hash."""
+    wait_for: shapes.WaitFor = shapes.WaitFor.CREATED
+    timeout_s: int | None = None
     delete_timeout_s: int | None = None
     kubeconfig: str | None = None
     """Contents or path. None: ambient."""
@@ -40,15 +42,6 @@ class Wanted:
     spec: JobSpec
     options: VolcanoOptions
     settings: Settings
-
-
-OPTION_FIELDS = (
-    "queue", "namespace", "service_account", "priority_class", "image_secrets", "labels", "annotations",
-    "ttl_seconds_after_finished", "scheduler_name", "reserved_millicpu", "reserved_memmb", "efa_device_count", "gang",
-    "network_topology", "plugins", "on_running_change", "rerun", "job_name", "delete_timeout_s", "kubeconfig",
-    "kube_context",
-)  # fmt: skip
-"""Arguments beside the roles; `from_app` takes them as keywords."""
 
 
 def read_args(name: str, args: Mapping[str, Any], spec: JobSpec | None = None) -> Wanted:
@@ -188,14 +181,16 @@ def _topology(fields: Fields) -> NetworkTopology:
 
 
 def _settings(fields: Fields) -> Settings:
-    delete_timeout_s = fields.integer("delete_timeout_s")
-    if delete_timeout_s is not None and delete_timeout_s < 1:
-        fields.problem("delete_timeout_s", f"must be at least 1 second, found {delete_timeout_s}")
+    timeouts = {name: fields.integer(name) for name in ("timeout_s", "delete_timeout_s")}
+    for name, seconds in timeouts.items():
+        if seconds is not None and seconds < 1:
+            fields.problem(name, f"must be at least 1 second, found {seconds}")
     return Settings(
         policy=Policy(fields.choice("on_running_change", shapes.OnRunningChange, "fail")),
         rerun=fields.text("rerun"),
         job_name=fields.text("job_name", plain=True),
-        delete_timeout_s=delete_timeout_s,
+        wait_for=shapes.WaitFor(fields.choice("wait_for", shapes.WaitFor, "created")),
+        **timeouts,
         kubeconfig=fields.text("kubeconfig"),
         kube_context=fields.text("kube_context"),
     )

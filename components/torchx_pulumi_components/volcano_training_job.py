@@ -4,19 +4,22 @@ What it decides is in `launch`, what it registers in `gangs`, what it remembers 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pulumi
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
-from torchx_pulumi.errors import TorchxPulumiError
+from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.errors import Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.identity import owner_digest
 from torchx_pulumi.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.options import Gang
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.spec import JobSpec
 
-from torchx_pulumi_components.args import VolcanoTrainingJobArgs
+from torchx_pulumi_components.args import VolcanoTrainingJobArgs, WaitFor
+from torchx_pulumi_components.gangs import Gang as RegisteredGang
 from torchx_pulumi_components.gangs import register_gang
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
 from torchx_pulumi_components.leaves import Leaves
@@ -26,6 +29,7 @@ from torchx_pulumi_components.objects import ChildOptions, TrainingRole, depende
 from torchx_pulumi_components.read_args import Wanted, read_args
 from torchx_pulumi_components.records import note_intent, write_run
 from torchx_pulumi_components.views import view_job
+from torchx_pulumi_components.waiting import fail, wait_until
 
 TYPE = "torchx:index:VolcanoTrainingJob"
 
@@ -123,6 +127,7 @@ class VolcanoTrainingJob(pulumi.ComponentResource):
         past = _past(name, wanted, opts)
         settings, own_provider = wanted.settings, _has_provider(opts)
         cluster, note = connect(settings.kubeconfig, settings.kube_context, own_provider=own_provider)
+        _refuse_blind_wait(name, wanted, cluster, note)
         now = datetime.now(timezone.utc)
         launch = plan_launch(
             Request(
@@ -152,6 +157,7 @@ class VolcanoTrainingJob(pulumi.ComponentResource):
             retain_on_delete=opts.retain_on_delete,
         )
         gang = register_gang(name, launch, leaves, children, cluster)
+        launch, problem = _wait(launch, gang, cluster, wanted)
         view = view_job(launch, gang, leaves, past.observed, now)
         for dns_name, outputs in view.roles.items():
             TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=self))
@@ -159,6 +165,8 @@ class VolcanoTrainingJob(pulumi.ComponentResource):
         for output, value in view.outputs.items():
             setattr(self, output, pulumi.Output.from_input(value))
         self.register_outputs(view.outputs)
+        if problem is not None:
+            fail(f"job {name!r}: {problem}")
 
     @property
     def plan(self) -> JobPlan:
@@ -186,6 +194,25 @@ class VolcanoTrainingJob(pulumi.ComponentResource):
         hidden = None if kubeconfig is None else pulumi.Output.secret(kubeconfig)
         opts = pulumi.ResourceOptions(parent=self)
         return Provider(f"{name}-kubernetes", kubeconfig=hidden, context=context, opts=opts)  # type: ignore[no-any-return]
+
+
+def _wait(
+    launch: Launch, gang: RegisteredGang | None, cluster: Cluster | None, wanted: Wanted
+) -> tuple[Launch, str | None]:
+    """Wait as far as was asked for; return the launch with what was seen, and what went wrong."""
+    goal = wanted.settings.wait_for
+    if goal is WaitFor.CREATED or gang is None or pulumi.runtime.is_dry_run():
+        return launch, None
+    if cluster is None:
+        return launch, f"wait_for {goal.value} needs a look at the cluster, which was not possible"
+    seen, status, problem = wait_until(launch.plan, gang, cluster, goal, wanted.settings.timeout_s)
+    return replace(launch, seen=seen, status=status), problem
+
+
+def _refuse_blind_wait(name: str, wanted: Wanted, cluster: Cluster | None, note: str) -> None:
+    if cluster is None and note and wanted.settings.wait_for is not WaitFor.CREATED and not pulumi.runtime.is_dry_run():
+        message = f"{wanted.settings.wait_for.value} cannot be waited for: {note}; set kubeconfig, or `created`"
+        raise invalid_job(name, [Problem("wait_for", message)])
 
 
 def _past(name: str, wanted: Wanted, opts: pulumi.ResourceOptions) -> Past:

@@ -53,9 +53,11 @@ class Engine:
         pulumi.runtime.set_mocks(self.mocks, project="proj", stack="dev", preview=preview)
 
         async def main() -> Any:
-            result = program()
-            await wait_for_rpcs()
-            return result
+            try:
+                return program()
+            finally:
+                # Also after an error: what is left over would be waited for in the next test, on another loop.
+                await wait_for_rpcs()
 
         return self.loop.run_until_complete(main())
 

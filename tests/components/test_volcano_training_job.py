@@ -9,7 +9,7 @@ import pulumi
 import pytest
 from torchx_pulumi.labels import LAUNCH, RUN
 from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi_components import VolcanoTrainingJob
+from torchx_pulumi_components import VolcanoTrainingJob, failures_deferred
 from torchx_pulumi_components.live import cluster_for_tests
 
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
@@ -374,3 +374,34 @@ def test_the_kubeconfig_of_the_arguments_makes_a_provider_that_hides_it(engine: 
     provider = engine.mocks.one("pulumi:providers:kubernetes")
     assert pulumi.runtime.rpc._special_secret_sig in repr(provider.inputs["kubeconfig"])
     assert engine.mocks.one(JOB).provider.endswith("::train-kubernetes-id")
+
+
+@pytest.mark.parametrize(
+    ("phase", "goal", "problem"),
+    [
+        ("Completed", "completed", None),
+        ("Running", "running", None),
+        ("Failed", "completed", "; it will not be completed"),
+        ("Aborted", "running", "it will not be running"),
+        ("Running", "completed", "not completed within 1 s; it is left as it is"),
+    ],
+)
+def test_a_deployment_waits_as_far_as_it_was_asked_to(engine: Any, phase: str, goal: str, problem: str | None) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    live = remember(engine)
+    live["status"] = {"state": {"phase": phase}}
+
+    def program() -> Any:
+        return VolcanoTrainingJob("train", args(wait_for=goal, timeout_s=1))
+
+    with cluster_for_tests(cluster(live)):
+        with failures_deferred() as failures:
+            job = engine.run(program)
+        assert engine.value(job.observed)["phase"] == phase
+        if problem is None:
+            assert failures == []
+            return
+        assert problem in failures[0]
+        with pytest.raises(pulumi.RunError, match=r"it (will not|is left)"):
+            engine.run(program)
