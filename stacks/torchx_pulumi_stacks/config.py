@@ -21,6 +21,9 @@ SCHEDULERS = ("volcano",)
 CHANGES = ("fail", "replace", "ignore")
 """What a change may do to a run that has not finished."""
 
+WAITS = ("created", "admitted", "running", "completed")
+"""How far `up` can wait."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackConfig:
@@ -46,6 +49,10 @@ class StackConfig:
     """Fixed name of the job object. Unset: `<name>-<hash>`, new with every run."""
     on_running_change: str = "fail"
     """What a change does that would end an unfinished run: `fail` (in preview), `replace` or `ignore`."""
+    wait_for: str = "created"
+    """How far the run must have come before `up` ends: `created`, `admitted`, `running` or `completed`."""
+    timeout_s: int | None = None
+    """Seconds to wait for that; the run goes on after it. Unset: without limit."""
     rerun: str | None = None
     """Any text; a new value launches a new run on purpose."""
     delete_timeout_s: int | None = None
@@ -86,6 +93,8 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
         "create_namespace": settings.flag("createNamespace"),
         "job_name": settings.text("jobName"),
         "on_running_change": settings.choice("onRunningChange", CHANGES, "fail"),
+        "wait_for": settings.choice("waitFor", WAITS, "created"),
+        "timeout_s": settings.whole("timeout", at_least=1),
         "rerun": settings.text("rerun"),
         "delete_timeout_s": settings.whole("deleteTimeout", at_least=1),
         "kubeconfig": settings.secret("kubeconfig"),

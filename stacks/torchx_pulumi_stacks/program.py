@@ -9,15 +9,31 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from torchx_pulumi.outputs import Declared, Observed, TorchxOutput, assemble, log_command
 from torchx_pulumi_components import VolcanoTrainingJob
+from torchx_pulumi_components.waiting import failures_deferred
 
 from torchx_pulumi_stacks.config import StackConfig, chosen_options
 
 
 def deploy(config: StackConfig) -> VolcanoTrainingJob:
-    """Register the job, its namespace where that was asked for, and the stack's exports."""
+    """Register the job, its namespace where that was asked for, and the stack's exports.
+
+    Raises:
+        pulumi.RunError: The job cannot be launched; or it did not come as far as was to be waited for, in which case
+            the exports are there all the same.
+    """
+    with failures_deferred() as failures:
+        job = create_job(config)
+        export(config, job)
+    if failures:
+        raise pulumi.RunError("\n".join(failures))
+    return job
+
+
+def create_job(config: StackConfig) -> VolcanoTrainingJob:
+    """Register the job, and before it its namespace where that was asked for."""
     provider = create_provider(config)
     before = [create_namespace(config, provider)] if config.create_namespace else []
-    job = VolcanoTrainingJob.from_app(
+    return VolcanoTrainingJob.from_app(
         config.name or config.app.name,
         config.app,
         app_id=config.job_name,
@@ -25,8 +41,6 @@ def deploy(config: StackConfig) -> VolcanoTrainingJob:
         **chosen_settings(config),
         opts=pulumi.ResourceOptions(provider=provider, depends_on=before),
     )
-    export(config, job)
-    return job
 
 
 def create_provider(config: StackConfig) -> kubernetes.Provider | None:
@@ -48,6 +62,8 @@ def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
     """Return what was chosen about the launch, by the component's argument names."""
     settings = {
         "on_running_change": config.on_running_change,
+        "wait_for": config.wait_for,
+        "timeout_s": config.timeout_s,
         "rerun": config.rerun,
         "delete_timeout_s": config.delete_timeout_s,
         "kubeconfig": config.kubeconfig,

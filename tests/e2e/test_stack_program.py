@@ -96,6 +96,19 @@ def test_a_torchx_component_finds_rank_0_and_says_why_it_waits(stack: StackProje
     assert "localhost:1/absent:1" in stack.output("torchx")["observed"]["message"]
 
 
+def test_up_can_wait_for_the_end_and_fails_with_its_outputs_written(stack: StackProject) -> None:
+    write_app(stack, app(pod_overlay=finite(exit_code=3)))
+    config = {"appFile": "app.yaml", "options": options(stack), "waitFor": "completed", "timeout": 120}
+    stack.configure(**config)
+    text = stack.run("up", "--yes", "--skip-preview", "--suppress-outputs", fails=True)
+    assert "exited with code 3" in text
+    assert (stack.output("state"), stack.output("reason")) == ("FAILED", "ExitCode")
+    write_app(stack, app())
+    stack.configure(**config)
+    stack.up()
+    assert (stack.output("state"), stack.output("reason")) == ("SUCCEEDED", "Completed")
+
+
 def test_the_namespace_comes_and_goes_with_the_stack(stack: StackProject, look: KubernetesCluster) -> None:
     write_app(stack, app())
     name = f"{stack.namespace}-own"

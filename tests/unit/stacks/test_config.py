@@ -80,6 +80,8 @@ def test_every_setting_is_taken(tmp_path: Path) -> None:
         jobName="fixed",
         onRunningChange="replace",
         rerun="2",
+        waitFor="completed",
+        timeout="60",
         deleteTimeout="30",
         kubeconfig="hush",
         kubeContext="lab",
@@ -90,6 +92,7 @@ def test_every_setting_is_taken(tmp_path: Path) -> None:
         "2",
         "replace",
     )
+    assert (config.wait_for, config.timeout_s) == ("completed", 60)
     assert (config.create_namespace, config.delete_timeout_s, config.kube_context) == (True, 30, "lab")
     assert isinstance(config.kubeconfig, pulumi.Output)
     assert "hush" not in repr(config)
