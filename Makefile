@@ -9,7 +9,8 @@ KEEP ?=
 CLUSTER ?=
 ONLY ?=
 ARGS ?=
-NIGHTLY_TESTS := tests/unit tests/golden tests/parity tests/components
+# What can differ between the versions: the door for AppDefs, what is rendered of them, and the component that takes one.
+NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/test_appdef.py tests/unit/test_rendering.py tests/unit/test_macros.py
 
 VENV := .venv/bin
 SYNCED := .venv/.synced

@@ -119,7 +119,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "site" / "sums.txt").write_text("abc")
     handler = partial(QuietHandler, directory=str(tmp_path / "site"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
-        serving = threading.Thread(target=site.serve_forever)
+        serving = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
         serving.start()
         yield f"http://127.0.0.1:{site.server_port}"
         site.shutdown()
