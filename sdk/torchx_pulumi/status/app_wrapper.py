@@ -147,7 +147,9 @@ def _read_operators(observed: Mapping[str, Any]) -> AppWrapper:
     waits = [
         (reason, _said(None, conditions[kind]))
         for kind, word, reason in telling
-        if kind in conditions and text_at(conditions[kind], "status") == word
+        # A condition that only repeats a phase explains nothing.
+        if text_at(conditions.get(kind), "status") == word
+        and text_at(conditions[kind], "reason") not in OPERATOR_PHASES
     ]
     return AppWrapper(
         phase=phase,

@@ -191,12 +191,13 @@ def _explain_wait(
     found += [(Reason.UNSCHEDULABLE, text) for text in _pod_groups_wait(pod_groups)]
     found += _warnings(events, known[0])
     found.sort(key=lambda wait: _vagueness(wait[1]))
+    if not found:
+        waiting = [replica for replica in replicas if replica.reason is Reason.WAITING_FOR_PODS]
+        return (Reason.WAITING_FOR_PODS, blame(waiting, replicas)) if waiting else known
     statements: list[str] = []
     for _, text in found:
         if not any(text in said or said in text for said in statements):
             statements.append(text)
-    if not statements:
-        return known
     if known[0] is Reason.SUSPENDED:
         return known[0], "; ".join([known[1], *statements[: MAX_STATEMENTS - 1]])
     lead = [GANG_REFUSED] if _vagueness(statements[0]) > 1 else []

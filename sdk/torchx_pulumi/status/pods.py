@@ -114,11 +114,15 @@ def read_pending(pod: Mapping[str, Any]) -> tuple[Reason, str]:
     waiting = read_waiting(pod)
     if waiting:
         return waiting
-    for condition in items_at(pod, "status", "conditions"):
-        if text_at(condition, "type") == "PodScheduled" and text_at(condition, "status") == "False":
+    scheduled = [one for one in items_at(pod, "status", "conditions") if text_at(one, "type") == "PodScheduled"]
+    for condition in scheduled:
+        if text_at(condition, "status") == "False":
             return Reason.UNSCHEDULABLE, text_at(condition, "message") or "no node was found"
     if text_at(pod, "spec", "nodeName"):
         return Reason.STARTING, "placed on its node; the container is being made"
+    scheduler = text_at(pod, "spec", "schedulerName")
+    if scheduler and not scheduled:
+        return Reason.WAITING_FOR_PODS, f"scheduler {scheduler!r} has not looked at the pod yet; see that it runs"
     return Reason.WAITING_FOR_PODS, "waiting to be placed on a node"
 
 

@@ -186,6 +186,13 @@ def test_a_gang_that_was_refused_gives_the_reason_that_the_scheduler_hides_in_it
     assert status.message.startswith("FailedScheduling: 0/3 nodes are available: 2 Insufficient cpu.; ")
 
 
+def test_pods_that_no_scheduler_looks_at_name_it() -> None:
+    waits = pod("trainer-0", "Pending", node=None)
+    waits["spec"]["schedulerName"] = "nope"
+    status = read_mcad(mcad(tasks=("trainer-0",)), [waits])
+    assert (status.state, "scheduler 'nope' has not looked" in status.message) == (JobState.PENDING, True)
+
+
 def test_deleted_is_cancelled_only_where_it_was_asked_for() -> None:
     assert read_mcad(mcad("Deleted")).state is JobState.FAILED
     assert read_mcad(mcad("Deleted"), cancelled=True).state is JobState.CANCELLED
