@@ -11,7 +11,7 @@ from torchx_pulumi.errors import TorchxPulumiError
 
 from tools.bootstrap import BootstrapError
 from tools.demo.errors import DemoError
-from tools.demo.running import Wishes, run, stop
+from tools.demo.running import Wishes, alone, run, stop
 from tools.demo.target import CLUSTER_NAME, current_target, local_target
 from tools.images import ImageError
 from tools.local_cluster import Cluster, LocalClusterError
@@ -25,12 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     wishes = Wishes(keep=options.keep, processes=options.processes, timeout_s=options.timeout)
     try:
-        if options.stop:
-            stop_demo(current=options.cluster == "current")
-        elif options.cluster == "current":
-            run(lambda: current_target(options.image, options.namespace, options.queue), wishes)
-        else:
-            run(local_target, wishes)
+        with alone():
+            if options.stop:
+                stop_demo(current=options.cluster == "current")
+            elif options.cluster == "current":
+                run(lambda: current_target(options.image, options.namespace, options.queue), wishes)
+            else:
+                run(local_target, wishes)
     except (DemoError, BootstrapError, LocalClusterError, ImageError, TorchxPulumiError) as error:
         print(f"demo: error: {error}", file=sys.stderr)
         return 1

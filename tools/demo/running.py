@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -42,6 +43,23 @@ def demo_folder() -> Path:
     """Return the folder of the demo's project and state."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser().absolute() / "torchx-pulumi" / "demo"
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Keep other demos of this user away: they have the same cluster and the same stack.
+
+    Raises:
+        DemoError: Another one is running.
+    """
+    folder = demo_folder().parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "demo.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError("another demo of yours is running; wait for its end") from None
+        yield
 
 
 def run(find_target: Callable[[], Target], wishes: Wishes) -> None:
