@@ -54,7 +54,7 @@ class Project:
         self.env = env
         folder.mkdir(exist_ok=True)
         venv = {"name": "python", "options": {"virtualenv": sys.prefix}}
-        (folder / "Pulumi.yaml").write_text(json.dumps({"name": "e2e", "runtime": runtime or venv}))
+        (folder / "Pulumi.yaml").write_text(json.dumps({"name": folder.name, "runtime": runtime or venv}))
         if runtime is None:
             (folder / "__main__.py").write_text(program)
         self.run("stack", "init", "dev")
@@ -108,6 +108,14 @@ class Project:
 
     def destroy(self) -> str:
         return self.run("destroy", "--yes", "--skip-preview")
+
+    def checkpoint_is_whole(self) -> bool:
+        """Say whether the state's file can be read just now."""
+        backend = Path(self.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
+        try:
+            return bool(json.loads((backend / ".pulumi/stacks" / self.folder.name / "dev.json").read_text()))
+        except ValueError:
+            return False
 
     def output(self, name: str) -> Any:
         found = subprocess.run(

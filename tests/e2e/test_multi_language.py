@@ -17,7 +17,7 @@ from tests.e2e.project import FAKE_NODE, Project, changes
 pytestmark = pytest.mark.e2e
 
 PROGRAM = """\
-name: e2e
+name: yaml
 runtime: yaml
 resources:
   train:
