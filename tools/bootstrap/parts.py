@@ -140,7 +140,7 @@ PARTS: Final[tuple[Part, ...]] = (
             ),
         ),
         official=_official_pulumi("pulumi", "pulumi"),
-        installed=Installed(probe=("version",), at_least=(3, 200), folders=("{pulumi_home}/bin",)),
+        installed=Installed(probe=("version",), at_least=(3, 220), folders=("{pulumi_home}/bin",)),
     ),
     Part(
         name="pulumi-language-python",
