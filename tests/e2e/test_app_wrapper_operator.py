@@ -1,0 +1,73 @@
+"""AppWrappers v1beta2 on the real operator, in a cluster of its own: its custom resource has the name of MCAD's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from torchx_pulumi.kinds import APP_WRAPPER_V1BETA2
+from torchx_pulumi.status.model import JobState, Reason
+
+from tests.e2e.app_wrappers import AppWrappers, is_state, shell
+from tools.local_cluster import Cluster
+
+pytestmark = pytest.mark.e2e
+
+KEY = "workload.codeflare.dev.appwrapper/"
+
+
+@pytest.fixture(scope="module")
+def operated() -> Iterator[AppWrappers]:
+    cluster = Cluster.up(f"aw-{os.getpid()}", kwok_nodes=1, features=("appwrapper",))
+    if not cluster.settings.real_node:
+        cluster.down()
+        pytest.skip(f"no real node: {cluster.settings.why_no_real_node}")
+    yield AppWrappers(cluster, "default", APP_WRAPPER_V1BETA2)
+    cluster.down()
+
+
+def test_a_job_runs_succeeds_and_leaves_nothing(operated: AppWrappers) -> None:
+    name = operated.submit(shell("sleep 1", num_replicas=2), coscheduler_name="coscheduler")
+    done = operated.end(name)
+    assert (done.state, done.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)
+    operated.wait(name, lambda status: status.phase == "Succeeded", timeout_s=90)
+    operated.delete(name)
+
+
+def test_a_failure_names_its_exit_code_also_when_the_operator_has_ended_the_job(operated: AppWrappers) -> None:
+    name = operated.submit(shell("exit 3", num_replicas=2))
+    assert operated.end(name).reason is Reason.EXIT_CODE
+    operated.wait(name, lambda status: status.phase == "Failed", timeout_s=90)
+    failed = operated.status(name)
+    assert (failed.reason, "exited with code 3" in failed.message) == (Reason.EXIT_CODE, True)
+    operated.delete(name)
+
+
+def test_a_job_is_retried_as_often_as_it_may_be(operated: AppWrappers) -> None:
+    pause = {f"{KEY}retryPausePeriodDuration": "1s"}
+    name = operated.submit(shell("exit 4", max_retries=1), annotations=pause)
+    over = operated.end(name, timeout_s=120)
+    assert (over.state, over.reason, over.attempt) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED, 2)
+    operated.delete(name)
+
+
+def test_a_job_is_held_back_started_and_stopped_in_place(operated: AppWrappers) -> None:
+    name = operated.submit(shell("trap 'exit 0' TERM; sleep 600 & wait"), suspend=True)
+    held = operated.wait(name, lambda status: status.reason is Reason.SUSPENDED)
+    assert (held.state, operated.pods(name)) == (JobState.PENDING, [])
+    operated.patch(name, {"suspend": False})
+    operated.wait(name, is_state(JobState.RUNNING))
+    operated.patch(name, {"suspend": True})
+    operated.wait(name, lambda status: status.reason is Reason.SUSPENDED)
+    assert operated.pods(name) == []
+    operated.delete(name)
+
+
+def test_a_queue_of_kueue_is_asked_for_by_label(operated: AppWrappers) -> None:
+    name = operated.submit(shell("true"), local_queue="team-a")
+    found = operated.cluster.api.get(f"/apis/{APP_WRAPPER_V1BETA2.api_version}/namespaces/default/appwrappers/{name}")
+    assert found is not None
+    assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert operated.end(name).state is JobState.SUCCEEDED  # no Kueue here, which would hold it back
+    operated.delete(name)

@@ -1,0 +1,125 @@
+"""AppWrappers on a real MCAD, a real coscheduler and a real node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torchx_pulumi.status.model import JobState, Reason
+
+from tests.e2e.app_wrappers import FAKE, AppWrappers, is_state, shell
+from tools.local_cluster import Cluster
+from tools.local_cluster.fake_nodes import node
+
+pytestmark = pytest.mark.e2e
+
+FIND_RANK0 = """
+host=${TORCHX_RANK0_HOST:-$TORCHX_MCAD_TRAINER_0_HOSTS}
+for i in 1 2 3 4 5 6 7 8 9 10; do
+  ping -c 1 -w 2 $host && echo "replica ${replica_id} found $host" && exit 0
+  sleep 1
+done
+exit 9
+"""
+
+
+@pytest.fixture
+def mcad(cluster: Any, namespace: str) -> AppWrappers:
+    found: Cluster = cluster
+    if "mcad" not in found.settings.features:
+        pytest.skip("this cluster has no MCAD")
+    if not found.settings.real_node:
+        pytest.skip(f"no real node: {found.settings.why_no_real_node}")
+    return AppWrappers(found, namespace)
+
+
+def test_two_roles_with_a_long_name_run_and_find_rank0_and_leave_nothing(mcad: AppWrappers) -> None:
+    roles = [shell(FIND_RANK0, num_replicas=3), shell(FIND_RANK0, name="reader", num_replicas=3)]
+    name = mcad.submit(*roles, app_id="a" * 60, coscheduler_name="coscheduler")
+    done = mcad.end(name, timeout_s=120)
+    assert (done.state, done.reason) == (JobState.SUCCEEDED, Reason.COMPLETED), done.message
+    assert [(role.name, len(role.replicas)) for role in done.roles] == [("trainer", 3), ("reader", 3)]
+    pods = [replica.pod or "" for role in done.roles for replica in role.replicas]
+    assert len(set(pods)) == 6
+    assert f"replica 1 found {pods[0]}.{name}" in mcad.logs(pods[4])
+    mcad.wait(name, lambda status: status.phase == "Completed")
+    assert mcad.status(name).state is JobState.SUCCEEDED
+    mcad.delete(name)
+
+
+def test_an_exit_code_is_named_within_seconds_and_after_completion(mcad: AppWrappers) -> None:
+    name = mcad.submit(shell("exit 3", num_replicas=2))
+    failed = mcad.end(name)
+    assert (failed.state, failed.reason) == (JobState.FAILED, Reason.EXIT_CODE)
+    assert "exited with code 3 (2 of 2 replicas)" in failed.message
+    mcad.wait(name, lambda status: status.phase == "Completed")
+    assert mcad.status(name).reason is Reason.EXIT_CODE
+    mcad.delete(name)
+
+
+def test_a_job_that_cannot_fit_says_so_and_the_one_behind_it_waits_its_turn(mcad: AppWrappers) -> None:
+    huge = mcad.submit(shell("true", resource={"cpu": 100_000}))
+    waiting = mcad.wait(huge, lambda status: status.reason is Reason.UNSCHEDULABLE)
+    assert (waiting.state, "Insufficient resources" in waiting.message) == (JobState.PENDING, True)
+    small = mcad.submit(shell("true"))
+    queued = mcad.status(small)
+    assert queued.state in (JobState.SUBMITTED, JobState.PENDING)
+    assert mcad.end(small, timeout_s=120).state is JobState.SUCCEEDED
+    mcad.delete(huge)
+    mcad.delete(small)
+
+
+def test_a_gang_that_does_not_fit_stays_out_whole_until_there_is_room(mcad: AppWrappers) -> None:
+    nodes = mcad.cluster.settings.kwok_nodes
+    if nodes == 0:
+        pytest.skip("no fake nodes")
+    role = shell("true", num_replicas=nodes + 1, resource={"cpu": 40}, **FAKE)
+    name = mcad.submit(role, coscheduler_name="coscheduler", reserved_millicpu=0)
+    held = mcad.wait(name, lambda status: status.reason is Reason.UNSCHEDULABLE)
+    assert held.state is JobState.PENDING
+    assert [pod["spec"].get("nodeName") for pod in mcad.pods(name)] == [None] * (nodes + 1)
+    mcad.cluster.api.create("/api/v1/nodes", node("fake-extra", tainted=True))
+    try:
+        mcad.wait(name, is_state(JobState.RUNNING), timeout_s=120)
+        mcad.wait(name, lambda status: all(replica.node for replica in status.roles[0].replicas))
+    finally:
+        mcad.delete(name)
+        mcad.cluster.api.request("DELETE", "/api/v1/nodes/fake-extra")
+
+
+def test_retries_are_counted_and_end_though_mcad_goes_on(mcad: AppWrappers) -> None:
+    name = mcad.submit(shell("exit 4", max_retries=1), requeuing_time_s=5, requeuing_growth="none")
+    again = mcad.wait(name, lambda status: status.reason is Reason.RESTARTING)
+    assert (again.state, "retry 1 of 1" in again.message) == (JobState.RUNNING, True)
+    over = mcad.end(name, timeout_s=300)
+    assert (over.state, over.reason) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
+    mcad.delete(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"priority_class_name": "none-such"}, "no PriorityClass with name none-such"),
+        ({"service_account": "none-such"}, 'serviceaccount "none-such" not found'),
+    ],
+)
+def test_pods_that_the_cluster_refuses_fail_the_job_with_its_words(
+    mcad: AppWrappers, options: dict[str, str], said: str
+) -> None:
+    name = mcad.submit(shell("true"), **options)
+    assert said in mcad.end(name).message
+    mcad.delete(name)
+
+
+def test_an_image_that_is_not_there_is_named(mcad: AppWrappers) -> None:
+    name = mcad.submit(shell("true", image=f"{mcad.cluster.registry}/none-such:1"))
+    stuck = mcad.wait(name, lambda status: status.reason is Reason.IMAGE_UNAVAILABLE)
+    assert (stuck.state, "none-such:1" in stuck.message) == (JobState.PENDING, True)
+    mcad.delete(name)
+
+
+def test_a_scheduler_that_is_not_there_is_named(mcad: AppWrappers) -> None:
+    name = mcad.submit(shell("true"), coscheduler_name="none-such")
+    stuck = mcad.wait(name, lambda status: "none-such" in status.message)
+    assert stuck.state is JobState.PENDING
+    mcad.delete(name)
