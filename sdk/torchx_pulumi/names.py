@@ -177,10 +177,12 @@ def mcad_name(app_id: str, tail: str) -> str:
 def mcad_hosts_env(role: str) -> str:
     """Name the variable in which every pod of an AppWrapper finds the host of the first role's first replica.
 
-    >>> mcad_hosts_env("my-train")
-    'TORCHX_MCAD_MY_TRAIN_0_HOSTS'
+    As TorchX does: without dashes, which no shell can read, and without digits at the start.
+
+    >>> mcad_hosts_env("my-train"), mcad_hosts_env("3d-net")
+    ('TORCHX_MCAD_MYTRAIN_0_HOSTS', 'TORCHX_MCAD_DNET_0_HOSTS')
     """
-    return f"TORCHX_MCAD_{role.replace('-', '_').upper()}_0_HOSTS"
+    return f"TORCHX_MCAD_{role.lstrip('0123456789').replace('-', '').upper()}_0_HOSTS"
 
 
 def volcano_hosts_env(role: str, index: int = 0) -> str:

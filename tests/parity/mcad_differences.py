@@ -36,8 +36,14 @@ def _rank0_variable(pair: Pair) -> bool:
     return all(re.fullmatch(r"[a-z0-9-]+-0\.[a-z0-9-]+", value) for value in values)
 
 
-def _same_but_for_rank0(pair: Pair) -> bool:
-    return RANK0.split(str(pair.theirs)) == RANK0.split(str(pair.ours))
+def _same_but_for_a_hashed_role(pair: Pair) -> bool:
+    """The variable's name is the only part that differs, and ours ends in the hash of the role's name."""
+    hashed = RANK0.findall(pair.ours)
+    return (
+        RANK0.split(str(pair.theirs)) == RANK0.split(pair.ours)
+        and bool(hashed)
+        and all(re.fullmatch(r"TORCHX_MCAD_[A-Z0-9]*[0-9A-F]{8}_0_HOSTS", name) for name in hashed)
+    )
 
 
 def _is(theirs: Any, ours: Any) -> Callable[[Pair], bool]:
@@ -60,7 +66,9 @@ DIFFERENCES: dict[str, Difference] = {
     "completion": Difference(rf"{ITEM}\.completionstatus", _is(ABSENT, "Ready")),
     "custom pod resources": Difference(rf"{ITEM}\.custompodresources", _only_ours),
     "rank 0 variable": Difference(rf"{CONTAINER}\.env\.TORCHX_MCAD_[A-Z0-9_]+(\.value)?", _rank0_variable),
-    "rank 0 macro": Difference(rf"{CONTAINER}\.(command\[\d+\]|env\.M\d\.value)", _same_but_for_rank0),
+    "rank 0 macro of a hashed role": Difference(
+        rf"{CONTAINER}\.(command\[\d+\]|env\.M\d\.value)", _same_but_for_a_hashed_role
+    ),
     "labels": Difference(rf"{OBJECT}\.metadata\.labels\.(torchx\.pytorch\.org|app\.kubernetes\.io)/.*name", _label),
     "group of PodGroups": Difference(
         rf"{OBJECT}\.apiVersion", _is("scheduling.sigs.k8s.io/v1alpha1", "scheduling.x-k8s.io/v1alpha1")
