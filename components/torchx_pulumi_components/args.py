@@ -124,9 +124,9 @@ class Role(TypedDict):
     secret_env: NotRequired[Mapping[str, SecretEnv]]
     """Environment read from Kubernetes Secrets."""
     num_replicas: NotRequired[int]
-    """Pods to run. Unset: 1. Fewer than launched: in place; more: a new run."""
+    """Pods to run. Unset: 1. Under Volcano fewer than launched is in place; anything else is a new run."""
     min_replicas: NotRequired[int]
-    """Pods that must start together, 1 to `num_replicas`. Unset: all of them. Changes in place."""
+    """Volcano: pods that must start together, 1 to `num_replicas`. Unset: all of them. Changes in place."""
     max_retries: NotRequired[int]
     """Retries, by `retry_policy`. Unset or 0: none."""
     retry_policy: NotRequired[RetryPolicy]

@@ -7,8 +7,10 @@ was an Output.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from torchx_pulumi.errors import Problem
@@ -21,7 +23,14 @@ _ABSENT = object()
 class Fields:
     """Reads the fields of one argument dictionary and notes what is wrong with them."""
 
-    def __init__(self, source: Any, shape: type, path: str, problems: list[Problem]) -> None:
+    def __init__(
+        self,
+        source: Any,
+        shape: type,
+        path: str,
+        problems: list[Problem],
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.path = path
         self.problems = problems
         self._values: dict[str, Any] = {}
@@ -35,7 +44,9 @@ class Fields:
             return
         spellings = {_camel(name): name for name in names} | {name: name for name in names}
         for key, value in source.items():
-            if key not in spellings:
+            if _snake(key) in elsewhere:
+                self.problem(str(key), elsewhere[_snake(key)])
+            elif key not in spellings:
                 near = difflib.get_close_matches(str(key), names, 1)
                 meant = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
                 self.problem(str(key), f"is not a field{meant}")
@@ -197,6 +208,10 @@ def _number(value: Any) -> float | None:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
+
+
+def _snake(name: Any) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", str(name)).lower()
 
 
 def _found(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The objects of a run as resources: one Volcano Job, or PodGroup, Service and Pods. Each way is one function."""
+"""The objects of a run as resources: one job object, or PodGroup, Service and Pods. Each way is one function."""
 
 from __future__ import annotations
 
@@ -12,23 +12,15 @@ from torchx_pulumi import labels, names
 from torchx_pulumi.change import Action
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.kinds import POD, SERVICE
 from torchx_pulumi.manifests.pods import render_gang_pods
-from torchx_pulumi.manifests.volcano import render_volcano
-from torchx_pulumi.options import Gang as GangMode
 from torchx_pulumi.options import Manifest
+from torchx_pulumi.schedulers import scheduler_of
 
+from torchx_pulumi_components.forms import form_of
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.leaves import Leaves
 from torchx_pulumi_components.objects import ChildOptions, KubernetesObject
-
-IMMUTABLE_JOB_FIELDS = (
-    "spec.schedulerName", "spec.queue", "spec.maxRetry", "spec.plugins", "spec.policies", "spec.volumes",
-    "spec.ttlSecondsAfterFinished", "spec.minSuccess", "spec.networkTopology", "spec.runningEstimate",
-    "spec.tasks[*].name", "spec.tasks[*].template", "spec.tasks[*].policies", "spec.tasks[*].maxRetry",
-    "spec.tasks[*].dependsOn", "spec.tasks[*].topologyPolicy", "spec.tasks[*].partitionPolicy",
-)  # fmt: skip
-"""What Volcano's webhook lets nobody change. While a run is kept, these keep the values that it was launched with."""
 
 ALL_FIELDS = ("metadata", "spec")
 
@@ -47,9 +39,9 @@ class Gang:
     """What was registered of a run."""
 
     head: KubernetesObject
-    """The Job, or the PodGroup."""
+    """The job object, or the PodGroup."""
     pods: Mapping[str, KubernetesObject]
-    """Pod name to resource. Empty: Volcano's controller makes them."""
+    """Pod name to resource. Empty: a controller makes them."""
 
 
 def register_gang(
@@ -60,13 +52,13 @@ def register_gang(
         return None
     same_name = launch.last_name == launch.run.job_name
     hide = pulumi.runtime.is_dry_run() and launch.decision.action is Action.RELAUNCH and same_name
-    if launch.plan.options.gang is GangMode.PODS:
+    if form_of(launch.plan.options).makes_pods:
         return register_pods(name, launch, leaves, options, cluster, hide=hide)
     return register_job(name, launch, leaves, options, hide=hide)
 
 
 def register_job(name: str, launch: Launch, leaves: Leaves, options: ChildOptions, *, hide: bool) -> Gang:
-    """Register the Volcano Job.
+    """Register the job object: a Volcano Job or an AppWrapper.
 
     Args:
         name: Of the resource.
@@ -75,8 +67,9 @@ def register_job(name: str, launch: Launch, leaves: Leaves, options: ChildOption
         options: Of the component.
         hide: Leave the server's dry run out of the preview: it would judge the new job as a change of the old one.
     """
-    manifest = leaves.restore(render_volcano(launch.plan))
-    ignored: tuple[str, ...] = {Action.KEEP: IMMUTABLE_JOB_FIELDS, Action.IGNORE: ALL_FIELDS}.get(
+    form, render = form_of(launch.plan.options), scheduler_of(launch.plan.options).render
+    manifest = leaves.restore(render(launch.plan))
+    ignored: tuple[str, ...] = {Action.KEEP: form.kept_fields, Action.IGNORE: ALL_FIELDS}.get(
         launch.decision.action, ()
     )
     if launch.run.imported:
@@ -87,7 +80,7 @@ def register_job(name: str, launch: Launch, leaves: Leaves, options: ChildOption
         manifest = _with_unknown(manifest)
     if launch.undecided and launch.launching:
         manifest = _nameless(manifest, leaves)
-    return Gang(head=KubernetesObject(VOLCANO_JOB, name, manifest, options.of_head(ignored)), pods={})
+    return Gang(head=KubernetesObject(form.head, name, manifest, options.of_head(ignored)), pods={})
 
 
 def register_pods(
@@ -101,9 +94,8 @@ def register_pods(
         group = _with_unknown(group)
     if launch.undecided and launch.launching:
         group = _nameless(group, leaves)
-    head = KubernetesObject(
-        VOLCANO_POD_GROUP, name, group, options.of_head(everything or ("spec.queue",) if kept else ())
-    )
+    form = form_of(launch.plan.options)
+    head = KubernetesObject(form.head, name, group, options.of_head(everything or form.kept_fields if kept else ()))
     # What follows takes its name through the PodGroup, so that the engine deletes it before the PodGroup, and the whole
     # last run before anything of the next one.
     ready = head.metadata.apply(_until_gone(launch, cluster))

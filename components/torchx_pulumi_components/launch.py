@@ -11,17 +11,19 @@ from torchx_pulumi import labels, names
 from torchx_pulumi.change import GONE, Action, Decision, Look, Wish, decide, foreign_object, launched_replicas
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
-from torchx_pulumi.identity import digest, field_digests, fields_with, is_in_place, relaunch_hash
-from torchx_pulumi.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.options import Gang, VolcanoOptions
+from torchx_pulumi.identity import field_digests, fields_with, is_in_place, relaunch_hash
+from torchx_pulumi.options import Options
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.record import Memory, RunRecord
+from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
 
+from torchx_pulumi_components.form import Form, Seen
+from torchx_pulumi_components.forms import choice_of, choice_of_run, chooser, form_of, form_of_run
 from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
-from torchx_pulumi_components.live import Seen, look_at, preflight, read_status
+from torchx_pulumi_components.preflight import discover, preflight
 from torchx_pulumi_components.read_args import Wanted, in_words_of_args
 
 
@@ -48,7 +50,7 @@ class Request:
 class Launch:
     """What a component registers."""
 
-    plan: JobPlan
+    plan: JobPlan[Any]
     decision: Decision
     run: RunRecord
     """The run, to be recorded."""
@@ -92,14 +94,15 @@ def plan_launch(request: Request) -> Launch:
     last, seen, interrupted = _last_run(request)
     replicas = {role.name: role.num_replicas for role in wanted.spec.roles}
     digests, undecided = _digests(wanted, last)
-    launched = launched_replicas(last, replicas)
+    resizes = scheduler_of(wanted.options).resizes
+    launched = launched_replicas(last, replicas) if resizes else replicas
     wish = Wish(digests=digests, hash=relaunch_hash(digests, launched), job_name=wanted.settings.job_name)
-    new_name = wish.job_name or _job_name(request.name, wish.hash, wanted.spec, launched)
+    new_name = wish.job_name or _job_name(request.name, wish.hash, wanted, launched)
     if last is None:
         seen = _look(request, new_name)
     # A job that cannot be planned is refused with all its problems before anything is said about change.
     new = _new_run(request, wish, new_name, replicas, launched)
-    _plan(wanted.spec, wanted.options, new, request)
+    _plan(wanted.spec, new, request)
     look = _judge(request, last, seen)
     decision = decide(last, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
     _refuse(request, decision, last, new_name, look)
@@ -109,7 +112,7 @@ def plan_launch(request: Request) -> Launch:
     problems: list[Problem] = []
     warnings: list[str] = []
     if launch.launching and request.cluster is not None:
-        problems, warnings = preflight(request.cluster, wanted.options, may_come=set(request.may_come))
+        problems, warnings = preflight(request.cluster, _options(request), may_come=set(request.may_come))
     if problems:
         raise invalid_job(request.name, problems)
     return replace(launch, undecided=tuple(sorted(undecided)), warnings=(*warnings, *launch.plan.warnings))
@@ -139,23 +142,29 @@ def _look(request: Request, name: str) -> Seen:
     if is_stand_in(name) or STAND_IN in options.namespace:
         return Seen()
     if request.cluster is not None:
-        return look_at(request.cluster, _gang_of(request), _namespace_of(request), name)
+        return _last_form(request).look(request.cluster, _namespace_of(request), name)
     job = request.memory.job
     if job is None or (job.get("metadata") or {}).get("name") != name:
         return Seen()
     return Seen(head=dict(job))
 
 
-def _gang_of(request: Request) -> Gang:
-    """Return the gang mode of the last run, which the wanted one may differ from."""
-    last = request.memory.intent or request.memory.record
-    if last is None or not last.digests:
-        return request.wanted.options.gang
-    return Gang.PODS if last.digests.get("gang") == digest(Gang.PODS) else Gang.JOB
+def _last(request: Request) -> RunRecord | None:
+    return request.memory.intent or request.memory.record
+
+
+def _last_form(request: Request) -> Form:
+    """Return the form of the last run, which the wanted one may differ from."""
+    return form_of_run(_last(request), request.wanted.options)
+
+
+def _options(request: Request) -> Options:
+    """Return the wanted options with what was left to the cluster filled in. Identity is of what was wanted."""
+    return discover(request.cluster, request.wanted.options, request.wanted.left_open)
 
 
 def _namespace_of(request: Request) -> str:
-    last = request.memory.intent or request.memory.record
+    last = _last(request)
     return last.namespace if last is not None else request.wanted.options.namespace
 
 
@@ -169,14 +178,15 @@ def _digests(wanted: Wanted, last: RunRecord | None) -> tuple[dict[str, str], se
     return digests, undecided
 
 
-def _job_name(name: str, run_hash: str, spec: JobSpec, launched: Mapping[str, int]) -> str:
+def _job_name(name: str, run_hash: str, wanted: Wanted, launched: Mapping[str, int]) -> str:
+    spec = wanted.spec
     roles = names.role_names([role.name for role in spec.roles])
     tasks = [
         names.task_name(dns_name, index)
         for dns_name, role in zip(roles, spec.roles, strict=True)
         for index in range(max(launched[role.name], 1))
     ]
-    return names.job_name(name, run_hash, tail=names.longest_tail(tasks))
+    return names.job_name(name, run_hash, tail=form_of(wanted.options).name_tail(tasks))
 
 
 def _new_run(
@@ -200,7 +210,7 @@ def _new_run(
 def _judge(request: Request, last: RunRecord | None, seen: Seen) -> Look:
     if seen.head is None:
         return GONE
-    status = read_status(seen, _gang_of(request))
+    status = _last_form(request).read_status(seen)
     return Look(
         exists=True,
         owned=request.importing or _is_ours(request, last, seen.head),
@@ -229,13 +239,16 @@ def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_na
         where = f"{options.namespace}/{new_name}"
         raise invalid_job(request.name, [Problem("job_name", f"there is no job {where} to import")])
     if decision.action is Action.REFUSE and look.exists and not look.owned:
-        raise DeployError(foreign_object(_head_kind(options), options.namespace, last.job_name if last else new_name))
+        raise DeployError(
+            foreign_object(form_of(options).head.kind, options.namespace, last.job_name if last else new_name)
+        )
     if decision.action is Action.REFUSE:
         raise RelaunchRefusedError(f"job {request.name!r}: {decision.message}")
     unfinished = look.exists and not look.finished
-    if last is not None and unfinished and _gang_of(request) is not options.gang:
+    was, wanted = choice_of_run(_last(request), options), choice_of(options)
+    if last is not None and unfinished and was is not wanted:
         raise RelaunchRefusedError(
-            f"job {request.name!r}: gang cannot change from {_gang_of(request).value} to {options.gang.value} while "
+            f"job {request.name!r}: {chooser(options)} cannot change from {was.value} to {wanted.value} while "
             f"run {last.job_name} has not finished: the new run would start before the old one is gone. Wait for its "
             f"end, or destroy it first"
         )
@@ -245,23 +258,19 @@ def _refuse_foreign(request: Request, name: str) -> None:
     if request.cluster is None:
         return
     options = request.wanted.options
-    seen = look_at(request.cluster, options.gang, options.namespace, name)
+    seen = form_of(options).look(request.cluster, options.namespace, name)
     if seen.head is not None and not _is_ours(request, None, seen.head):
-        raise DeployError(foreign_object(_head_kind(options), options.namespace, name))
-
-
-def _head_kind(options: VolcanoOptions) -> str:
-    return (VOLCANO_POD_GROUP if options.gang is Gang.PODS else VOLCANO_JOB).kind
+        raise DeployError(foreign_object(form_of(options).head.kind, options.namespace, name))
 
 
 def _launch(request: Request, decision: Decision, last: RunRecord | None, new: RunRecord, seen: Seen) -> Launch:
     """Put together what a decision comes to."""
     wanted, memory = request.wanted, request.memory
     spec = wanted.spec
-    status = None if seen.head is None else read_status(seen, _gang_of(request))
+    status = None if seen.head is None else _last_form(request).read_status(seen)
     if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
         run = new if seen.head is None or decision.action is not Action.KEEP else _with_uid(new, seen)
-        plan = _plan(spec, wanted.options, run, request)
+        plan = _plan(spec, run, request)
         kept = decision.action is Action.KEEP
         if kept and request.importing:
             run = replace(run, imported=True)
@@ -283,7 +292,7 @@ def _launch(request: Request, decision: Decision, last: RunRecord | None, new: R
     intent = memory.intent
     if intent is None or intent.attempt != run.attempt:
         intent = replace(last, uid=None, observed=None)
-    plan = _plan(spec, wanted.options, run, request)
+    plan = _plan(spec, run, request)
     confirmed = memory.record if memory.record is not None and memory.record.attempt == run.attempt else None
     return Launch(
         plan=plan,
@@ -313,9 +322,10 @@ def _with_replicas(spec: JobSpec, run: RunRecord) -> JobSpec:
     return replace(spec, roles=tuple(roles))
 
 
-def _plan(spec: JobSpec, options: VolcanoOptions, run: RunRecord, request: Request) -> JobPlan:
+def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:
     """Plan a run, with our own label and annotation on the job object."""
-    own = replace(
+    options = _options(request)
+    own: Any = replace(
         options,
         labels={**options.labels, labels.LAUNCH: request.owners[0]},
         annotations={**options.annotations, labels.RUN: run.hash},

@@ -17,12 +17,13 @@ from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
 from torchx_pulumi.errors import TorchxPulumiError
 
+from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
 
 NAME = "torchx"
 """Package name in programs: resources are `torchx:index:<Component>`."""
 
-COMPONENTS: list[type[pulumi.ComponentResource]] = [VolcanoTrainingJob]
+COMPONENTS: list[type[pulumi.ComponentResource]] = [VolcanoTrainingJob, MCADTrainingJob]
 
 
 class TorchxProvider(ComponentProvider):

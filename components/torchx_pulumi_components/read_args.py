@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.appdef import installed_torchx_version
 from torchx_pulumi.change import Policy
 from torchx_pulumi.checks import check_job
 from torchx_pulumi.errors import Problem, invalid_job
-from torchx_pulumi.option_checks import check_options
-from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, Gang, NetworkTopology, Options, VolcanoOptions
 from torchx_pulumi.overlay_file import read_overlay_file
+from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 
 from torchx_pulumi_components import args as shapes
@@ -40,38 +40,58 @@ class Wanted:
     """A job as it was asked for through a component."""
 
     spec: JobSpec
-    options: VolcanoOptions
+    options: Options
     settings: Settings
+    left_open: frozenset[str] = frozenset()
+    """Options that were left to be found on the cluster."""
 
 
-def read_args(name: str, args: Mapping[str, Any], spec: JobSpec | None = None) -> Wanted:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The arguments of one component, as far as they are its own."""
+
+    shape: type
+    """All its arguments."""
+    read_options: Callable[[Fields], Options]
+    """Arguments -> options; problems are noted in the fields."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of other components, and what to do instead."""
+    discovered: frozenset[str] = frozenset()
+    """Options that are found on the cluster where they are not given."""
+
+
+def read_args(name: str, args: Mapping[str, Any], dialect: Dialect, spec: JobSpec | None = None) -> Wanted:
     """Read a component's arguments.
 
     Args:
         name: The component's name; the app's, where `spec` does not bring one.
         args: Resolved arguments.
+        dialect: Of the component.
         spec: The job, where it came as an AppDef; `args` then holds no roles.
 
     Raises:
         InvalidJobError: All that is wrong with the arguments.
     """
     problems: list[Problem] = []
-    fields = Fields(args, shapes.VolcanoTrainingJobArgs, "", problems)
+    fields = Fields(args, dialect.shape, "", problems, dialect.elsewhere)
     if spec is None:
         given = fields.items("roles", required=True)
         if fields.has("roles") and not given and not problems:
             fields.problem("roles", "is empty; a job has at least one role")
         roles = [_role(Fields(role, shapes.Role, f"roles[{index}]", problems)) for index, role in enumerate(given)]
         spec = JobSpec(name=name, roles=tuple(roles), torchx_version=installed_torchx_version())
-    options, settings = _options(fields, problems), _settings(fields)
+    options, settings = dialect.read_options(fields), _settings(fields)
     if problems:
         raise invalid_job(name, [*problems, *_further(spec, options, {problem.path for problem in problems})])
-    return Wanted(spec=spec, options=options, settings=settings)
+    left_open = frozenset(option for option in dialect.discovered if not fields.has(option))
+    return Wanted(spec=spec, options=options, settings=settings, left_open=left_open)
 
 
-def _further(spec: JobSpec, options: VolcanoOptions, known: set[str]) -> Iterator[Problem]:
+def _further(spec: JobSpec, options: Options, known: set[str]) -> Iterator[Problem]:
     """Yield what the planner would find as well, so that one error has it all."""
-    for problem in in_words_of_args([*check_job(spec), *check_options(options)]):
+    scheduler = scheduler_of(options)
+    found = [problem for problem in check_job(spec) if problem.rule not in scheduler.tolerated]
+    for problem in in_words_of_args([*found, *scheduler.check_options(options)]):
         if not any(problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")) for path in known):
             yield problem
 
@@ -93,9 +113,9 @@ def _role(fields: Fields) -> RoleSpec:
             key: _secret(Fields(item, shapes.SecretEnv, f"{fields.path}.secret_env[{key}]", fields.problems))
             for key, item in fields.mapping("secret_env").items()
         },
-        num_replicas=_or(fields.integer("num_replicas"), 1),
+        num_replicas=or_else(fields.integer("num_replicas"), 1),
         min_replicas=fields.integer("min_replicas"),
-        max_retries=_or(fields.integer("max_retries"), 0),
+        max_retries=or_else(fields.integer("max_retries"), 0),
         retry_policy=fields.choice("retry_policy", shapes.RetryPolicy, "APPLICATION"),
         resource=ResourceSpec()
         if resource is None
@@ -148,7 +168,7 @@ def _mount(fields: Fields) -> MountSpec:
     )
 
 
-def _options(fields: Fields, problems: list[Problem]) -> VolcanoOptions:
+def _volcano_options(fields: Fields) -> VolcanoOptions:
     topology = fields.raw("network_topology")
     plugins = fields.mapping("plugins")
     return VolcanoOptions(
@@ -156,15 +176,15 @@ def _options(fields: Fields, problems: list[Problem]) -> VolcanoOptions:
         namespace=fields.text("namespace") or "default",
         service_account=fields.text("service_account"),
         priority_class=fields.text("priority_class"),
-        reserved_millicpu=_or(fields.integer("reserved_millicpu"), RESERVED_CPU_MILLI),
-        reserved_memmb=_or(fields.integer("reserved_memmb"), RESERVED_MEMORY_MB),
+        reserved_millicpu=or_else(fields.integer("reserved_millicpu"), RESERVED_CPU_MILLI),
+        reserved_memmb=or_else(fields.integer("reserved_memmb"), RESERVED_MEMORY_MB),
         efa_device_count=fields.integer("efa_device_count"),
         gang=Gang(fields.choice("gang", shapes.GangMode, "job")),
         scheduler_name=fields.text("scheduler_name", plain=True) or "volcano",
         ttl_seconds_after_finished=fields.integer("ttl_seconds_after_finished"),
         network_topology=None
         if topology is None
-        else _topology(Fields(topology, shapes.Topology, "network_topology", problems)),
+        else _topology(Fields(topology, shapes.Topology, "network_topology", fields.problems)),
         plugins={key: [str(word) for word in words] for key, words in plugins.items()}
         if fields.has("plugins")
         else None,
@@ -196,5 +216,10 @@ def _settings(fields: Fields) -> Settings:
     )
 
 
-def _or(value: int | None, default: int) -> int:
+def or_else(value: int | None, default: int) -> int:
+    """Return a value, and the default where it was not given; 0 is given."""
     return default if value is None else value
+
+
+VOLCANO = Dialect(shape=shapes.VolcanoTrainingJobArgs, read_options=_volcano_options)
+"""Arguments of `VolcanoTrainingJob`."""

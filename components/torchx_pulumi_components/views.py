@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import pulumi
-from torchx_pulumi import names
-from torchx_pulumi.options import Gang as GangMode
 from torchx_pulumi.outputs import Source, app_handle, build_declared, build_observed
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
-from torchx_pulumi.status.volcano import read_gang_pods, read_volcano
+
+from torchx_pulumi_components.form import Seen
+from torchx_pulumi_components.forms import form_of
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.leaves import Leaves
@@ -51,16 +52,15 @@ def view_job(
         uid = gang.head.metadata.apply(lambda metadata: (metadata or {}).get("uid") or "")
     seen = _seen(launch, previous, now)
     observed = seen if seen is not None or gang is None else gang.head.status.apply(_first_look(plan, now))
-    is_pods = plan.options.gang is GangMode.PODS
-    groups = [job_name] if is_pods else pulumi.Output.all(job_name, uid).apply(_pod_groups)
+    form = form_of(plan.options)
     outputs: dict[str, Any] = {
         "app_id": f"{plan.namespace}:{plan.job_name}",
-        "app_handle": app_handle("volcano", plan.namespace, plan.job_name),
+        "app_handle": app_handle(scheduler_of(plan.options).name, plan.namespace, plan.job_name),
         "job_name": plan.job_name,
         "namespace": plan.namespace,
         "uid": uid or "",
-        "service": plan.job_name if is_pods or "svc" in plan.options.job_plugins else "",
-        "pod_groups": groups,
+        "service": form.service(plan),
+        "pod_groups": _pod_groups(plan, plan.roles, job_name, uid),
         "pod_names": [_pod(plan, replica) for role in plan.roles for replica in _asked(role)],
         "rank0_host": _rank0_host(plan),
         "images": {role.name: role.image for role in plan.roles},
@@ -70,7 +70,9 @@ def view_job(
     if nameless:
         for output in ("app_id", "app_handle", "job_name", "service", "pod_names", "rank0_host"):
             outputs[output] = _unknown_like(gang, outputs[output])
-    roles = {role.dns_name: _view_role(launch, role, groups, leaves) for role in plan.roles}
+    roles = {
+        role.dns_name: _view_role(launch, role, _pod_groups(plan, [role], job_name, uid), leaves) for role in plan.roles
+    }
     return JobView(outputs=leaves.restore(outputs), roles=roles, seen=seen)
 
 
@@ -87,13 +89,14 @@ def _seen(launch: Launch, previous: Mapping[str, Any] | None, now: datetime) -> 
     return build_observed(status, observed_at=now, source="record", previous=previous)
 
 
-def _first_look(plan: JobPlan, now: datetime) -> Any:
+def _first_look(plan: JobPlan[Any], now: datetime) -> Any:
     """Read the status that the object was created with: usually none."""
 
     def read(status: Any) -> Any:
-        head = {"metadata": {"name": plan.job_name, "namespace": plan.namespace}, "status": status or {}}
-        seen = read_gang_pods(head, ()) if plan.options.gang is GangMode.PODS else read_volcano(head)
-        return build_observed(seen, observed_at=now)
+        form = form_of(plan.options)
+        metadata = {"name": plan.job_name, "namespace": plan.namespace}
+        head = {"apiVersion": form.head.api_version, "metadata": metadata, "status": status or {}}
+        return build_observed(form.read_status(Seen(head=head)), observed_at=now)
 
     return read
 
@@ -109,7 +112,8 @@ def _view_role(launch: Launch, role: RolePlan, groups: Any, leaves: Leaves) -> d
         uid = ((pods.get(name) or {}).get("metadata") or {}).get("uid")
         known = {"uid": uid} if uid else {}
         objects.append({"kind": "Pod", "name": name, **known, "image": role.image, "resources": resources})
-    shared = [] if not _has_service(plan) else [{"kind": "Service", "name": plan.job_name}]
+    service = form_of(plan.options).service(plan)
+    shared = [{"kind": "Service", "name": service}] if service else []
     value = {
         "name": role.name,
         "image": role.image,
@@ -130,22 +134,26 @@ def _asked(role: RolePlan) -> list[ReplicaPlan]:
     return [replica for replica in role.replica_plans if not replica.surplus]
 
 
-def _pod(plan: JobPlan, replica: ReplicaPlan) -> str:
-    return names.pod_name(plan.job_name, replica.name)
+def _pod(plan: JobPlan[Any], replica: ReplicaPlan) -> str:
+    return form_of(plan.options).pod_name(plan, replica)
 
 
-def _has_service(plan: JobPlan) -> bool:
-    return plan.options.gang is GangMode.PODS or "svc" in plan.options.job_plugins
+def _rank0_host(plan: JobPlan[Any]) -> str:
+    pod, service = _pod(plan, plan.roles[0].replica_plans[0]), form_of(plan.options).service(plan)
+    return f"{pod}.{service}" if service else pod
 
 
-def _rank0_host(plan: JobPlan) -> str:
-    pod = _pod(plan, plan.roles[0].replica_plans[0])
-    return f"{pod}.{plan.job_name}" if _has_service(plan) else pod
+def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, uid: Any) -> Any:
+    """Name the PodGroups of some roles as far as that is known."""
+    form = form_of(plan.options)
+    waits_for = [job_name, uid] if form.pod_groups_by_uid else [job_name]
+    if not any(isinstance(item, pulumi.Output) for item in waits_for):
+        return form.pod_groups(plan, roles, str(uid or ""))
+    return pulumi.Output.all(*waits_for).apply(lambda known: _groups_of(plan, roles, known))
 
 
-def _pod_groups(job: list[Any]) -> list[str]:
-    name, uid = job
-    return [f"{name}-{uid}"] if uid else []
+def _groups_of(plan: JobPlan[Any], roles: Sequence[RolePlan], known: Sequence[Any]) -> list[str]:
+    return form_of(plan.options).pod_groups(plan, roles, str(known[-1] or ""))
 
 
 def _unknown_like(gang: Gang | None, value: Any) -> Any:

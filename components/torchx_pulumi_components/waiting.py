@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import pulumi
 from torchx_pulumi.cluster import Cluster
@@ -19,9 +20,10 @@ from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 
 from torchx_pulumi_components.args import WaitFor
+from torchx_pulumi_components.form import Seen
+from torchx_pulumi_components.forms import form_of
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.leaves import wait_for
-from torchx_pulumi_components.live import Seen, look_at, read_status
 
 POLL_S = 1.0
 
@@ -66,7 +68,7 @@ def reached(status: JobStatus, goal: WaitFor) -> bool:
 
 
 def wait_until(
-    plan: JobPlan, gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None
+    plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None
 ) -> tuple[Seen, JobStatus, str | None]:
     """Wait until a run has come as far as the goal.
 
@@ -83,19 +85,20 @@ def wait_until(
 
 
 async def _poll(
-    plan: JobPlan, gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None
+    plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None
 ) -> tuple[Seen, JobStatus, str | None]:
     end = None if timeout_s is None else time.monotonic() + timeout_s
     said: tuple[JobState, Reason] | None = None
+    form = form_of(plan.options)
     while True:
         try:
-            seen = await asyncio.to_thread(look_at, cluster, plan.options.gang, plan.namespace, plan.job_name)
+            seen = await asyncio.to_thread(form.look, cluster, plan.namespace, plan.job_name)
         except ClusterError as error:
             if not error.retryable or (end is not None and time.monotonic() >= end):
                 raise
             await asyncio.sleep(POLL_S)
             continue
-        status = read_status(seen, plan.options.gang)
+        status = form.read_status(seen)
         if reached(status, goal):
             return seen, status, None
         where = (

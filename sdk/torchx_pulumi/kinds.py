@@ -32,6 +32,7 @@ SIGS_POD_GROUP = Kind(group="scheduling.sigs.k8s.io", version="v1alpha1", kind="
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 SERVICE = Kind(group="", version="v1", kind="Service", plural="services")
 EVENT = Kind(group="", version="v1", kind="Event", plural="events")
+SECRET = Kind(group="", version="v1", kind="Secret", plural="secrets")
 NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)
 SERVICE_ACCOUNT = Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
 PRIORITY_CLASS = Kind(

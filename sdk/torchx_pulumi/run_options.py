@@ -250,5 +250,8 @@ _FORMS: Mapping[str, _Form] = {
     ),
 }
 
+ELSEWHERE: Mapping[str, Mapping[str, str]] = {name: form.elsewhere for name, form in _FORMS.items()}
+"""Scheduler to the options of others, and what to do instead."""
+
 SCHEDULERS = tuple(_FORMS)
 """Names of the schedulers whose options can be read."""

@@ -17,9 +17,10 @@ def test_the_schema_that_is_checked_in_is_the_one_of_the_code() -> None:
     assert json.loads(SCHEMA.read_text()) == schema(), "run `make schema` and read the diff"
 
 
-def test_every_field_is_documented() -> None:
+@pytest.mark.parametrize("component", ["VolcanoTrainingJob", "MCADTrainingJob"])
+def test_every_field_is_documented(component: str) -> None:
     found = schema()
-    resource = found["resources"]["torchx:index:VolcanoTrainingJob"]
+    resource = found["resources"][f"torchx:index:{component}"]
     fields = {**resource["inputProperties"], **{f"output {key}": item for key, item in resource["properties"].items()}}
     for name, kind in found["types"].items():
         fields |= {f"{name}.{key}": item for key, item in kind.get("properties", {}).items()}

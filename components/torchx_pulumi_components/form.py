@@ -1,0 +1,52 @@
+"""What a run consists of in one way of making it, and how that is looked at. Shapes only; the ways are in `forms`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.kinds import Kind
+from torchx_pulumi.options import Manifest
+from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.status.model import JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The objects of one run. Empty: there are none."""
+
+    head: Manifest | None = None
+    """The object that stands for the run."""
+    pods: Sequence[Manifest] | None = None
+    """None: not looked at."""
+    pod_groups: Sequence[Manifest] = ()
+    events: Sequence[Manifest] = ()
+    """Events of all these, as far as they can explain anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One way of making a run."""
+
+    head: Kind
+    """Kind of the object that stands for the run."""
+    look: Callable[[Cluster, str, str], Seen]
+    """Read the objects of a run from a cluster, by namespace and job name; without pods where its head is gone."""
+    read_status: Callable[[Seen], JobStatus]
+    """Read the status of a run from its objects."""
+    pod_name: Callable[[JobPlan[Any], ReplicaPlan], str]
+    """Name the pod of a replica."""
+    service: Callable[[JobPlan[Any]], str]
+    """Name the headless Service. Empty: there is none."""
+    pod_groups: Callable[[JobPlan[Any], Sequence[RolePlan], str], list[str]]
+    """Name the PodGroups of some roles; the text is the uid of the head."""
+    name_tail: Callable[[Sequence[str]], int]
+    """Task names -> characters that the longest pod name adds to the job's name."""
+    kept_fields: tuple[str, ...] = ()
+    """Fields of the head which, while a run is kept, keep the values that it was launched with."""
+    pod_groups_by_uid: bool = False
+    """The controller names them by the head's uid."""
+    makes_pods: bool = False
+    """Service and pods are resources of their own."""

@@ -1,0 +1,55 @@
+"""The table of the ways to make a run: which one options choose, and which one a recorded run was made in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from torchx_pulumi.identity import digest
+from torchx_pulumi.options import AppWrapperApi, Gang, Options
+from torchx_pulumi.record import RunRecord
+from torchx_pulumi.schedulers import scheduler_of
+
+from torchx_pulumi_components import mcad_forms, volcano_forms
+from torchx_pulumi_components.form import Form
+
+FORMS: Mapping[str, tuple[str, Mapping[Enum, Form]]] = {
+    "volcano": ("gang", {Gang.JOB: volcano_forms.JOB, Gang.PODS: volcano_forms.PODS}),
+    "mcad": (
+        "api_version",
+        {AppWrapperApi.V1BETA1: mcad_forms.V1BETA1, AppWrapperApi.V1BETA2: mcad_forms.V1BETA2},
+    ),
+}
+"""Scheduler to the option that chooses, and its values to their forms, the default first."""
+
+
+def chooser(options: Options) -> str:
+    """Name the option that chooses the form."""
+    return FORMS[scheduler_of(options).name][0]
+
+
+def choice_of(options: Options) -> Enum:
+    """Return the value of the option that chooses the form."""
+    option, forms = FORMS[scheduler_of(options).name]
+    value = getattr(options, option)
+    return next(choice for choice in forms if choice.value == value or choice is value)
+
+
+def choice_of_run(run: RunRecord | None, options: Options) -> Enum:
+    """Return the value by which a recorded run was made, which the wanted one may differ from."""
+    if run is None or not run.digests:
+        return choice_of(options)
+    option, forms = FORMS[scheduler_of(options).name]
+    default, *_ = forms
+    # A field at its default is in no record.
+    return next((choice for choice in forms if run.digests.get(option) == digest(choice)), default)
+
+
+def form_of(options: Options) -> Form:
+    """Return the form that options choose."""
+    return FORMS[scheduler_of(options).name][1][choice_of(options)]
+
+
+def form_of_run(run: RunRecord | None, options: Options) -> Form:
+    """Return the form that a recorded run was made in."""
+    return FORMS[scheduler_of(options).name][1][choice_of_run(run, options)]

@@ -1,0 +1,120 @@
+"""The ways of making a run with an AppWrapper: v1beta1, which MCAD runs, and v1beta2, which its successor runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torchx_pulumi import labels
+from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.kinds import (
+    APP_WRAPPER,
+    APP_WRAPPER_V1BETA2,
+    EVENT,
+    POD,
+    SIGS_POD_GROUP,
+    X_K8S_POD_GROUP,
+    Kind,
+)
+from torchx_pulumi.manifests.wrapped import pod_group_name, pod_name
+from torchx_pulumi.options import Manifest
+from torchx_pulumi.plan import JobPlan, RolePlan
+from torchx_pulumi.status.mcad import read_mcad
+from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.status.observed import items_at, mapping_at, text_at
+
+from torchx_pulumi_components.form import Form, Seen
+
+WRAPPED_FIELDS = ("spec.resources", "spec.schedulingSpec")
+"""An AppWrapper passes no change of these on to its pods."""
+
+POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)}
+
+
+def _look_at(kind: Kind) -> Callable[[Cluster, str, str], Seen]:
+    def look(cluster: Cluster, namespace: str, name: str) -> Seen:
+        try:
+            head = cluster.get(kind, namespace, name)
+        except ClusterError as error:
+            # Where nobody knows the kind there is no such object; a launch is refused with more words.
+            if error.retryable or cluster.serves(kind):
+                raise
+            return Seen()
+        if head is None:
+            return Seen()
+        wrapped = list(_wrapped(head))
+        mine = {text_at(item, "metadata", "name") for item in wrapped if item.get("kind") == POD.kind}
+        listed = cluster.list(POD, namespace, {labels.UNIQUE_NAME: name})
+        pods = tuple(pod for pod in listed if pod["metadata"]["name"] in mine)
+        groups = tuple(_pod_groups_in(cluster, namespace, wrapped))
+        settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
+        events = () if settled else tuple(_events(cluster, namespace, {name, *(_names(wrapped))}))
+        return Seen(head=head, pods=pods, pod_groups=groups, events=events)
+
+    return look
+
+
+def _wrapped(head: Manifest) -> Iterator[Mapping[str, Any]]:
+    for item in items_at(head, "spec", "resources", "GenericItems"):
+        yield mapping_at(item, "generictemplate")
+    for item in items_at(head, "spec", "components"):
+        yield mapping_at(item, "template")
+
+
+def _names(wrapped: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for item in wrapped:
+        yield text_at(item, "metadata", "name") or ""
+
+
+def _pod_groups_in(cluster: Cluster, namespace: str, wrapped: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
+    for item in wrapped:
+        kind = POD_GROUPS.get(text_at(item, "apiVersion") or "")
+        if kind is None:
+            continue
+        group = _if_allowed(lambda kind=kind, item=item: cluster.get(kind, namespace, item["metadata"]["name"]))  # type: ignore[misc]  # bound now
+        if group is not None:
+            yield group
+
+
+def _events(cluster: Cluster, namespace: str, names: set[str]) -> Iterator[Manifest]:
+    for event in _if_allowed(lambda: cluster.list(EVENT, namespace)) or ():
+        if text_at(event, "involvedObject", "name") in names:
+            yield event
+
+
+def _if_allowed(read: Callable[[], Any]) -> Any:
+    """Read what only explains a wait. None: not allowed, or not served; the status says less then."""
+    try:
+        return read()
+    except ClusterError as error:
+        if error.retryable:
+            raise
+        return None
+
+
+def _read_status(seen: Seen) -> JobStatus:
+    return read_mcad(seen.head, seen.pods or (), seen.pod_groups, seen.events)
+
+
+def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> list[str]:
+    return [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
+
+
+def _form(kind: Kind, kept_fields: tuple[str, ...]) -> Form:
+    return Form(
+        head=kind,
+        look=_look_at(kind),
+        read_status=_read_status,
+        pod_name=pod_name,
+        service=lambda plan: plan.job_name,
+        pod_groups=_pod_groups,
+        # Names that would be too long have a hash in place of the job's end.
+        name_tail=lambda _tasks: 0,
+        kept_fields=kept_fields,
+    )
+
+
+V1BETA1 = _form(APP_WRAPPER, WRAPPED_FIELDS)
+
+V1BETA2 = _form(APP_WRAPPER_V1BETA2, ("spec.components",))
