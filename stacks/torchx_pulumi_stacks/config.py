@@ -9,14 +9,12 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
-from torchx_pulumi.options import VolcanoOptions
+from torchx_pulumi.options import Options
 from torchx_pulumi.run_options import read_options
+from torchx_pulumi.schedulers import SCHEDULERS, scheduler_of
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
 from torchx_pulumi_stacks.settings import Settings
-
-SCHEDULERS = ("volcano",)
-"""Schedulers that the program can launch on."""
 
 CHANGES = ("fail", "replace", "ignore")
 """What a change may do to a run that has not finished."""
@@ -31,8 +29,8 @@ class StackConfig:
 
     app: Any
     """Not a key: the AppDef that `component` and `arguments`, or `appFile`, come to."""
-    options: VolcanoOptions
-    """Mapping of run options, in snake_case or camelCase: `queue` (required), `namespace`, `gang` and so on."""
+    options: Options
+    """Mapping of the scheduler's run options, in snake_case or camelCase: `queue` (required by Volcano), `gang`..."""
     component: str | None = None
     """TorchX component: `dist.ddp`, or `path/to/file.py:function` from the project's folder. This or `appFile`."""
     arguments: tuple[str, ...] = ()
@@ -42,7 +40,7 @@ class StackConfig:
     name: str | None = None
     """Name of the job in the stack; its object is `<name>-<hash>`. Unset: the app's own name."""
     scheduler: str = "volcano"
-    """`volcano`."""
+    """`volcano` or `mcad`."""
     create_namespace: bool = False
     """true: the job's namespace is made, and destroyed, with the stack. Unset: it is there."""
     job_name: str | None = None
@@ -83,13 +81,16 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
     settings = Settings(config)
     settings.check_keys(KEYS)
     app = _read_app(settings, root)
-    options = _collect(settings, "options", lambda: read_options(settings.mapping("options")))
+    scheduler = settings.choice("scheduler", tuple(SCHEDULERS), "volcano")
+    # With a scheduler that nobody knows, the options are still read, so that one error says it all.
+    known = scheduler if scheduler in SCHEDULERS else "volcano"
+    options = _collect(settings, "options", lambda: read_options(settings.mapping("options"), known))
     read: dict[str, Any] = {
         "component": settings.text("component"),
         "arguments": tuple(settings.texts("arguments")),
         "app_file": settings.text("appFile"),
         "name": settings.text("name"),
-        "scheduler": settings.choice("scheduler", SCHEDULERS, "volcano"),
+        "scheduler": scheduler,
         "create_namespace": settings.flag("createNamespace"),
         "job_name": settings.text("jobName"),
         "on_running_change": settings.choice("onRunningChange", CHANGES, "fail"),
@@ -131,12 +132,9 @@ def _collect(settings: Settings, key: str, read: Callable[[], Any]) -> Any:
         return None
 
 
-def chosen_options(options: VolcanoOptions) -> Mapping[str, Any]:
+def chosen_options(options: Options) -> Mapping[str, Any]:
     """Return the options that differ from their defaults, by name."""
-    default = VolcanoOptions(queue=options.queue)
-    names = [each.name for each in fields(options)]
-    return {
-        name: getattr(options, name)
-        for name in names
-        if name == "queue" or getattr(options, name) != getattr(default, name)
-    }
+    # What stands for a required option there is no value that a user would choose.
+    default = scheduler_of(options).placeholder
+    chosen = {each.name: getattr(options, each.name) for each in fields(options)}
+    return {name: value for name, value in chosen.items() if value != getattr(default, name) or name == "queue"}

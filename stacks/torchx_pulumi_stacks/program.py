@@ -8,13 +8,21 @@ from typing import Any, cast
 import pulumi
 import pulumi_kubernetes as kubernetes
 from torchx_pulumi.outputs import Declared, Observed, TorchxOutput, assemble, log_command
-from torchx_pulumi_components import VolcanoTrainingJob
+from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.waiting import failures_deferred
 
 from torchx_pulumi_stacks.config import StackConfig, chosen_options
 
+TrainingJob = VolcanoTrainingJob | MCADTrainingJob
 
-def deploy(config: StackConfig) -> VolcanoTrainingJob:
+COMPONENTS: Mapping[str, type[VolcanoTrainingJob] | type[MCADTrainingJob]] = {
+    "volcano": VolcanoTrainingJob,
+    "mcad": MCADTrainingJob,
+}
+"""Scheduler to the component that runs a job on it."""
+
+
+def deploy(config: StackConfig) -> TrainingJob:
     """Register the job, its namespace where that was asked for, and the stack's exports.
 
     Raises:
@@ -29,11 +37,11 @@ def deploy(config: StackConfig) -> VolcanoTrainingJob:
     return job
 
 
-def create_job(config: StackConfig) -> VolcanoTrainingJob:
+def create_job(config: StackConfig) -> TrainingJob:
     """Register the job, and before it its namespace where that was asked for."""
     provider = create_provider(config)
     before = [create_namespace(config, provider)] if config.create_namespace else []
-    return VolcanoTrainingJob.from_app(
+    return COMPONENTS[config.scheduler].from_app(
         config.name or config.app.name,
         config.app,
         app_id=config.job_name,
@@ -72,7 +80,7 @@ def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def export(config: StackConfig, job: VolcanoTrainingJob) -> None:
+def export(config: StackConfig, job: TrainingJob) -> None:
     """Export the object `torchx` and the flat outputs; what does not depend on the cluster is known in preview."""
     whole = pulumi.Output.all(job.declared, job.observed).apply(lambda parts: build(config, job, *parts))
     exports: dict[str, Any] = {
@@ -88,7 +96,7 @@ def export(config: StackConfig, job: VolcanoTrainingJob) -> None:
 
 
 def build(
-    config: StackConfig, job: VolcanoTrainingJob, declared: Mapping[str, Any], observed: Mapping[str, Any]
+    config: StackConfig, job: TrainingJob, declared: Mapping[str, Any], observed: Mapping[str, Any]
 ) -> TorchxOutput:
     """Put the object `torchx` together."""
     who = declared.get("created_by") or f"{pulumi.get_project()}/{pulumi.get_stack()}"

@@ -103,7 +103,7 @@ def test_an_app_file_of_the_examples(example: StackProject, look: KubernetesClus
 
 
 @pytest.mark.parametrize("example", ["."], indirect=True)
-@pytest.mark.parametrize("name", ["example-component", "example-appfile"])
+@pytest.mark.parametrize("name", ["example-component", "example-appfile", "example-mcad"])
 def test_an_example_stack_can_be_previewed(example: StackProject, name: str) -> None:
     example.run("stack", "init", name)
     if name == "example-component":

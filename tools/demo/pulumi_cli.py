@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shlex
@@ -18,16 +19,19 @@ from tools.demo.telling import quote, say
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STACK: Final = "demo"
+MCAD_STACK: Final = "demo-mcad"
 STOP_WAIT_S: Final = 30
 """How long an interrupted command may take to end by itself."""
 
 
 class PulumiCli:
-    """The commands of one stack, whose project, state and passphrase are in one folder."""
+    """The commands of one stack; project, state and passphrase of all the demo's stacks are in one folder."""
 
-    def __init__(self, folder: Path, tools: Mapping[str, str], kubeconfig: Path | None) -> None:
+    def __init__(self, folder: Path, tools: Mapping[str, str], kubeconfig: Path | None, *, stack: str = STACK) -> None:
         self.folder = folder
         """Everything of the demo that is not in the cluster."""
+        self.stack = stack
+        """Stack that the commands are about."""
         backend = folder / "state"
         self.settings = {
             **tools,
@@ -48,6 +52,22 @@ class PulumiCli:
         """Tell whether an earlier demo left its state here."""
         return (self.folder / "state").exists()
 
+    def of(self, stack: str) -> PulumiCli:
+        """Return the commands of another stack of the demo."""
+        other = copy.copy(self)
+        other.stack = stack
+        return other
+
+    def stacks(self) -> list[PulumiCli]:
+        """Return the commands of every stack that was made here.
+
+        Raises:
+            DemoError: They cannot be listed.
+        """
+        if not (self.project / "Pulumi.yaml").exists():
+            return []
+        return [self.of(found["name"].rpartition("/")[2]) for found in self._read("stack", "ls", "--json")]
+
     def create(self, config: Mapping[str, Any]) -> None:
         """Write the project, which runs this checkout's program, and make the stack."""
         for folder in (self.folder, self.folder / "state", self.project):
@@ -57,8 +77,8 @@ class PulumiCli:
         project["runtime"]["options"]["virtualenv"] = str(ROOT / ".venv")
         del project["stackConfigDir"]
         (self.project / "Pulumi.yaml").write_text(yaml.safe_dump(project, sort_keys=False), "utf-8")
-        self.run("stack", "init", STACK, quiet=True)
-        stack_file = self.project / f"Pulumi.{STACK}.yaml"
+        stack_file = self.project / f"Pulumi.{self.stack}.yaml"
+        self.run("stack", "init", self.stack, quiet=True)
         content = (yaml.safe_load(stack_file.read_text("utf-8")) if stack_file.exists() else None) or {}
         content["config"] = {**content.get("config", {}), **{f"torchx:{key}": value for key, value in config.items()}}
         stack_file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
@@ -72,7 +92,7 @@ class PulumiCli:
             DemoError: It failed.
         """
         lines: list[str] = []
-        command = ["pulumi", *words, "--stack", STACK] if words[:2] != ("stack", "init") else ["pulumi", *words]
+        command = ["pulumi", *words, "--stack", self.stack] if words[:2] != ("stack", "init") else ["pulumi", *words]
         if not quiet:
             say(f"$ {shlex.join(['pulumi', *words])}")
 
@@ -95,13 +115,19 @@ class PulumiCli:
         Raises:
             DemoError: They cannot be read.
         """
-        lines: list[str] = []
-        command = ["pulumi", "stack", "output", "--json", "--stack", STACK, "--non-interactive"]
-        code = run_command(command, self.project, self.settings, lines.append)
-        if code:
-            raise DemoError("`pulumi stack output --json` failed: " + " ".join(lines[-3:]))
-        found: dict[str, Any] = json.loads("\n".join(lines[lines.index("{") :])) if "{" in lines else {}
+        found: dict[str, Any] = self._read("stack", "output", "--json", "--stack", self.stack)
         return found
+
+    def _read(self, *words: str) -> Any:
+        """Run a command that prints JSON, and return what it says."""
+        lines: list[str] = []
+        command = ["pulumi", *words, "--non-interactive"]
+        code = run_command(command, self.project, self.settings, lines.append)
+        # Warnings may stand before it.
+        start = next((number for number, line in enumerate(lines) if line[:1] in ("{", "[")), None)
+        if code or start is None:
+            raise DemoError(f"`{shlex.join(['pulumi', *words])}` failed: " + " ".join(lines[-3:]))
+        return json.loads("\n".join(lines[start:]))
 
 
 def run_command(command: list[str], folder: Path, settings: Mapping[str, str], take: Callable[[str], None]) -> int:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from torchx_pulumi.status.model import JobState
 from tools.bootstrap import pulumi_environment
 from tools.demo.errors import DemoError
 from tools.demo.pulumi_cli import ROOT, PulumiCli
-from tools.demo.target import SCRIPT, Target
+from tools.demo.target import SCRIPT, Job, Target
 from tools.demo.telling import say, show
 from tools.demo.watching import Watch, describe
 
@@ -76,23 +77,24 @@ def run(find_target: Callable[[], Target], wishes: Wishes) -> None:
         say("an earlier demo was left running: clearing it first")
         clear(pulumi)
     with cleaned_up(pulumi, target, keep=wishes.keep):
-        launch_and_follow(pulumi, target, wishes)
+        for job in target.jobs:
+            launch_and_follow(pulumi.of(job.stack), target, wishes, job)
     if wishes.keep:
         explain_how_to_look(pulumi)
     else:
         say("done; nothing is left running")
 
 
-def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes) -> None:
-    """Run the job through the stack program and show all there is to see."""
-    job = f"2x{wishes.processes}"
-    arguments = ["-j", job, "--script", SCRIPT, "--image", target.image, *RESOURCES]
-    say(f"the job: torchx component dist.ddp {' '.join(arguments)}")
+def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes, job: Job) -> None:
+    """Run a job through the stack program and show all there is to see."""
+    arguments = ["-j", f"2x{wishes.processes}", "--script", SCRIPT, "--image", target.image, *RESOURCES]
+    say(f"the job, on {job.scheduler}: torchx component dist.ddp {' '.join(arguments)}")
     pulumi.create(
         {
             "component": "dist.ddp",
             "arguments": arguments,
-            "options": dict(target.options),
+            "scheduler": job.scheduler,
+            "options": dict(job.options),
             "createNamespace": target.create_namespace,
         }
     )
@@ -101,7 +103,7 @@ def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes) -> None
     app = pulumi.outputs()["torchx"]["app"]
     kubeconfig = str(target.kubeconfig) if target.kubeconfig else None
     namespace, _, job_name = str(app["id"]).partition(":")
-    watch = Watch(KubernetesCluster.connect(kubeconfig), namespace, job_name)
+    watch = Watch(KubernetesCluster.connect(kubeconfig), job.scheduler, namespace, job_name)
     try:
         status = watch.until_done(wishes.timeout_s)
     except BaseException:
@@ -131,11 +133,11 @@ def cleaned_up(pulumi: PulumiCli, target: Target, *, keep: bool) -> Iterator[Non
 
 
 def clear(pulumi: PulumiCli) -> None:
-    """Destroy what the stack made, and forget the stack."""
-    if (pulumi.project / "Pulumi.yaml").exists():
-        try_to(lambda: pulumi.run("cancel", "--yes", quiet=True), None)
-        pulumi.run("destroy", "--yes", "--skip-preview", "--suppress-progress")
-        pulumi.run("stack", "rm", "--yes", quiet=True)
+    """Destroy what the stacks made, and forget the stacks."""
+    for stack in pulumi.stacks():
+        try_to(partial(stack.run, "cancel", "--yes", quiet=True), None)
+        stack.run("destroy", "--yes", "--skip-preview", "--suppress-progress")
+        stack.run("stack", "rm", "--yes", quiet=True)
     shutil.rmtree(pulumi.folder, ignore_errors=True)
 
 
@@ -152,13 +154,14 @@ def explain_how_to_look(pulumi: PulumiCli) -> None:
     """Say what can be done with a demo that was left running."""
     show(
         f"""
-The stack and its cluster are left as they are. To look around, in a shell:
+The stacks and their cluster are left as they are. To look around, in a shell:
 
   source {pulumi.folder}/env.sh            # kubeconfig, Pulumi, and its project as the current folder
+  pulumi stack ls                          # the stacks, one a job
   pulumi stack output --json               # what a dashboard reads
   pulumi up                                # no change: the job keeps its uid and is not run again
   pulumi config set rerun 2 && pulumi up   # runs the job again, on purpose
-  kubectl get vcjob,podgroup,pod -A        # if you have kubectl
+  kubectl get vcjob,appwrapper,pod -A      # if you have kubectl
 
 To stop: cd {ROOT} && make demo ARGS=--stop
 """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tools.demo.errors import DemoError
-from tools.demo.pulumi_cli import ROOT
+from tools.demo.pulumi_cli import MCAD_STACK, ROOT, STACK
 from tools.demo.telling import say
 
 CLUSTER_NAME: Final = "demo"
@@ -17,12 +17,22 @@ SCRIPT: Final = "/opt/demo/my-train.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job of the demo."""
+
+    stack: str
+    scheduler: str
+    options: Mapping[str, Any]
+    """Run options of the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A cluster and an image in reach of it."""
 
     image: str
-    options: Mapping[str, Any]
-    """Run options of the job."""
+    jobs: Sequence[Job]
+    """Run one after the other; each stays in its stack until the end."""
     create_namespace: bool
     kubeconfig: Path | None = None
     """None: the ambient one."""
@@ -45,7 +55,7 @@ def local_target() -> Target:
     from tools import images
     from tools.local_cluster import Cluster
 
-    say("local cluster: etcd, API server, Volcano with webhooks, one real node, registry, DNS")
+    say("local cluster: etcd, API server, Volcano with webhooks, MCAD, one real node, registry, DNS")
     cluster = Cluster.up(CLUSTER_NAME, real_node=True, images=("busybox", "pytorch"))
     if "pytorch" not in cluster.images or not cluster.registry:
         why = cluster.status().get("why_no_real_node") or "it has no registry"
@@ -60,7 +70,10 @@ def local_target() -> Target:
     say(f"image {image}: PyTorch and {script.relative_to(ROOT)} ({digest[:19]})")
     return Target(
         image=image,
-        options={"queue": "default", "namespace": "torchx-demo"},
+        jobs=(
+            Job(stack=STACK, scheduler="volcano", options={"queue": "default", "namespace": "torchx-demo"}),
+            Job(stack=MCAD_STACK, scheduler="mcad", options={"namespace": "torchx-demo-mcad"}),
+        ),
         create_namespace=True,
         kubeconfig=cluster.kubeconfig,
         local=cluster,
@@ -75,15 +88,19 @@ def current_target(image: str | None, namespace: str, queue: str) -> Target:
         ClusterError: There is no such cluster, or no Volcano on it.
     """
     from torchx_pulumi.cluster import KubernetesCluster
-    from torchx_pulumi.kinds import VOLCANO_JOB
+    from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB
 
     if not image:
         raise DemoError(
             "a cluster of yours needs an image of yours: examples/ddp/Dockerfile makes one; then "
             'make demo CLUSTER=current ARGS="--image REGISTRY/NAME"'
         )
-    if not KubernetesCluster.connect().serves(VOLCANO_JOB):
+    cluster = KubernetesCluster.connect()
+    if not cluster.serves(VOLCANO_JOB):
         raise DemoError(
             "the cluster of the current context has no Volcano: install it there, or choose another context"
         )
-    return Target(image=image, options={"queue": queue, "namespace": namespace}, create_namespace=False)
+    jobs = [Job(stack=STACK, scheduler="volcano", options={"queue": queue, "namespace": namespace})]
+    if cluster.serves(APP_WRAPPER):
+        jobs.append(Job(stack=MCAD_STACK, scheduler="mcad", options={"namespace": namespace}))
+    return Target(image=image, jobs=jobs, create_namespace=False)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import POD, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.kinds import APP_WRAPPER, POD, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.status.mcad import read_mcad
 from torchx_pulumi.status.model import JobState, JobStatus
 from torchx_pulumi.status.volcano import read_volcano
 
@@ -22,11 +24,35 @@ LOG_END_S: Final = 15
 """How long logs may take to end after the job has."""
 
 
+def read_volcano_job(cluster: Cluster, namespace: str, name: str) -> JobStatus:
+    """Read a Volcano Job as it is now."""
+    job = cluster.get(VOLCANO_JOB, namespace, name)
+    pods = cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name})
+    group = None
+    if job is not None:
+        group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{job['metadata']['uid']}")
+    return read_volcano(job, pods, group)
+
+
+def read_app_wrapper(cluster: Cluster, namespace: str, name: str) -> JobStatus:
+    """Read an AppWrapper as it is now."""
+    wrapper = cluster.get(APP_WRAPPER, namespace, name)
+    return read_mcad(wrapper, cluster.list(POD, namespace, {labels.UNIQUE_NAME: name}))
+
+
+READERS: Final[Mapping[str, Callable[[Cluster, str, str], JobStatus]]] = {
+    "volcano": read_volcano_job,
+    "mcad": read_app_wrapper,
+}
+
+
 @dataclass(slots=True)
 class Watch:
     """One job that is being followed."""
 
     cluster: Cluster
+    scheduler: str
+    """`volcano` or `mcad`."""
     namespace: str
     job_name: str
     _followed: dict[str, threading.Thread] = field(default_factory=dict)
@@ -38,12 +64,7 @@ class Watch:
         Raises:
             ClusterError: The cluster does not answer.
         """
-        job = self.cluster.get(VOLCANO_JOB, self.namespace, self.job_name)
-        pods = self.cluster.list(POD, self.namespace, {labels.VOLCANO_JOB_NAME: self.job_name})
-        group = None
-        if job is not None:
-            group = self.cluster.get(VOLCANO_POD_GROUP, self.namespace, f"{self.job_name}-{job['metadata']['uid']}")
-        return read_volcano(job, pods, group)
+        return READERS[self.scheduler](self.cluster, self.namespace, self.job_name)
 
     def until_done(self, timeout_s: float) -> JobStatus:
         """Show state changes and logs until the job has ended.

@@ -118,7 +118,7 @@ def test_all_problems_come_in_one_error(tmp_path: Path) -> None:
         "torchx:createNamespace: is 'maybe', must be true or false",
         "torchx:deleteTimeout: is 'soon', must be a whole number",
         "torchx:onRunningChange: is 'kill', must be 'fail' or 'replace' or 'ignore'",
-        "torchx:scheduler: is 'slurm', must be 'volcano'",
+        "torchx:scheduler: is 'slurm', must be 'volcano' or 'mcad'",
         "torchx:onRunningChnage: is unknown; did you mean 'onRunningChange'?",
     ):
         assert part in said
