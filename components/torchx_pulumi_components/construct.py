@@ -33,7 +33,7 @@ from torchx_pulumi_components.records import note_intent, write_run
 from torchx_pulumi_components.views import view_job
 from torchx_pulumi_components.waiting import fail, wait_until
 
-COMING = ("namespace", "queue", "priority_class", "priority_class_name", "service_account", "image_secret")
+COMING = ("namespace", "queue", "priority_class", "service_account", "image_secret")
 """Options whose objects a deployment may create before the job."""
 
 

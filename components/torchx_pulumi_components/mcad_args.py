@@ -38,7 +38,7 @@ class MCADTrainingJobArgs(TypedDict):
     """Service account of the pods. Unset: the namespace's default."""
     priority: NotRequired[int]
     """v1beta1: priority of the job in MCAD's queue, higher goes first. Changes in place. Unset: 0."""
-    priority_class_name: NotRequired[pulumi.Input[str]]
+    priority_class: NotRequired[pulumi.Input[str]]
     """PriorityClass of the pods."""
     image_secret: NotRequired[pulumi.Input[str]]
     """Name of the pull secret. Unset: none."""

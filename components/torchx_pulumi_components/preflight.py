@@ -134,7 +134,7 @@ def _needed_by_mcad(options: MCADOptions) -> list[Needed]:
     # MCAD tells nobody why it could not make a pod, so nothing that its pods need may be absent.
     return [
         Needed(option="namespace", kind=NAMESPACE, name=options.namespace),
-        Needed(option="priority_class_name", kind=PRIORITY_CLASS, name=options.priority_class_name),
+        Needed(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class_name),
         Needed(option="service_account", kind=SERVICE_ACCOUNT, name=options.service_account),
         Needed(option="image_secret", kind=SECRET, name=options.image_secret),
     ]

@@ -18,6 +18,9 @@ from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, Secre
 from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.coerce import Fields, whole_numbers
 
+OPTION_TO_ARGUMENT: Mapping[str, str] = {"priority_class_name": "priority_class"}
+"""Options that a component calls otherwise than TorchX's scheduler does: one word for one thing in all components."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -98,7 +101,8 @@ def _further(spec: JobSpec, options: Options, known: set[str]) -> Iterator[Probl
 
 def in_words_of_args(problems: Sequence[Problem]) -> list[Problem]:
     """Return the planner's problems with the paths that arguments have: options stand beside the roles."""
-    return [replace(problem, path=problem.path.removeprefix("options.")) for problem in problems]
+    named = ((problem, problem.path.removeprefix("options.")) for problem in problems)
+    return [replace(problem, path=OPTION_TO_ARGUMENT.get(path, path)) for problem, path in named]
 
 
 def _role(fields: Fields) -> RoleSpec:

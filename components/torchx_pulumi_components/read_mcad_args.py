@@ -19,7 +19,7 @@ def _mcad_options(fields: Fields) -> MCADOptions:
         namespace=fields.text("namespace") or "default",
         service_account=fields.text("service_account"),
         priority=fields.integer("priority"),
-        priority_class_name=fields.text("priority_class_name"),
+        priority_class_name=fields.text("priority_class"),
         image_secret=fields.text("image_secret"),
         coscheduler_name=fields.text("coscheduler_name", plain=True),
         network=fields.text("network"),

@@ -12,6 +12,7 @@ from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.options import Options
 from torchx_pulumi.run_options import read_options
 from torchx_pulumi.schedulers import SCHEDULERS, scheduler_of
+from torchx_pulumi_components.read_args import OPTION_TO_ARGUMENT
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
 from torchx_pulumi_stacks.settings import Settings
@@ -133,8 +134,12 @@ def _collect(settings: Settings, key: str, read: Callable[[], Any]) -> Any:
 
 
 def chosen_options(options: Options) -> Mapping[str, Any]:
-    """Return the options that differ from their defaults, by name."""
+    """Return the options that differ from their defaults, by the names of the component's arguments."""
     # What stands for a required option there is no value that a user would choose.
     default = scheduler_of(options).placeholder
     chosen = {each.name: getattr(options, each.name) for each in fields(options)}
-    return {name: value for name, value in chosen.items() if value != getattr(default, name) or name == "queue"}
+    return {
+        OPTION_TO_ARGUMENT.get(name, name): value
+        for name, value in chosen.items()
+        if value != getattr(default, name) or name == "queue"
+    }

@@ -138,7 +138,7 @@ def test_what_only_volcano_can_do_is_refused_with_what_to_do_instead(engine: Any
         ({"suspend": True}, "suspend: must be false with api_version=v1beta1"),
         ({"priority": 1, "api_version": "v1beta2"}, "priority: must be unset with api_version=v1beta2"),
         ({"suspend": True, "api_version": "v1beta2", "wait_for": "running"}, "wait_for: must be created"),
-        ({"priority_class": "high"}, "did you mean priority_class_name?"),
+        ({"priority_class_name": "high"}, "did you mean priority_class?"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(engine: Any, given: Any, part: str) -> None:
@@ -164,7 +164,7 @@ def test_retries_are_warned_of_loudly(engine: Any, monkeypatch: pytest.MonkeyPat
             (kinds.X_K8S_POD_GROUP,),
             "set pod_group_api to scheduling.sigs.k8s.io/v1alpha1, which it serves",
         ),
-        ({"priority_class_name": "high"}, (), "priority_class_name: 'high' is not in the cluster"),
+        ({"priority_class": "high"}, (), "priority_class: 'high' is not in the cluster"),
         ({"service_account": "sa"}, (), "service_account: 'sa' is not in the cluster"),
         ({"image_secret": "pull"}, (), "image_secret: 'pull' is not in namespace 'default'"),
         ({"namespace": "other"}, (), "namespace: 'other' is not in the cluster"),
