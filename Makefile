@@ -34,8 +34,8 @@ $(NIGHTLY): pyproject.toml requirements/nightly.txt
 sync: $(SYNCED) $(NIGHTLY) ## Install the Python packages, for both TorchX versions
 
 check: $(SYNCED) ## Format, lint, types, arrows
-	@$(VENV)/ruff format --check .
-	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --no-cache --check .
+	@$(VENV)/ruff check --no-cache .
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports --no-cache
 

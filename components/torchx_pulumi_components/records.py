@@ -7,6 +7,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.record import write_record
+
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
 
