@@ -13,9 +13,16 @@ import pytest
 from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.kinds import VOLCANO_QUEUE
 
-from tests.e2e.project import Project, eventually
+from tests.e2e.project import Project, end_sessions, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """After a test and its cleaning up, end the hosts of commands that it killed."""
+    yield
+    end_sessions()
 
 
 @pytest.fixture

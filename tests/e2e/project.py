@@ -43,6 +43,22 @@ def finite(exit_code: int = 0, run_for: str = "1s") -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}}
 
 
+SESSIONS: set[int] = set()
+"""Sessions of the commands that were started, by the number of their first process."""
+
+
+def end_sessions() -> None:
+    """Kill what killed commands left: the engine starts its hosts in process groups of their own."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            session = int(stat.read_text().rpartition(")")[2].split()[3])
+            if session in SESSIONS:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    SESSIONS.clear()
+
+
 class Project:
     """A Pulumi project in a folder, with a stack of its own on a file backend."""
 
@@ -60,8 +76,8 @@ class Project:
         self.run("stack", "init", "dev")
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start the CLI in a process group of its own."""
-        return subprocess.Popen(
+        """Start the CLI in a session of its own."""
+        process = subprocess.Popen(
             ["pulumi", *words, "--non-interactive"],
             cwd=self.folder,
             env=self.env,
@@ -72,6 +88,8 @@ class Project:
             # A shell may have started the tests with SIGINT ignored, which costs the language host 5 s a run.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
+        SESSIONS.add(process.pid)
+        return process
 
     def run(self, *words: str, fails: bool = False) -> str:
         """Run the CLI to its end and return what it printed."""
