@@ -28,9 +28,10 @@ def render_mcad_v1beta2(plan: JobPlan[MCADOptions]) -> Manifest:
     spec: dict[str, Any] = {
         "components": [{"template": template} for template in wrapped] + [_pod(pod) for pod in render_pods(plan)],
     }
-    if plan.options.local_queue is None:
-        # Under Kueue it is Kueue that says when the job runs.
-        spec["suspend"] = plan.options.suspend
+    # Only where it is true: the operator drops a false when it writes the object, and `up` would see a change for ever.
+    # Under Kueue it is Kueue that says when the job runs.
+    if plan.options.suspend and plan.options.local_queue is None:
+        spec["suspend"] = True
     return {
         "apiVersion": APP_WRAPPER_V1BETA2.api_version,
         "kind": APP_WRAPPER_V1BETA2.kind,

@@ -1,0 +1,162 @@
+"""MCADTrainingJob on the real engine, a real MCAD and a real node: run, keep, fail, wait, leave nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.kinds import APP_WRAPPER, POD, SERVICE, X_K8S_POD_GROUP
+
+from tests.e2e.app_wrappers import FAKE, shell
+from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
+from tests.e2e.project import Project, changes, eventually
+from tools.local_cluster import Cluster
+
+pytestmark = pytest.mark.e2e
+
+INSTANCE = "app.kubernetes.io/instance"
+
+FIND_RANK0 = """
+host=${TORCHX_RANK0_HOST:-$TORCHX_MCAD_TRAINER_0_HOSTS}
+for i in 1 2 3 4 5 6 7 8 9 10; do
+  ping -c 1 -w 2 $host && echo "replica ${replica_id} found $host" && exit 0
+  sleep 1
+done
+exit 9
+"""
+
+
+@pytest.fixture
+def mcad(cluster: Any, make_project: Callable[..., Project]) -> McadProject:
+    found: Cluster = cluster
+    if "mcad" not in found.settings.features:
+        pytest.skip("this cluster has no MCAD")
+    if not found.settings.real_node:
+        pytest.skip(f"no real node: {found.settings.why_no_real_node}")
+    return McadProject(make_project(program=MCAD_PROGRAM), found.images["busybox"])
+
+
+def left(look: KubernetesCluster, namespace: str, name: str) -> list[str]:
+    """Name the kinds of which there is something of a job."""
+    found = [kind.kind for kind in (POD, SERVICE, X_K8S_POD_GROUP) if look.list(kind, namespace, {INSTANCE: name})]
+    return found if look.get(APP_WRAPPER, namespace, name) is None else [*found, APP_WRAPPER.kind]
+
+
+def test_two_roles_with_a_long_name_succeed_keep_one_uid_and_leave_nothing(
+    mcad: McadProject, look: KubernetesCluster
+) -> None:
+    project, name = mcad.project, "a" * 60
+    roles = [shell(FIND_RANK0, num_replicas=3), shell(FIND_RANK0, name="reader", num_replicas=3)]
+    mcad.jobs({"train": {"roles": roles, "job_name": name, "coscheduler_name": "coscheduler"}})
+    project.up()
+    first = project.output("train")
+    assert len({*first["pod_names"]}) == 6
+    assert len(first["pod_groups"]) == 2
+    mcad.until(is_state("SUCCEEDED"))
+    steps = [changes(step()).keys() for step in (project.up, project.refresh, project.up)]
+    assert steps[-1] == {"unchanged"}
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+    last = project.output("train")
+    assert (last["uid"], last["pod_names"]) == (first["uid"], first["pod_names"])
+    assert [(role["name"], role["counts"]) for role in last["observed"]["roles"]] == [
+        ("trainer", {"SUCCEEDED": 3}),
+        ("reader", {"SUCCEEDED": 3}),
+    ]
+    said = "\n".join(look.logs(project.namespace, first["pod_names"][4]))
+    assert f"replica 1 found {first['rank0_host']}" in said
+    project.destroy()
+    assert left(look, project.namespace, name) == []
+
+
+def test_up_waits_for_the_end_and_names_the_exit_code(mcad: McadProject) -> None:
+    mcad.job("exit 3", role={"num_replicas": 2}, wait_for="completed", timeout_s=60)
+    assert "exited with code 3" in mcad.project.run("up", "--yes", "--skip-preview", fails=True)
+    observed = mcad.project.output("train")["observed"]
+    assert (observed["state"], observed["reason"]) == ("FAILED", "ExitCode")
+    assert [replica["exit_code"] for replica in observed["roles"][0]["replicas"]] == [3, 3]
+    mcad.job("exit 0", wait_for="completed", timeout_s=60)
+    mcad.project.up()
+    assert mcad.project.output("train")["observed"]["state"] == "SUCCEEDED"
+
+
+def test_a_running_job_changes_in_place_or_is_refused_and_then_relaunched(
+    mcad: McadProject, look: KubernetesCluster
+) -> None:
+    project = mcad.project
+    mcad.job(wait_for="running", timeout_s=60)
+    project.up()
+    first = project.output("train")
+    assert first["observed"]["state"] == "RUNNING"
+    for step in (project.up, project.refresh, project.up):
+        assert changes(step()).keys() == {"unchanged"}
+    mcad.job(priority=5, labels={"team": "a"})
+    assert "in place:" in project.up()
+    found = look.get(APP_WRAPPER, project.namespace, first["job_name"]) or {}
+    assert (found["metadata"]["uid"], found["spec"]["priority"]) == (first["uid"], 5)
+    mcad.job("sleep 700")
+    assert "roles[trainer].args would relaunch run" in project.preview(fails=True)
+    mcad.job("sleep 700", on_running_change="replace", wait_for="running", timeout_s=60)
+    project.up()
+    second = project.output("train")
+    assert second["uid"] != first["uid"]
+    assert left(look, project.namespace, first["job_name"]) == []
+    project.destroy()
+    assert left(look, project.namespace, second["job_name"]) == []
+
+
+def test_a_job_waits_behind_another_and_an_impossible_one_says_so(mcad: McadProject, cluster: Any) -> None:
+    nodes = cluster.settings.kwok_nodes
+    if nodes == 0:
+        pytest.skip("no fake nodes")
+    wide = {"roles": [shell("sleep 600", num_replicas=nodes, resource={"cpu": 40}, **FAKE)]}
+    mcad.jobs({"first": {**wide, "wait_for": "running", "timeout_s": 60}})
+    mcad.project.up()
+    mcad.jobs({"first": wide, "second": wide})
+    behind = mcad.until(lambda seen: seen["state"] == "PENDING" and "Insufficient" in seen["message"], "second")
+    assert behind["reason"] == "Unschedulable"
+    mcad.jobs({"second": wide})
+    mcad.until(is_state("RUNNING"), "second", timeout_s=120)
+    mcad.jobs({"huge": {"roles": [shell("true", resource={"cpu": 100_000})]}})
+    mcad.until(lambda seen: seen["reason"] == "Unschedulable", "huge")
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (
+            {"api_version": "v1beta2"},
+            "the AppWrapper operator is not installed; install it, set api_version to v1beta1",
+        ),
+        (
+            {"coscheduler_name": "coscheduler", "pod_group_api": "scheduling.sigs.k8s.io/v1alpha1"},
+            "set pod_group_api to scheduling.x-k8s.io/v1alpha1, which it serves",
+        ),
+        ({"priority_class": "nosuch"}, "priority_class: 'nosuch' is not in the cluster"),
+        ({"image_secret": "nosuch"}, "image_secret: 'nosuch' is not in namespace"),
+        ({"service_account": "nosuch"}, "service_account: 'nosuch' is not in the cluster"),
+        ({"queue": "default", "priority": "high"}, "queue: is an option of Volcano"),
+    ],
+)
+def test_what_cannot_be_launched_is_said_in_preview_and_leaves_nothing(
+    mcad: McadProject, args: dict[str, Any], text: str
+) -> None:
+    mcad.job(**args)
+    assert text in mcad.project.preview(fails=True)
+    own = ("pulumi:pulumi:Stack", "pulumi:providers:pulumi")
+    assert [item["type"] for item in mcad.project.resources() if item["type"] not in own] == []
+
+
+def test_a_finished_job_that_is_gone_is_not_run_again(mcad: McadProject, look: KubernetesCluster, cluster: Any) -> None:
+    project = mcad.project
+    mcad.job("true", wait_for="completed", timeout_s=60)
+    project.up()
+    done = project.output("train")
+    path = f"/apis/{APP_WRAPPER.api_version}/namespaces/{project.namespace}/appwrappers/{done['job_name']}"
+    cluster.api.request("DELETE", path)
+    eventually(lambda: left(look, project.namespace, done["job_name"]) == [])
+    project.up()
+    after = project.output("train")
+    assert look.list(APP_WRAPPER, project.namespace) == []
+    assert (after["observed"]["state"], after["observed"]["source"]) == ("SUCCEEDED", "record")
