@@ -110,7 +110,7 @@ def cli(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_two_replicas_find_each_other_by_name_and_their_logs_are_read_through_the_api_server(real: Cluster) -> None:
-    api, script = real.api, "until ping -c 1 -W 1 talk-worker-0-0.talk; do sleep 0.1; done; hostname; exit 0"
+    api, script = real.api, "until ping -c 1 -W 1 talk-worker-0-0.talk; do sleep 0.1; done; hostname; sleep 8"
     api.create(JOBS, job("talk", script, real.images["busybox"]))
     wait_for(lambda: phase(api, "talk") == "Completed")
     for index in range(2):

@@ -7,22 +7,11 @@ from typing import Any
 import pytest
 from torchx_pulumi.status.model import JobState, Reason
 
-from tests.e2e.app_wrappers import FAKE, AppWrappers, is_state, shell
+from tests.e2e.app_wrappers import FAKE, FIND_RANK0, AppWrappers, is_state, shell
 from tools.local_cluster import Cluster
 from tools.local_cluster.fake_nodes import node
 
 pytestmark = pytest.mark.e2e
-
-FIND_RANK0 = """
-host=${TORCHX_RANK0_HOST:-$TORCHX_MCAD_TRAINER_0_HOSTS}
-for i in 1 2 3 4 5 6 7 8 9 10; do
-  ping -c 1 -w 2 $host && echo "replica ${replica_id} found $host" && break
-  [ $i = 10 ] && exit 9
-  sleep 1
-done
-# A pod that has ended has no name any more: rank 0 stays until the others have looked for it.
-[ -z "$TORCHX_RANK0_HOST" ] || sleep 15
-"""
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.kinds import APP_WRAPPER, POD, SERVICE, X_K8S_POD_GROUP
 
-from tests.e2e.app_wrappers import FAKE, shell
+from tests.e2e.app_wrappers import FAKE, FIND_RANK0, shell
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
 from tests.e2e.project import Project, changes, eventually
 from tools.local_cluster import Cluster
@@ -17,15 +17,6 @@ from tools.local_cluster import Cluster
 pytestmark = pytest.mark.e2e
 
 INSTANCE = "app.kubernetes.io/instance"
-
-FIND_RANK0 = """
-host=${TORCHX_RANK0_HOST:-$TORCHX_MCAD_TRAINER_0_HOSTS}
-for i in 1 2 3 4 5 6 7 8 9 10; do
-  ping -c 1 -w 2 $host && echo "replica ${replica_id} found $host" && exit 0
-  sleep 1
-done
-exit 9
-"""
 
 
 @pytest.fixture
