@@ -11,19 +11,18 @@ from torchx_pulumi import labels, names
 from torchx_pulumi.change import GONE, Action, Decision, Look, Wish, decide, foreign_object, launched_replicas
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
+from torchx_pulumi.forms import Form, Seen, choice_of, choice_of_run, chooser, form_of, form_of_run
 from torchx_pulumi.identity import field_digests, fields_with, is_in_place, relaunch_hash
 from torchx_pulumi.options import Options
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
+from torchx_pulumi.preflight import discover, preflight
 from torchx_pulumi.record import Memory, RunRecord
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
 
-from torchx_pulumi_components.form import Form, Seen
-from torchx_pulumi_components.forms import choice_of, choice_of_run, chooser, form_of, form_of_run
 from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
-from torchx_pulumi_components.preflight import discover, preflight
 from torchx_pulumi_components.read_args import Wanted, in_words_of_args
 
 
@@ -112,7 +111,9 @@ def plan_launch(request: Request) -> Launch:
     problems: list[Problem] = []
     warnings: list[str] = []
     if launch.launching and request.cluster is not None:
-        problems, warnings = preflight(request.cluster, _options(request), may_come=set(request.may_come))
+        problems, warnings = preflight(
+            request.cluster, _options(request), may_come=request.may_come, not_known=is_stand_in
+        )
     if problems:
         raise invalid_job(request.name, problems)
     return replace(launch, undecided=tuple(sorted(undecided)), warnings=(*warnings, *launch.plan.warnings))

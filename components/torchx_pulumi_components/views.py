@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import Any
 
 import pulumi
+from torchx_pulumi.forms import Seen, form_of
 from torchx_pulumi.outputs import Source, app_handle, build_declared, build_observed
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 
-from torchx_pulumi_components.form import Seen
-from torchx_pulumi_components.forms import form_of
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.leaves import Leaves

@@ -16,12 +16,11 @@ from typing import Any
 import pulumi
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError, JobFailedError
+from torchx_pulumi.forms import Seen, form_of
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 
 from torchx_pulumi_components.args import WaitFor
-from torchx_pulumi_components.form import Seen
-from torchx_pulumi_components.forms import form_of
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.leaves import wait_for
 

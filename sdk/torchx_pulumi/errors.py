@@ -7,6 +7,8 @@
     + RelaunchRefusedError                a change would kill an unfinished run and nobody asked for that
     + DeployError                         the engine or the cluster refused a change
     + JobFailedError                      the job was deployed, ran, and failed
+    + ImageError                          an image cannot be patched, built or pushed
+      x ImageOptionError (KeyError)       image_repo is needed and not set
     + ClusterError                        the cluster cannot be reached or does not answer
 
 A message says where, what was found, what is allowed and what to do next. `ValueError` and `TypeError` are mixed in
@@ -86,3 +88,19 @@ class ClusterError(TorchxPulumiError):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         self.retryable = retryable
         super().__init__(message)
+
+
+class ImageError(TorchxPulumiError):
+    """An image cannot be patched, built or pushed; nothing was created in a cluster."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        self.retryable = retryable
+        super().__init__(message)
+
+
+class ImageOptionError(ImageError, KeyError):
+    """A patched image needs a repository to be pushed to, and none is set."""
+
+    def __str__(self) -> str:
+        """Return the message; a KeyError would show it quoted."""
+        return str(self.args[0])

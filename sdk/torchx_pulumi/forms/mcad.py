@@ -8,6 +8,7 @@ from typing import Any
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.forms.form import Form, Seen
 from torchx_pulumi.kinds import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -23,8 +24,6 @@ from torchx_pulumi.plan import JobPlan, RolePlan
 from torchx_pulumi.status.mcad import read_mcad
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.status.observed import items_at, mapping_at, text_at
-
-from torchx_pulumi_components.form import Form, Seen
 
 WRAPPED_FIELDS = ("spec.resources", "spec.schedulingSpec")
 """An AppWrapper passes no change of these on to its pods."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError, Problem
+from torchx_pulumi.forms import form_of
 from torchx_pulumi.kinds import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -21,9 +22,6 @@ from torchx_pulumi.kinds import (
 )
 from torchx_pulumi.manifests.wrapped import POD_GROUP_APIS
 from torchx_pulumi.options import AppWrapperApi, Manifest, MCADOptions, Options, PodGroupApi, VolcanoOptions
-
-from torchx_pulumi_components.forms import form_of
-from torchx_pulumi_components.leaves import is_stand_in
 
 
 @dataclass(slots=True)
@@ -47,13 +45,20 @@ class Needed:
     """Its absence is a problem, not only a warning."""
 
 
-def preflight(cluster: Cluster, options: Options, *, may_come: set[str]) -> tuple[list[Problem], list[str]]:
+def preflight(
+    cluster: Cluster,
+    options: Options,
+    *,
+    may_come: Set[str] = frozenset(),
+    not_known: Callable[[str], bool] = lambda _: False,
+) -> tuple[list[Problem], list[str]]:
     """Check that a job can be launched, before anything is registered.
 
     Args:
         cluster: Where it would go.
         options: Of the job.
         may_come: Names of options whose object this very deployment may create; they are not looked for.
+        not_known: Says of a name that it is not known yet; such a one is not looked for.
 
     Returns:
         Problems that forbid the launch, and warnings.
@@ -69,7 +74,7 @@ def preflight(cluster: Cluster, options: Options, *, may_come: set[str]) -> tupl
         return absent, []
     findings = Findings()
     for item in needed:
-        if item.name is not None and item.option not in may_come and not is_stand_in(item.name):
+        if item.name is not None and item.option not in may_come and not not_known(item.name):
             _look_for(cluster, item, item.name, options.namespace, findings)
     return findings.problems, findings.warnings
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from torchx_pulumi.forms import mcad, volcano
+from torchx_pulumi.forms.form import Form
 from torchx_pulumi.identity import digest
 from torchx_pulumi.options import AppWrapperApi, Gang, Options
 from torchx_pulumi.record import RunRecord
 from torchx_pulumi.schedulers import scheduler_of
 
-from torchx_pulumi_components import mcad_forms, volcano_forms
-from torchx_pulumi_components.form import Form
-
 FORMS: Mapping[str, tuple[str, Mapping[Enum, Form]]] = {
-    "volcano": ("gang", {Gang.JOB: volcano_forms.JOB, Gang.PODS: volcano_forms.PODS}),
+    "volcano": ("gang", {Gang.JOB: volcano.JOB, Gang.PODS: volcano.PODS}),
     "mcad": (
         "api_version",
-        {AppWrapperApi.V1BETA1: mcad_forms.V1BETA1, AppWrapperApi.V1BETA2: mcad_forms.V1BETA2},
+        {AppWrapperApi.V1BETA1: mcad.V1BETA1, AppWrapperApi.V1BETA2: mcad.V1BETA2},
     ),
 }
 """Scheduler to the option that chooses, and its values to their forms, the default first."""

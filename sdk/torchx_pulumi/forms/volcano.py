@@ -7,12 +7,11 @@ from typing import Any
 
 from torchx_pulumi import labels, names
 from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.forms.form import Form, Seen
 from torchx_pulumi.kinds import POD, VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.status.volcano import read_gang_pods, read_volcano
-
-from torchx_pulumi_components.form import Form, Seen
 
 IMMUTABLE_JOB_FIELDS = (
     "spec.schedulerName", "spec.queue", "spec.maxRetry", "spec.plugins", "spec.policies", "spec.volumes",

@@ -1,0 +1,99 @@
+"""The seam to the engine: what launches, previews and removes the stack of an app.
+
+`Driver` is the Protocol. The real one is `torchx_pulumi_stacks.automation`, over Pulumi's Automation API;
+`torchx_pulumi.fake_driver.FakeDriver` passes the same contract suite. The sdk knows no Pulumi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torchx_pulumi.options import Manifest
+from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.runs.entry import Place, RunEntry
+
+Tell = Callable[[str], None]
+"""Takes one line of progress, without its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOrder:
+    """One app to be launched."""
+
+    entry: RunEntry
+    """What the index has of it, in stage LAUNCHING."""
+    plan: JobPlan[Any]
+    """The plan that outputs are built from."""
+    manifest: Manifest
+    """What is created, as the caller left it: one object, or a `List` of them. Never rendered again."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Image reference to its digest, as far as known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """What a launch came to."""
+
+    uid: str | None
+    """Uid of the job object."""
+    outputs: Mapping[str, Any]
+    """Outputs of the stack."""
+
+
+class Driver(Protocol):
+    """What may be done to the stacks of apps. Implementations: AutomationDriver, FakeDriver."""
+
+    def launch(self, order: LaunchOrder, tell: Tell) -> Launched:
+        """Create the app's objects in a stack of its own.
+
+        Raises:
+            DeployError: The engine, the cluster or a webhook refused; what was begun is removed again.
+            ClusterError: The cluster cannot be reached.
+        """
+        ...
+
+    def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
+        """Put right what an interrupted launch or deletion left: finish it, or remove what it made.
+
+        Clears the stack's lock only where its owner is dead. Asks nobody to edit state.
+
+        Returns:
+            The entry as it is now. None: nothing of the app is left.
+
+        Raises:
+            DeployError: Another process works on the app.
+            ClusterError: The cluster cannot be reached, so that the truth cannot be found.
+        """
+        ...
+
+    def destroy(self, entry: RunEntry, tell: Tell, *, forget_unreachable: bool = False) -> None:
+        """Delete the app's objects and its stack; fine where some or all of them are gone.
+
+        Args:
+            entry: The app.
+            tell: Takes progress.
+            forget_unreachable: Remove the stack although the cluster cannot be reached; its objects may stay there.
+
+        Raises:
+            DeployError: The engine refused, or another process works on the app.
+            ClusterError: The cluster cannot be reached; nothing was forgotten.
+        """
+        ...
+
+    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
+        """Bring the stack's output `torchx.observed` up to date; leaves a stack that somebody works on alone."""
+        ...
+
+    def find(self, place: Place) -> RunEntry | None:
+        """Read an app's entry from its stack's own state, as a colleague wrote it. None: there is no such stack."""
+        ...
+
+    def places(self, backend: str, project: str) -> Iterable[Place]:
+        """Return the stacks of a project in a backend."""
+        ...
+
+    def close(self) -> None:
+        """End what the driver started. May be called more than once."""
+        ...

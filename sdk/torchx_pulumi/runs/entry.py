@@ -1,0 +1,138 @@
+"""One launched app, as the index and the stack's own state hold it. Data and its way to and from JSON; no file here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from torchx_pulumi.errors import DeployError
+
+ENTRY_VERSION = 1
+"""Version of the written form. A reader refuses a newer one."""
+
+
+class Stage(str, Enum):
+    """How far what was last asked of an app has come."""
+
+    LAUNCHING = "launching"
+    """A launch was begun; `owner` says by whom. Without that process: interrupted."""
+    LAUNCHED = "launched"
+    DELETING = "deleting"
+    """A deletion was begun; `owner` says by whom. Without that process: interrupted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the stack of an app is kept."""
+
+    backend: str
+    """URL of the Pulumi backend, for example `file:///var/lib/state` or `s3://bucket`."""
+    project: str
+    stack: str
+    """Name of the stack, without organization."""
+    secrets_provider: str | None = None
+    """Secrets provider of a new stack. None: passphrase on backends of one's own, the service's own elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The process that works on an app."""
+
+    host: str
+    pid: int
+    started: str
+    """When the process started, as the kernel counts it; tells a pid that was given out anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEntry:
+    """One launched app. Nothing secret: no value of an environment that was marked so, no credentials."""
+
+    app_id: str
+    """`namespace:job_name`."""
+    scheduler: str
+    """`volcano` or `mcad`."""
+    choice: str
+    """Value of the option that chooses the form: `job` or `pods`, `v1beta1` or `v1beta2`."""
+    place: Place
+    cluster: str
+    """Digest by which two clusters are told apart: of the API server's address."""
+    kubeconfig: str | None
+    """Path of the kubeconfig. None: the ambient one, or the pod's own account."""
+    kube_context: str | None
+    session: str
+    """TorchX session."""
+    user: str
+    name: str
+    """App name as the user wrote it."""
+    queue: str | None
+    app: Mapping[str, Any]
+    """The AppDef as given, as plain JSON values: name, metadata, roles."""
+    pods: Mapping[str, Sequence[str]]
+    """Role name to its pods in rank order."""
+    declared: Mapping[str, Any]
+    """`declared` of the stack output `torchx`."""
+    launch: str
+    """Value of the label `torchx-pulumi/launch` of the job object: by it we know it as ours."""
+    run: str
+    """Hash of the run, value of the annotation `torchx-pulumi/run`."""
+    launched_at: str
+    """When the launch was asked for, ISO 8601 in UTC."""
+    stage: Stage = Stage.LAUNCHED
+    owner: Owner | None = None
+    """The process that works on it. None: nobody does."""
+    uid: str | None = None
+    """Uid of the job object. None: not known yet."""
+    cancelled_at: str | None = None
+    """When somebody asked to cancel it, ISO 8601 in UTC. None: nobody did."""
+    ui_url: str | None = None
+    """Link to the app in a dashboard. None: none was configured."""
+    log_options: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of reading its logs."""
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the job object."""
+        return self.app_id.partition(":")[0]
+
+    @property
+    def job_name(self) -> str:
+        """Return the name of the job object."""
+        return self.app_id.partition(":")[2]
+
+
+def write_entry(entry: RunEntry) -> dict[str, Any]:
+    """Return the entry as plain JSON values."""
+    plain = {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
+    return {"version": ENTRY_VERSION, **plain, "stage": entry.stage.value}
+
+
+def read_entry(value: Any, where: str) -> RunEntry:
+    """Read what `write_entry` wrote.
+
+    Args:
+        value: The JSON value.
+        where: What messages call the place that it came from.
+
+    Raises:
+        DeployError: It was written by a newer release, or is no entry.
+    """
+    if not isinstance(value, Mapping) or not isinstance(value.get("version"), (int, float)):
+        raise DeployError(f"{where} is no entry of a launched app: found {type(value).__name__} without a version")
+    if int(value["version"]) > ENTRY_VERSION:
+        raise DeployError(
+            f"{where} has version {int(value['version'])}, this release of torchx-pulumi reads up to {ENTRY_VERSION}; "
+            "install the release that wrote it, or a newer one"
+        )
+    known = {item.name for item in dataclasses.fields(RunEntry)}
+    fields = {name: item for name, item in value.items() if name in known}
+    try:
+        fields["place"] = Place(**fields["place"])
+        fields["owner"] = Owner(**fields["owner"]) if fields.get("owner") else None
+        fields["stage"] = Stage(fields.get("stage", Stage.LAUNCHED.value))
+        return RunEntry(**{"kubeconfig": None, "kube_context": None, "queue": None, **fields})
+    except (KeyError, TypeError, ValueError) as error:
+        raise DeployError(f"{where} is no entry of a launched app: {error}; it was changed by hand") from error
