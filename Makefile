@@ -48,8 +48,8 @@ test: $(SYNCED) $(NIGHTLY) ## All that needs Python only
 golden: $(SYNCED) ## Write the golden files anew; read the diff
 	@TORCHX_PULUMI_UPDATE_GOLDEN=1 $(VENV)/python -m pytest -q tests/golden
 
-e2e: $(SYNCED) ## All that needs the real engine, cluster and node
-	@$(VENV)/python -m pytest -q -m e2e tests $(ARGS)
+e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
+	@$(VENV)/python -m tools.e2e $(ARGS)
 
 demo: $(SYNCED) ## A real dist.ddp job on a local cluster (KEEP=1 leaves it, CLUSTER=current uses yours)
 	@$(VENV)/python -m tools.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster $(CLUSTER)) $(ARGS)

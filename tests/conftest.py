@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the real tests of a file on one worker, and all that use MCAD, whose line one job can block for others."""
+    for item in items:
+        if item.get_closest_marker("e2e"):
+            group = "mcad" if item.get_closest_marker("mcad") else str(item.path)
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[object]:
     """One local cluster for the whole session; TORCHX_PULUMI_TEST_CLUSTER names a running one to use instead."""

@@ -11,7 +11,7 @@ from tests.e2e.app_wrappers import FAKE, FIND_RANK0, AppWrappers, is_state, shel
 from tools.local_cluster import Cluster
 from tools.local_cluster.fake_nodes import node
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.mcad]
 
 
 @pytest.fixture

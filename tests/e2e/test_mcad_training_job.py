@@ -14,7 +14,7 @@ from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
 from tests.e2e.project import Project, changes, eventually
 from tools.local_cluster import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.mcad]
 
 INSTANCE = "app.kubernetes.io/instance"
 

@@ -1,0 +1,230 @@
+"""`torchx run -s pulumi_volcano` and `pulumi_mcad` on the real engine, cluster and node, by command line and Runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torchx.runner import Runner, get_runner
+from torchx.schedulers import get_default_scheduler_name
+from torchx.specs import AppDef, AppState, Resource, Role
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.kinds import APP_WRAPPER, POD, VOLCANO_JOB
+
+from tests.e2e.project import eventually
+from tests.e2e.torchx_cli import TorchxCli
+
+pytestmark = pytest.mark.e2e
+
+SCHEDULERS = ["pulumi_volcano", pytest.param("pulumi_mcad", marks=pytest.mark.mcad)]
+KINDS = {"pulumi_volcano": VOLCANO_JOB, "pulumi_mcad": APP_WRAPPER}
+
+
+@pytest.fixture
+def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
+    return TorchxCli(pulumi_env, tmp_path, kubeconfig)
+
+
+@pytest.fixture
+def runner(cli: TorchxCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in cli.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(cli.folder)
+    with get_runner("e2e") as found:
+        yield found
+
+
+@pytest.fixture
+def busybox(cluster: Any) -> str:
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node: no container can write a log")
+    return str(cluster.images["busybox"])
+
+
+def options(scheduler: str, namespace: str, **more: Any) -> dict[str, Any]:
+    return {"namespace": namespace, **({"queue": "default"} if scheduler == "pulumi_volcano" else {}), **more}
+
+
+def words(scheduler: str, namespace: str, **more: str) -> str:
+    return ",".join(f"{name}={value}" for name, value in options(scheduler, namespace, **more).items())
+
+
+def app_of(image: str, script: str, **changes: Any) -> AppDef:
+    role = {"num_replicas": 1, "resource": Resource(cpu=0, gpu=0, memMB=0), "env": {"COLOUR": "blue"}, **changes}
+    return AppDef(
+        name="runme",
+        roles=[Role(name="trainer", image=image, entrypoint="sh", args=["-c", script], **role)],
+        metadata={"team": "vision"},
+    )
+
+
+def wait_for(runner: Runner, handle: str, *states: AppState) -> Any:
+    def seen() -> Any:
+        status = runner.status(handle)
+        return status if status is not None and status.state in states else None
+
+    return eventually(seen, timeout_s=240)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_command_line_runs_shows_follows_and_removes_an_app(
+    scheduler: str, cli: TorchxCli, namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    chosen = words(scheduler, namespace)
+    run = cli.torchx(
+        "run", "--workspace", "", "-s", scheduler, "-cfg", chosen, "--wait", "--log",
+        "utils.sh", "--image", busybox, "for i in 1 2 3; do echo line $i; sleep 0.3; done",
+    )  # fmt: skip
+    handle = run.handle
+    assert [f"line {number}" for number in (1, 2, 3) if f"line {number}" in run.text] == ["line 1", "line 2", "line 3"]
+    status = cli.torchx("status", handle)
+    assert "SUCCEEDED" in status.text
+    described = cli.torchx("describe", handle)
+    assert busybox in described.text
+    listed = cli.torchx("list", "-s", scheduler)
+    assert handle.rpartition("/")[2] in listed.text
+    assert "SUCCEEDED" in listed.text
+    role = "sh"
+    log = cli.torchx("log", f"{handle}/{role}/0")
+    assert log.text.count("line 2") == 1
+    cli.torchx("cancel", handle)
+    assert "SUCCEEDED" in cli.torchx("status", handle).text
+    cli.ours("delete", handle)
+    assert look.list(KINDS[scheduler], namespace) == []
+    cli.ours("delete", handle)
+    gone = cli.torchx("status", handle, code=None)
+    assert "SUCCEEDED" not in gone.out
+    assert "Traceback" not in gone.text
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_runner_launches_once_knows_the_app_again_cancels_and_forgets_it(
+    scheduler: str, runner: Runner, namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    app = app_of(busybox, "trap 'exit 143' TERM; echo started; sleep 300 & wait", num_replicas=2)
+    dry = runner.dryrun(app, scheduler, options(scheduler, namespace))
+    assert yaml.safe_load(str(dry.request))["kind"] == KINDS[scheduler].kind
+    assert look.list(KINDS[scheduler], namespace) == []
+    handle = runner.schedule(dry)
+    with pytest.raises(ValueError, match="already exists"):
+        runner.schedule(dry)
+    status = wait_for(runner, handle, AppState.RUNNING)
+    assert len(look.list(KINDS[scheduler], namespace)) == 1
+    known = runner.describe(handle)
+    assert known is not None
+    assert known.roles == app.roles
+    assert known.metadata == app.metadata
+    eventually(lambda: all(each.hostname for role in runner.status(handle).roles for each in role.replicas))
+    assert [[each.id for each in role.replicas] for role in status.roles] == [[0, 1]]
+    assert any(found.app_handle == handle for found in runner.list(scheduler))
+    runner.cancel(handle)
+    runner.cancel(handle)
+    assert wait_for(runner, handle, AppState.CANCELLED).state is AppState.CANCELLED
+    eventually(lambda: not look.list(POD, namespace), timeout_s=120)
+    handle_id = handle.rpartition("/")[2]
+    runner._scheduler(scheduler).delete(handle_id)
+    runner._scheduler(scheduler).delete(handle_id)
+    assert runner.describe(handle) is None
+    assert look.list(KINDS[scheduler], namespace) == []
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_failed_app_says_why_also_when_its_object_is_gone(
+    scheduler: str, cli: TorchxCli, namespace: str, busybox: str, look: KubernetesCluster, kubeconfig: Path
+) -> None:
+    run = cli.torchx(
+        "run", "--workspace", "", "-s", scheduler, "-cfg", words(scheduler, namespace), "--wait",
+        "utils.sh", "--image", busybox, "echo last words; exit 3", code=None,
+    )  # fmt: skip
+    handle = run.handle
+    before = cli.torchx("status", handle, code=None).text
+    assert "FAILED" in before
+    assert "3" in before
+    name = handle.rpartition(":")[2]
+    look.delete(KINDS[scheduler], namespace, name)
+    eventually(lambda: look.get(KINDS[scheduler], namespace, name) is None)
+    after = cli.torchx("status", handle, code=None).text
+    assert "FAILED" in after
+    assert "exit code 3" in after.replace("exited with 3", "exit code 3")
+    cli.ours("delete", handle)
+
+
+def test_logs_are_cut_to_the_time_and_the_text_that_was_asked_for(runner: Runner, namespace: str, busybox: str) -> None:
+    script = "for i in 1 2 3 4; do echo number $i; sleep 1; done"
+    handle = runner.run(app_of(busybox, script), "pulumi_volcano", options("pulumi_volcano", namespace))
+    lines = list(runner.log_lines(handle, "trainer", 0, should_tail=True))
+    assert [line.rstrip("\n").rpartition(" ")[2] for line in lines] == ["1", "2", "3", "4"]
+    assert all(line.endswith("\n") for line in lines)
+    some = list(runner.log_lines(handle, "trainer", 0, regex="number [23]"))
+    assert len(some) == 2
+    second = datetime.fromisoformat(lines[1].split(" ")[0][:26])
+    offset = datetime.now().astimezone().utcoffset() or timedelta()
+    late = list(runner.log_lines(handle, "trainer", 0, since=second + offset + timedelta(milliseconds=500)))
+    assert len(late) == 2
+    early = list(runner.log_lines(handle, "trainer", 0, until=second + offset + timedelta(milliseconds=500)))
+    assert len(early) == 2
+    runner._scheduler("pulumi_volcano").delete(handle.rpartition("/")[2])
+
+
+def test_a_refused_launch_leaves_nothing(cli: TorchxCli, namespace: str, busybox: str, look: KubernetesCluster) -> None:
+    said = cli.torchx(
+        "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", f"namespace={namespace},queue=nosuch",
+        "utils.echo", "--image", busybox, "--msg", "x", code=None,
+    )  # fmt: skip
+    assert said.code != 0
+    assert "nosuch" in said.text
+    assert look.list(VOLCANO_JOB, namespace) == []
+    assert "nosuch" not in cli.torchx("list", "-s", "pulumi_volcano").out
+
+
+def test_unknown_and_ill_typed_options_are_refused_by_name(runner: Runner, namespace: str) -> None:
+    app = app_of("img", "true")
+    for wrong in ({"quue": "default"}, {"service_account": 7}, {"ttl_seconds_after_finished": "soon"}):
+        (name,) = wrong
+        with pytest.raises(Exception, match=name):
+            runner.dryrun(app, "pulumi_volcano", {**options("pulumi_volcano", namespace), **wrong})
+
+
+def test_a_section_of_the_torchx_configuration_fills_in_what_is_not_said(
+    cli: TorchxCli, namespace: str, busybox: str
+) -> None:
+    (cli.folder / ".torchxconfig").write_text(f"[pulumi_volcano]\nqueue = default\nnamespace = {namespace}\n")
+    said = cli.torchx(
+        "run", "--workspace", "", "-s", "pulumi_volcano", "--dryrun", "utils.echo", "--image", busybox, "--msg", "hi"
+    )
+    assert "queue: default" in said.text
+
+
+def test_what_torchx_had_before_is_still_there(cli: TorchxCli) -> None:
+    said = cli.torchx(
+        "run", "--workspace", "", "-s", "local_cwd", "--wait", "--log", "utils.echo", "--msg", "still here"
+    )
+    assert "still here" in said.text
+    shown = cli.torchx("runopts")
+    assert {"pulumi_volcano", "pulumi_mcad", "kubernetes", "local_docker"} <= set(shown.text.replace(":", " ").split())
+    assert get_default_scheduler_name() == "local_docker"
+
+
+def test_apps_that_were_launched_at_once_are_all_there(
+    runner: Runner, namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def launch(_: int) -> str:
+        return str(runner.run(app_of(busybox, "true"), "pulumi_volcano", options("pulumi_volcano", namespace)))
+
+    with ThreadPoolExecutor(8) as threads:
+        handles = list(threads.map(launch, range(8)))
+        assert len(set(handles)) == 8
+        assert len(look.list(VOLCANO_JOB, namespace)) == 8
+        delete: Callable[[str], Any] = lambda handle: runner._scheduler("pulumi_volcano").delete(  # noqa: E731
+            handle.rpartition("/")[2]
+        )
+        list(threads.map(delete, handles))
+    assert look.list(VOLCANO_JOB, namespace) == []

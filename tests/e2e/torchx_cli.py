@@ -1,0 +1,67 @@
+"""`torchx` and `torchx-pulumi` as a user runs them, with a home, a backend and a working folder of the test's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+BIN = Path(sys.prefix) / "bin"
+HANDLE = re.compile(r"pulumi_\w+://\S*?/[\w.-]+:[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What a command printed, and how it ended."""
+
+    out: str
+    err: str
+    code: int
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+    @property
+    def handle(self) -> str:
+        found = HANDLE.search(self.text)
+        assert found, self.text
+        return found.group()
+
+
+class TorchxCli:
+    """The commands, in one environment."""
+
+    def __init__(self, env: Mapping[str, str], folder: Path, kubeconfig: Path) -> None:
+        self.folder = folder
+        state = folder / "state"
+        mine = {"XDG_STATE_HOME": str(state), "HOME": str(folder), "KUBECONFIG": str(kubeconfig), "CI": "true"}
+        theirs = ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
+        # The caches of built parts are the user's, whatever home the test gives.
+        cache = {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")}
+        self.env = {**{name: value for name, value in env.items() if name not in theirs}, **cache, **mine}
+
+    def torchx(self, *words: str, code: int | None = 0, timeout_s: float = 240) -> Said:
+        return self._run("torchx", *words, code=code, timeout_s=timeout_s)
+
+    def ours(self, *words: str, code: int | None = 0, timeout_s: float = 240) -> Said:
+        return self._run("torchx-pulumi", *words, code=code, timeout_s=timeout_s)
+
+    def _run(self, program: str, *words: str, code: int | None, timeout_s: float) -> Said:
+        done = subprocess.run(
+            [BIN / program, *words],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        said = Said(out=done.stdout, err=done.stderr, code=done.returncode)
+        assert code is None or said.code == code, f"{program} {' '.join(words)}: {said.code}\n{said.text}"
+        assert code != 0 or "Traceback" not in said.text, said.text
+        return said
