@@ -88,8 +88,16 @@ class RunEntry:
     """Uid of the job object. None: not known yet."""
     cancelled_at: str | None = None
     """When somebody asked to cancel it, ISO 8601 in UTC. None: nobody did."""
+    ambient_kubeconfig: str | None = None
+    """Path of the kubeconfig that was the ambient one at the launch. None: `kubeconfig` is set, or there was none."""
+    ambient_context: str | None = None
+    """Context that was the current one at the launch. None: `kube_context` is set, or there was none."""
+    organization: str = "organization"
+    """Organization of the stack, of which `launch` is made; backends of one's own have one of that name."""
     ui_url: str | None = None
     """Link to the app in a dashboard. None: none was configured."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The scheduler's run options that were chosen, by name, as plain JSON values."""
     log_options: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of reading its logs."""
 
