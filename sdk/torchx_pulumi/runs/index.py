@@ -1,0 +1,172 @@
+"""The index: one small file for each launched app and cluster, and beside it the last observation of the app."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.errors import DeployError, Problem, invalid_job
+from torchx_pulumi.runs.entry import RunEntry, read_entry, write_entry
+from torchx_pulumi.runs.files import locked, read_json, remove_file, write_json
+from torchx_pulumi.runs.observation import Observation, newer, read_observation, write_observation
+from torchx_pulumi.runs.place import state_folder
+
+_APP_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+def entry_key(entry: RunEntry) -> str:
+    """Return what tells an app from all others: scheduler, app id and cluster."""
+    return f"{entry.scheduler}/{entry.app_id}@{entry.cluster}"
+
+
+class RunIndex:
+    """What was launched from this machine. Safe for many threads and processes; nothing is kept in memory."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Name the folder; nothing is read or made yet.
+
+        Args:
+            folder: Where the files lie. None: `runs` in the user's state folder.
+        """
+        self._folder = folder or state_folder() / "runs"
+
+    @property
+    def folder(self) -> Path:
+        """Return where the files lie."""
+        return self._folder
+
+    def add(self, entry: RunEntry) -> None:
+        """Add an app.
+
+        Raises:
+            DeployError: It is there already, or cannot be written.
+        """
+        with locked(self._folder):
+            path = self._path(entry)
+            if path.exists():
+                raise DeployError(f"app {entry.app_id} is in the index already: {path}")
+            write_json(path, write_entry(entry))
+
+    def put(self, entry: RunEntry) -> None:
+        """Write an entry, in the place of the one that is there.
+
+        Raises:
+            DeployError: It cannot be written.
+        """
+        with locked(self._folder):
+            write_json(self._path(entry), write_entry(entry))
+
+    def change(self, entry: RunEntry, change: Callable[[RunEntry], RunEntry]) -> RunEntry:
+        """Change an entry as it is now, which may be newer than the one in hand. An absent one is taken as given.
+
+        Raises:
+            DeployError: It cannot be written; or whatever `change` raises, and then nothing is.
+        """
+        with locked(self._folder):
+            now = change(self._read(self._path(entry)) or entry)
+            write_json(self._path(now), write_entry(now))
+            return now
+
+    def remove(self, entry: RunEntry) -> None:
+        """Forget an app and what was seen of it; fine where it is gone.
+
+        Raises:
+            DeployError: It cannot be removed.
+        """
+        with locked(self._folder):
+            remove_file(self._observed_path(entry))
+            remove_file(self._path(entry))
+
+    def get(self, entry: RunEntry) -> RunEntry | None:
+        """Return an entry as it is now. None: it is gone."""
+        return self._read(self._path(entry))
+
+    def find(self, app_id: str, scheduler: str, *, cluster: str | None = None) -> RunEntry | None:
+        """Return an app by its id. None: it was not launched from here.
+
+        Args:
+            app_id: `namespace:name`.
+            scheduler: `volcano` or `mcad`.
+            cluster: Digest of the cluster that is meant, where an id could be of several.
+
+        Raises:
+            InvalidJobError: The id is of several clusters, and none of them is the one that is meant.
+            DeployError: The entry cannot be read.
+        """
+        if not _APP_ID.fullmatch(app_id):
+            return None
+        folder = self._folder / scheduler
+        try:
+            paths = sorted(folder.glob(f"{app_id}@*.json"))
+        except OSError:
+            return None
+        found = [entry for path in paths if (entry := self._read(path)) is not None]
+        if len(found) < 2:
+            return found[0] if found else None
+        meant = [entry for entry in found if entry.cluster == cluster]
+        if meant:
+            return meant[0]
+        raise invalid_job(app_id, [Problem("app_id", _several(app_id, found))])
+
+    def all(self, scheduler: str | None = None) -> list[RunEntry]:
+        """Return every app, by id; one that is removed meanwhile is left out.
+
+        Args:
+            scheduler: Only of this one. None: of all.
+
+        Raises:
+            DeployError: An entry cannot be read.
+        """
+        pattern = f"{scheduler or '*'}/*@*.json"
+        paths = sorted(self._folder.glob(pattern)) if self._folder.is_dir() else []
+        return [entry for path in paths if (entry := self._read(path)) is not None]
+
+    def observe(self, entry: RunEntry, observation: Observation) -> Observation:
+        """Note what was seen of an app; what is known to be final is not given up for what is not known.
+
+        Returns:
+            What is noted now.
+        """
+        path = self._observed_path(entry)
+        last = self.observation(entry)
+        now = newer(last, observation)
+        if now != last:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(locked(self._folder))
+                if self._path(entry).exists():
+                    now = newer(self.observation(entry), observation)
+                    write_json(path, write_observation(now))
+        return now
+
+    def observation(self, entry: RunEntry) -> Observation | None:
+        """Return what was last seen of an app. None: nobody looked yet."""
+        path = self._observed_path(entry)
+        value = read_json(path)
+        return None if value is None else read_observation(value, str(path))
+
+    def _path(self, entry: RunEntry) -> Path:
+        return self._folder / entry.scheduler / f"{entry.app_id}@{entry.cluster}.json"
+
+    def _observed_path(self, entry: RunEntry) -> Path:
+        return self._folder / "observed" / entry.scheduler / f"{entry.app_id}@{entry.cluster}.json"
+
+    def _read(self, path: Path) -> RunEntry | None:
+        value: Mapping[str, Any] | None = read_json(path)
+        return None if value is None else read_entry(value, str(path))
+
+
+def _several(app_id: str, entries: list[RunEntry]) -> str:
+    places = "; ".join(_cluster_words(entry) for entry in entries)
+    return (
+        f"{app_id!r} was launched in {len(entries)} clusters: {places}. Say which is meant with the kubeconfig or the "
+        "context in force (KUBECONFIG, `kubectl config use-context`)"
+    )
+
+
+def _cluster_words(entry: RunEntry) -> str:
+    config = entry.kubeconfig or entry.ambient_kubeconfig or "the ambient kubeconfig"
+    context = entry.kube_context or entry.ambient_context
+    return f"{config}, context {context}" if context else config
