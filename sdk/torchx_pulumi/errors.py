@@ -81,12 +81,18 @@ class DeployError(TorchxPulumiError):
 class JobFailedError(TorchxPulumiError):
     """The job was deployed, ran, and ended in a state other than SUCCEEDED, or was not there in time."""
 
+    def __init__(self, message: str, *, status: object = None) -> None:
+        self.status = status
+        """The `JobStatus` as last seen. None: nobody knows the job."""
+        super().__init__(message)
+
 
 class ClusterError(TorchxPulumiError):
     """The cluster cannot be reached or does not answer as Kubernetes does."""
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, reason: str = "") -> None:
         self.retryable = retryable
+        self.reason = reason
         super().__init__(message)
 
 

@@ -78,6 +78,34 @@ class Reason(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectRef:
+    """One object of a cluster."""
+
+    kind: str
+    name: str
+    namespace: str | None = None
+    """None: the object is of the whole cluster."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """One cause for which a job does not run, or did not succeed. Found by `diagnosis`."""
+
+    reason: Reason
+    summary: str
+    """What is wrong, in one line; equal as long as it stays wrong."""
+    detail: str
+    """What was seen, in the words of who said it; may have several lines. Empty: the summary says it all."""
+    resolution: str
+    """What to do next."""
+    objects: tuple[ObjectRef, ...] = ()
+    """Where it was read, the most telling first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
     """One replica and its pod."""
 
@@ -143,3 +171,5 @@ class JobStatus:
     """When the first container ran, UTC. None: none did yet."""
     finished_at: datetime | None = None
     """When the job ended, UTC. None: it did not, or nobody noted it."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """Why the job does not run, or did not succeed; the first is the one that `reason` and `message` tell."""
