@@ -88,7 +88,10 @@ class JobFailedError(TorchxPulumiError):
 
 
 class ClusterError(TorchxPulumiError):
-    """The cluster cannot be reached or does not answer as Kubernetes does."""
+    """The cluster cannot be reached or does not answer as Kubernetes does.
+
+    `reason` is Kubernetes' own word where it gave one (`AlreadyExists`, `Forbidden`, `NotFound`), else empty.
+    """
 
     def __init__(self, message: str, *, retryable: bool = False, reason: str = "") -> None:
         self.retryable = retryable

@@ -25,6 +25,7 @@ class Kind:
 VOLCANO_JOB = Kind(group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs")
 VOLCANO_QUEUE = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False)
 VOLCANO_POD_GROUP = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
+VOLCANO_COMMAND = Kind(group="bus.volcano.sh", version="v1alpha1", kind="Command", plural="commands")
 APP_WRAPPER = Kind(group="workload.codeflare.dev", version="v1beta1", kind="AppWrapper", plural="appwrappers")
 APP_WRAPPER_V1BETA2 = Kind(group="workload.codeflare.dev", version="v1beta2", kind="AppWrapper", plural="appwrappers")
 X_K8S_POD_GROUP = Kind(group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
@@ -38,3 +39,27 @@ SERVICE_ACCOUNT = Kind(group="", version="v1", kind="ServiceAccount", plural="se
 PRIORITY_CLASS = Kind(
     group="scheduling.k8s.io", version="v1", kind="PriorityClass", plural="priorityclasses", namespaced=False
 )
+ACCESS_REVIEW = Kind(
+    group="authorization.k8s.io",
+    version="v1",
+    kind="SelfSubjectAccessReview",
+    plural="selfsubjectaccessreviews",
+    namespaced=False,
+)
+NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
+RESOURCE_QUOTA = Kind(group="", version="v1", kind="ResourceQuota", plural="resourcequotas")
+CUSTOM_RESOURCE_DEFINITION = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    namespaced=False,
+)
+VALIDATING_WEBHOOK = Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="ValidatingWebhookConfiguration",
+    plural="validatingwebhookconfigurations",
+    namespaced=False,
+)
+DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from torchx_pulumi.errors import ClusterError
 
@@ -137,3 +140,52 @@ def choose_context(config: dict[str, Any], context: str | None, source: str) -> 
     if chosen not in names:
         raise ClusterError(f"{source} has no context {chosen!r}; {there}")
     return str(chosen)
+
+
+def cluster_and_user(config: Mapping[str, Any], context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a context says of its cluster and of who asks.
+
+    Args:
+        config: The kubeconfig.
+        context: Name of a context in it.
+
+    Raises:
+        ClusterError: The context or its cluster is not there; the user may be absent, and is empty then.
+    """
+    chosen = _named(config, "contexts", context).get("context") or {}
+    cluster = _named(config, "clusters", chosen.get("cluster")).get("cluster")
+    if not isinstance(cluster, Mapping) or not cluster.get("server"):
+        raise ClusterError(
+            f"the cluster of context {context!r} cannot be used: its kubeconfig has no address for cluster "
+            f"{chosen.get('cluster')!r}; give it one, or choose another context"
+        )
+    return dict(cluster), dict(_named(config, "users", chosen.get("user")).get("user") or {})
+
+
+def _named(config: Mapping[str, Any], section: str, name: Any) -> Mapping[str, Any]:
+    items = (item for item in config.get(section) or [] if isinstance(item, Mapping))
+    return next((item for item in items if item.get("name") == name), {})
+
+
+def api_server(access: Access) -> str:
+    """Return the address of the API server; nobody is asked.
+
+    Raises:
+        ClusterError: The kubeconfig does not say.
+    """
+    if access.config is None:
+        host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return str(cluster_and_user(json.loads(access.config), access.context)[0]["server"])
+
+
+def identity_of(address: str) -> str:
+    """Return a digest of an API server's address, however that is written.
+
+    >>> identity_of("https://API.example.com/") == identity_of("https://api.example.com:443")
+    True
+    """
+    parts = urlsplit(address if "://" in address else f"https://{address}")
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    plain = f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"
+    return hashlib.sha256(plain.encode()).hexdigest()[:12]

@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from uuid import uuid4
 
-from torchx_pulumi import kinds
+from torchx_pulumi import kinds, labels
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import Kind
+from torchx_pulumi.kubeconfig import identity_of
 from torchx_pulumi.options import Manifest
 
 KNOWN = tuple(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
+STAMP = "2026-01-01T00:00:00.000000000Z"
+"""When every line of a fake log was written."""
+
+
+class FakeLog:
+    """Lines that are there already."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+
+    def __iter__(self) -> Iterator[str]:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> str:
+        """Return the next line."""
+        return next(self._lines)
+
+    def close(self) -> None:
+        """Give up what is left."""
+        self._lines = iter(())
 
 
 class FakeCluster:
-    """A cluster in memory that holds objects and nothing moves.
+    """A cluster in memory that holds objects; nothing moves but what is asked for.
 
     >>> cluster = FakeCluster([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}])
     >>> cluster.get(kinds.NAMESPACE, None, "a")["metadata"]["name"]
@@ -28,6 +52,8 @@ class FakeCluster:
         served: Iterable[Kind] = KNOWN,
         logs: Mapping[tuple[str, str], Sequence[str]] | None = None,
         error: ClusterError | None = None,
+        denied: Iterable[tuple[str, Kind]] = (),
+        api_server: str = "https://fake.example.com",
     ) -> None:
         """Fill the cluster.
 
@@ -36,13 +62,22 @@ class FakeCluster:
             served: Kinds that it knows.
             logs: Namespace and pod to the lines of its log.
             error: Raised by every call. None: the cluster answers.
+            denied: Verbs that are not allowed on a kind; `allowed` says so, and the calls raise.
+            api_server: Its address.
         """
         self._served = set(served)
         self._logs = {key: list(lines) for key, lines in (logs or {}).items()}
+        self._denied = set(denied)
+        self.api_server = api_server
         self.error = error
         self._objects: dict[tuple[str, str, str, str], Manifest] = {}
         for manifest in objects:
             self.put(manifest)
+
+    @property
+    def identity(self) -> str:
+        """Digest of its address."""
+        return identity_of(self.api_server)
 
     def put(self, manifest: Manifest) -> None:
         """Add an object, or put it in the place of the one that has its name."""
@@ -56,13 +91,13 @@ class FakeCluster:
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object, None if it is absent."""
-        self._check(kind)
+        self._check("get", kind)
         found = self._objects.get((kind.api_version, kind.kind, namespace or "", name))
         return copy.deepcopy(found)
 
     def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
         """Return the objects of a kind, by name."""
-        self._check(kind)
+        self._check("list", kind)
         return [
             copy.deepcopy(manifest)
             for (version, name, where, _), manifest in sorted(self._objects.items(), key=lambda item: item[0][2:])
@@ -86,22 +121,94 @@ class FakeCluster:
         previous: bool = False,
         timestamps: bool = False,
         tail_lines: int | None = None,
-    ) -> Iterator[str]:
+        since: datetime | None = None,
+        limit_bytes: int | None = None,
+        silence_s: float | None = None,  # noqa: ARG002 - a fake pod is never silent
+        keep_ends: bool = False,
+    ) -> FakeLog:
         """Return the lines of a pod's log; a fake pod has ended, has one container, and was never restarted."""
         self._answer()
         lines = self._logs.get((namespace, pod))
         if lines is None:
-            raise ClusterError(f"there is no pod {pod!r} in namespace {namespace!r} of the fake cluster")
+            raise ClusterError(
+                f"there is no pod {pod!r} in namespace {namespace!r} of the fake cluster", reason="NotFound"
+            )
         if previous:
             raise ClusterError("the fake cluster answered 400: previous terminated container not found")
+        if since is not None and since > datetime.fromisoformat(STAMP.partition(".")[0] + "+00:00"):
+            lines = []
         shown = lines if tail_lines is None else lines[max(len(lines) - tail_lines, 0) :]
-        return iter([f"2026-01-01T00:00:00.000000000Z {line}" if timestamps else line for line in shown])
+        text = "".join(f"{STAMP} {line}\n" if timestamps else f"{line}\n" for line in shown)
+        cut = text if limit_bytes is None else text.encode()[:limit_bytes].decode("utf-8", "replace")
+        return FakeLog(line if keep_ends else line.rstrip("\n") for line in cut.splitlines(keepends=True))
+
+    def version(self) -> str:
+        """Return the version of the API server."""
+        self._answer()
+        return "v1.0.0-fake"
+
+    def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:  # noqa: ARG002 - the same everywhere
+        """Tell whether something is allowed; all is but what was denied."""
+        self._answer()
+        return (verb, kind) not in self._denied
+
+    def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Create an object and return it with a uid; namespaces need not be there."""
+        self._check("create", kind)
+        made = copy.deepcopy(manifest)
+        meta = made.setdefault("metadata", {})
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = meta["generateName"] + uuid4().hex[:5]
+        if kind.namespaced and namespace:
+            meta["namespace"] = namespace
+        if (kind.api_version, kind.kind, namespace or "", meta["name"]) in self._objects:
+            raise ClusterError(
+                f'the fake cluster answered 409: {kind.plural} "{meta["name"]}" already exists', reason="AlreadyExists"
+            )
+        meta.update(uid=str(uuid4()), creationTimestamp=STAMP.partition(".")[0] + "Z", resourceVersion="1")
+        if not dry_run:
+            self.put({**made, "apiVersion": kind.api_version, "kind": kind.kind})
+        return copy.deepcopy(made)
+
+    def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+        """Delete an object at once, and what it owns."""
+        self._check("delete", kind)
+        found = self._objects.get((kind.api_version, kind.kind, namespace or "", name))
+        if found is None or (uid is not None and found["metadata"].get("uid") != uid):
+            return False
+        self.remove(kind, namespace, name)
+        mine = found["metadata"].get("uid")
+        for key, manifest in [*self._objects.items()]:
+            owners = manifest["metadata"].get("ownerReferences") or []
+            if mine and any(owner.get("uid") == mine for owner in owners):
+                self._objects.pop(key, None)
+        return True
+
+    def abort(self, namespace: str, name: str, uid: str) -> None:
+        """Stop a job at once: it is Aborted, its pods are gone."""
+        if self._move(namespace, name, uid, "Aborted"):
+            for pod in self.list(kinds.POD, namespace, {labels.VOLCANO_JOB_NAME: name}):
+                self.remove(kinds.POD, namespace, pod["metadata"]["name"])
+
+    def resume(self, namespace: str, name: str, uid: str) -> None:
+        """Let an aborted job wait for its pods again."""
+        self._move(namespace, name, uid, "Pending")
+
+    def _move(self, namespace: str, name: str, uid: str, phase: str) -> bool:
+        self._check("create", kinds.VOLCANO_COMMAND)
+        job = self._objects.get((kinds.VOLCANO_JOB.api_version, kinds.VOLCANO_JOB.kind, namespace, name))
+        if job is None or job["metadata"].get("uid") != uid:
+            return False
+        job.setdefault("status", {})["state"] = {"phase": phase}
+        return True
 
     def _answer(self) -> None:
         if self.error:
             raise self.error
 
-    def _check(self, kind: Kind) -> None:
+    def _check(self, verb: str, kind: Kind) -> None:
         self._answer()
         if kind not in self._served:
-            raise ClusterError(f"the fake cluster does not serve {kind.kind} ({kind.api_version})")
+            raise ClusterError(f"the fake cluster does not serve {kind.kind} ({kind.api_version})", reason="NotServed")
+        if (verb, kind) in self._denied:
+            raise ClusterError(f"the fake cluster forbids it: cannot {verb} {kind.plural}", reason="Forbidden")

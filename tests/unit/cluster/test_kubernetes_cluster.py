@@ -26,9 +26,16 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.asked: list[str] = []
+        self.connections = 0
         server = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                server.connections += 1
+                super().setup()
+
             def do_GET(self) -> None:
                 server.asked.append(self.path)
                 code, body = server.answers.pop(0)
@@ -139,8 +146,11 @@ def test_names_cannot_leave_their_place_in_a_path(server: Server) -> None:
 
 
 def test_one_client_serves_all_who_ask_for_the_same_cluster(server: Server) -> None:
-    one, two = (KubernetesCluster.connect(server.kubeconfig) for _ in range(2))
-    assert one._api is two._api
+    for cluster in (KubernetesCluster.connect(server.kubeconfig) for _ in range(2)):
+        server.answers = [status(404, "not found", details={"name": "x"}), (200, {"kind": "Pod"})]
+        assert cluster.get(kinds.POD, "n", "x") is None
+        assert cluster.get(kinds.POD, "n", "x") == {"kind": "Pod"}
+    assert server.connections == 1
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_named() -> None:

@@ -1,0 +1,111 @@
+"""How questions go to an API server: the shape of a wire, and which one an access needs.
+
+Most kubeconfigs hold a certificate or a token. For these urllib3 is enough, and the official client, whose import takes
+longer than all that a command asks, stays away. Credentials of plugins and proxies are left to the official client.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.kubeconfig import Access
+
+CONNECT_TIMEOUT_S = 5.0
+"""Longest wait for a connection."""
+
+READ_TIMEOUT_S = 30.0
+"""Longest silence while an answer is read; following a log has no such limit."""
+
+CONNECTIONS = 64
+"""Connections to one API server that are kept for the next question."""
+
+Query = Sequence[tuple[str, str]]
+
+
+class Wire(Protocol):
+    """A way to ask one API server, safe to use from many threads."""
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Query = (),
+        *,
+        body: Any = None,
+        accept: str = "application/json",
+        read_timeout_s: float | None = READ_TIMEOUT_S,
+    ) -> Any:
+        """Send a request and return urllib3's response with its body not read yet, or whatever refuses as such.
+
+        Args:
+            method: GET, POST or DELETE.
+            path: Path on the server, quoted.
+            query: Parameters.
+            body: Sent as JSON. None: nothing.
+            accept: Type of the answer.
+            read_timeout_s: Longest silence. None: no limit.
+
+        Raises:
+            ClusterError: Credentials cannot be read.
+            OSError: No connection; or one of urllib3's own errors.
+        """
+        ...
+
+
+class LazyWire:
+    """A wire that is made when somebody asks first."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._wire: Wire | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Wire:
+        """Return the wire.
+
+        Raises:
+            ClusterError: The kubeconfig cannot be used, or a package is missing.
+        """
+        with self._lock:
+            if self._wire is None:
+                self._wire = make_wire(self._access)
+            return self._wire
+
+
+_wires: dict[Access, LazyWire] = {}
+"""One wire, and so one pool of connections, for each access that was ever asked for."""
+
+
+def wire_of(access: Access) -> LazyWire:
+    """Return the wire of an access."""
+    return _wires.setdefault(access, LazyWire(access))
+
+
+def make_wire(access: Access) -> Wire:
+    """Make the cheapest wire that can do what the access needs."""
+    try:
+        urllib3()
+        from torchx_pulumi.cluster import plain_wire
+
+        if access.config is not None:
+            config = json.loads(access.config)
+            if plain_wire.suffices(config, access.context):
+                return plain_wire.PlainWire(config, access.context, access.description)
+        from torchx_pulumi.cluster import official_client
+
+        return official_client.OfficialWire(official_client.client_of(access))
+    except ImportError as error:
+        raise ClusterError(
+            f"reading {access.description} needs the Python package `kubernetes`, which is not installed; "
+            "install `torchx-pulumi[kubernetes]`"
+        ) from error
+
+
+def urllib3() -> Any:
+    """Load what the official client talks through; it comes with it."""
+    return importlib.import_module("urllib3")
