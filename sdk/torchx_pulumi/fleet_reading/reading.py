@@ -1,0 +1,138 @@
+"""Reading a fleet: every stack of a backend at the same time, what this machine saw later laid over it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any, Protocol
+
+from torchx_pulumi.errors import DeployError
+from torchx_pulumi.fleet_reading.checkpoint import StackApp, UnreadableStateError, read_app
+from torchx_pulumi.fleet_reading.engine import EngineStacks
+from torchx_pulumi.fleet_reading.folder import FolderStacks, folder_of
+from torchx_pulumi.fleet_reading.live import Connect, LiveReader
+from torchx_pulumi.fleet_reading.row import BrokenStack, Fleet, FleetRow, StackName
+from torchx_pulumi.fleet_reading.rows import build_row, complete, newer, sort_rows
+from torchx_pulumi.fleet_reading.selection import Selection
+
+PROCESSES_AT_ONCE = 4
+"""`pulumi` processes at the same time; each takes about 100 MB."""
+
+Observations = Callable[[StackName], Mapping[str, Any] | None]
+"""Stack to what this machine saw of its app last, in the shape of `observed`; `checked_at` in it says when that was."""
+
+
+class Stacks(Protocol):
+    """The stacks of a backend."""
+
+    def names(self, project: str | None) -> list[StackName]:
+        """Return the stacks of a project, of all projects without one."""
+        ...
+
+    def read(self, name: StackName) -> str:
+        """Return the checkpoint of a stack, or its export, as text."""
+        ...
+
+    def updating(self) -> frozenset[StackName]:
+        """Return the stacks that somebody works on, as far as that is known."""
+        ...
+
+
+def open_stacks(backend: str) -> Stacks:
+    """Return the stacks of a backend: read as files where it is a folder, by the `pulumi` command elsewhere."""
+    folder = folder_of(backend)
+    return EngineStacks(backend=backend) if folder is None else FolderStacks(folder=folder)
+
+
+def read_fleet(
+    backend: str,
+    *,
+    project: str | None = None,
+    selection: Selection | None = None,
+    observations: Observations | None = None,
+    live: bool = False,
+    connect: Connect | None = None,
+    stacks: Stacks | None = None,
+    now: datetime | None = None,
+) -> Fleet:
+    """Read all apps of a backend from its stacks; no cluster is asked unless `live` says so.
+
+    Args:
+        backend: URL of the Pulumi backend.
+        project: Pulumi project. None: all of them.
+        selection: Which apps are wanted. None: all.
+        observations: What this machine saw of the apps last. None: nothing.
+        live: Ask the clusters about what has not ended, as far as they can be reached.
+        connect: How to reach a cluster. None: by kubeconfig.
+        stacks: The stacks. None: those of the backend.
+        now: The time that ages are counted to, aware. None: this moment.
+
+    Raises:
+        DeployError: The backend cannot be read. A stack that cannot be read is in `broken` of what is returned.
+    """
+    moment = now or datetime.now(timezone.utc)
+    opened = stacks or open_stacks(backend)
+    names = opened.names(project)
+    busy = opened.updating()
+    broken: list[BrokenStack] = []
+    found: list[tuple[StackName, StackApp]] = []
+    read = partial(_read_one, opened)
+    for name, result in zip(names, _each(read, names, opened), strict=True):
+        if isinstance(result, str):
+            broken.append(BrokenStack(stack=name, why=result))
+        elif result is not None:
+            found.append((name, result))
+    rows = [_row(name, app, moment, observations, busy) for name, app in found]
+    unreachable: Mapping[str, str] = {}
+    if live:
+        reader = LiveReader(opened, connect, now=lambda: now or datetime.now(timezone.utc))
+        wanted = [(row, app) for row, (_, app) in zip(rows, found, strict=True) if _asked(row, selection)]
+        fresh, unreachable = reader.refresh(wanted)
+        rows = [fresh.get(row.stack, row) for row in rows]
+    kept = [row for row in rows if selection is None or selection.wants(row)]
+    return Fleet(
+        backend=backend,
+        read_at=moment,
+        rows=sort_rows(kept),
+        broken=broken,
+        others=len(names) - len(broken) - len(found),
+        unreachable=unreachable,
+    )
+
+
+def _each(
+    read: Callable[[StackName], StackApp | str | None], names: list[StackName], opened: Stacks
+) -> list[StackApp | str | None]:
+    if isinstance(opened, FolderStacks):
+        # Files are read as fast by one thread: what takes the time is Python's own work.
+        return [read(name) for name in names]
+    with ThreadPoolExecutor(min(PROCESSES_AT_ONCE, os.cpu_count() or 1)) as pool:
+        return list(pool.map(read, names))
+
+
+def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
+    """Read one stack. Text: why it cannot be read."""
+    try:
+        return read_app(stacks.read(name))
+    except (UnreadableStateError, DeployError) as error:
+        return str(error)
+
+
+def _row(
+    name: StackName, app: StackApp, now: datetime, observations: Observations | None, busy: frozenset[StackName]
+) -> FleetRow:
+    seen = observations(name) if observations else None
+    recorded = app.output.get("observed")
+    if seen is None or (isinstance(recorded, Mapping) and not newer(seen, recorded)):
+        return build_row(name, app, now, updating=name in busy)
+    return build_row(name, app, now, seen=complete(seen, recorded), source="local", updating=name in busy)
+
+
+def _asked(row: FleetRow, selection: Selection | None) -> bool:
+    """Say whether a cluster is asked about an app: it has not ended, and nothing but its state rules it out."""
+    if row.state.terminal:
+        return False
+    return selection is None or selection.whatever_the_state().wants(row)
