@@ -1,0 +1,85 @@
+"""A launched app as a Pulumi program that goes on with it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from torchx_pulumi.appfile import read_app_file
+from torchx_pulumi.handover import next_steps, project_files
+from torchx_pulumi.runs.entry import Place, RunEntry
+
+ENTRY = RunEntry(
+    app_id="ml:train-x1",
+    scheduler="volcano",
+    choice="job",
+    place=Place(backend="file:///state", project="torchx", stack="ml.train-x1-abc"),
+    cluster="c1",
+    kubeconfig=None,
+    kube_context=None,
+    session="s",
+    user="me",
+    name="train",
+    queue="gold",
+    app={
+        "name": "train",
+        "metadata": {},
+        "roles": [
+            {
+                "name": "trainer",
+                "image": "i",
+                "entrypoint": "sh",
+                "args": ["-c", "true"],
+                "base_image": None,
+                "workspace": None,
+                "retry_policy": "APPLICATION",
+                "resource": {"cpu": 1, "gpu": 0, "memMB": 2, "capabilities": {}, "devices": {}, "tags": {}},
+                "mounts": [{"type": "bind", "src_path": "/a", "dst_path": "/b", "read_only": True}],
+            }
+        ],
+    },
+    pods={},
+    declared={},
+    launch="l",
+    run="r",
+    launched_at="2026-01-01T00:00:00Z",
+    options={"queue": "gold", "namespace": "ml", "labels": {"team": "vision"}},
+)
+
+
+def arguments_of(program: str) -> dict[str, object]:
+    call = next(
+        node
+        for node in ast.walk(ast.parse(program))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_app"
+    )
+    return {word.arg or "": ast.literal_eval(word.value) for word in call.keywords}
+
+
+def test_the_program_names_the_job_and_what_was_chosen() -> None:
+    files = project_files(ENTRY)
+    assert files["Pulumi.yaml"] == "name: torchx\nruntime: python\n"
+    assert arguments_of(files["__main__.py"]) == {
+        "app_id": "train-x1", "namespace": "ml", "queue": "gold", "labels": {"team": "vision"},
+    }  # fmt: skip
+    assert next_steps(ENTRY, "there")[2] == "pulumi stack select ml.train-x1-abc"
+
+
+def test_the_app_is_read_back_by_the_door_for_files(tmp_path: Path) -> None:
+    path = tmp_path / "app.json"
+    path.write_text(project_files(ENTRY)["app.json"])
+    (role,) = read_app_file(path).roles
+    assert (role.image, list(role.args), role.resource.memory_mb) == ("i", ["-c", "true"], 2)
+    assert [(mount.kind, mount.src, mount.read_only) for mount in role.mounts] == [("bind", "/a", True)]
+    assert json.loads(path.read_text())["name"] == "train"
+
+
+def test_options_take_the_names_that_the_component_has() -> None:
+    entry = replace(ENTRY, scheduler="mcad", queue=None, kube_context="far", options={"priority_class_name": "high"})
+    program = project_files(entry)["__main__.py"]
+    assert "MCADTrainingJob.from_app" in program
+    assert arguments_of(program) == {
+        "app_id": "train-x1", "namespace": "ml", "priority_class": "high", "kube_context": "far",
+    }  # fmt: skip
