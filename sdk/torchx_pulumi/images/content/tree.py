@@ -1,0 +1,185 @@
+"""What goes into the image: the sources laid over each other, less what the rules leave out. All problems at once."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from torchx_pulumi.errors import ImageError
+from torchx_pulumi.images.content.files import Found, Kind, Source, open_source
+from torchx_pulumi.images.content.ignore import IGNORE_FILE, Rules, docker_rules, torchx_rules
+
+IGNORE_RULES: Final = ("docker", "torchx")
+"""Whose rules a `.dockerignore` is read by."""
+MOST_NAMED: Final = 20
+"""Files that a message names; it counts the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of the image's context."""
+
+    path: str
+    """In the context, with `/`."""
+    found: Found
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """The context's entries."""
+
+    entries: Sequence[Entry]
+    """In the order of their names' bytes; folders before what is in them."""
+    sent_only: Sequence[Entry] = ()
+    """Files that are sent because the daemon reads them, and that the rules keep out of the image."""
+    warnings: Sequence[str] = ()
+    """What the user should know."""
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What one walk has found so far."""
+
+    rules: Rules
+    keep: frozenset[str]
+    entries: dict[str, Entry] = field(default_factory=dict)
+    kept: dict[str, Entry] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_tree(
+    workspace: str | Mapping[str, str], *, ignore_rules: str = "docker", dockerfile: str | None = None
+) -> Tree:
+    """Find the files of a workspace.
+
+    Args:
+        workspace: Folder or URL; or several of them, or files, with their places in the context.
+        ignore_rules: `docker`, or `torchx` for what TorchX's own patching makes of a `.dockerignore`.
+        dockerfile: Path in the context that is sent whatever the rules say.
+
+    Raises:
+        ImageError: Something is not there, cannot be read, or is nothing that an image can hold.
+    """
+    if ignore_rules not in IGNORE_RULES:
+        raise ImageError(f"ignore_rules is {ignore_rules!r}, must be {' or '.join(map(repr, IGNORE_RULES))}")
+    sources = [(open_source(place), _destination(place, to)) for place, to in _places(workspace).items()]
+    text = _read_text(sources, IGNORE_FILE)
+    rules: Rules = docker_rules(text) if ignore_rules == "docker" else torchx_rules(text)
+    keep = frozenset((IGNORE_FILE, dockerfile)) if dockerfile else frozenset((IGNORE_FILE,))
+    walk = _Walk(rules=rules, keep=keep)
+    for source, prefix in sources:
+        _walk(walk, source, prefix)
+    if walk.problems:
+        raise ImageError(f"workspace {_shown(workspace)}: " + _listed("cannot be sent", walk.problems))
+    entries = [walk.entries[path] for path in sorted(walk.entries, key=_order)]
+    sent_only = [walk.kept[path] for path in sorted(walk.kept) if path not in walk.entries]
+    warnings = _differences(entries, text) if ignore_rules == "docker" and text.strip() else []
+    return Tree(entries=entries, sent_only=sent_only, warnings=warnings)
+
+
+def _order(path: str) -> bytes:
+    # `/` sorts before all else, so that a folder stands before what is in it, and its files together.
+    return os.fsencode(path).replace(b"/", b"\0")
+
+
+def _places(workspace: str | Mapping[str, str]) -> Mapping[str, str]:
+    places = {workspace: ""} if isinstance(workspace, str) else dict(workspace)
+    if not places or not all(places):
+        raise ImageError("workspace is empty; name a folder, or give no workspace to run the image as it is")
+    return places
+
+
+def _destination(place: str, to: str) -> str:
+    plain = posixpath.normpath(to) if to else "."
+    if plain.startswith(("/", "../")) or plain == "..":
+        raise ImageError(f"workspace {place!r}: its place is {to!r}, must be a relative path inside the image's folder")
+    return "" if plain == "." else plain
+
+
+def _shown(workspace: str | Mapping[str, str]) -> str:
+    return repr(workspace) if isinstance(workspace, str) else ", ".join(map(repr, workspace))
+
+
+def _walk(walk: _Walk, source: Source, prefix: str) -> None:
+    if source.is_file:
+        for found in source.children(""):
+            _take(walk, source, found, prefix or posixpath.basename(source.name))
+        return
+    for index in range(prefix.count("/") + 1 if prefix else 0):
+        above = "/".join(prefix.split("/")[: index + 1])
+        _take(walk, source, Found("", Kind.FOLDER, 0, True), above)
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        try:
+            for found in source.children(folder):
+                path = f"{prefix}/{found.path}" if prefix else found.path
+                if _take(walk, source, found, path):
+                    pending.append(found.path)
+        except OSError as error:
+            walk.problems.append(f"{_quoted(posixpath.join(prefix, folder) or '.')}: {_said(error)}")
+
+
+def _take(walk: _Walk, source: Source, found: Found, path: str) -> bool:
+    """Note one path; say whether what is below it must be looked at."""
+    ignored = walk.rules.ignores(path)
+    entry = Entry(path, found, source)
+    if path in walk.keep and found.kind is Kind.FILE:
+        walk.kept[path] = entry
+    if ignored:
+        return found.kind is Kind.FOLDER and (not walk.rules.may_skip(path) or _holds(path, walk.keep))
+    if found.kind is Kind.SPECIAL:
+        walk.problems.append(f"{_quoted(path)}: is a socket, a pipe or a device; add it to {IGNORE_FILE}")
+        return False
+    walk.entries[path] = entry
+    return found.kind is Kind.FOLDER
+
+
+def _holds(folder: str, kept: frozenset[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for path in kept)
+
+
+def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
+    """Read a file of the context before the walk. Empty: there is none. The last source that has it wins."""
+    for source, prefix in reversed(sources):
+        if source.is_file:
+            inside = "" if (prefix or posixpath.basename(source.name)) == path else None
+        else:
+            inside = path if not prefix else path.removeprefix(f"{prefix}/") if path.startswith(f"{prefix}/") else None
+        if inside is None:
+            continue
+        try:
+            with source.open(inside) as file:
+                return file.read().decode("utf-8", "surrogateescape")
+        except (FileNotFoundError, IsADirectoryError):
+            continue
+        except OSError as error:
+            raise ImageError(f"workspace {source.name!r}: {path}: {_said(error)}") from error
+    return ""
+
+
+def _differences(entries: Sequence[Entry], text: str) -> list[str]:
+    """Name the files that TorchX's own patching would have left out."""
+    rules = torchx_rules(text)
+    files = [entry.path for entry in entries if entry.found.kind is not Kind.FOLDER and rules.ignores(entry.path)]
+    if not files:
+        return []
+    head = f"{IGNORE_FILE}, read by Docker's rules, sends {len(files)} that TorchX's own rules leave out"
+    return [_listed(head, [_quoted(path) for path in files]) + "\n(ignore_rules=torchx leaves them out)"]
+
+
+def _listed(head: str, lines: Sequence[str]) -> str:
+    shown = [*lines[:MOST_NAMED], *([f"and {len(lines) - MOST_NAMED} more"] if len(lines) > MOST_NAMED else [])]
+    return f"{head}:\n" + "\n".join(f"  - {line}" for line in shown)
+
+
+def _quoted(path: str) -> str:
+    return repr(os.fsencode(path).decode("utf-8", "backslashreplace"))
+
+
+def _said(error: OSError) -> str:
+    return f"cannot be read ({error.strerror or error}); make it readable, or add it to {IGNORE_FILE}"

@@ -1,0 +1,165 @@
+"""The plan of a patched image: its reference and all that it is made of, known before any daemon is asked."""
+
+from __future__ import annotations
+
+import platform as machine
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from torchx_pulumi.errors import ImageError
+from torchx_pulumi.images import dockerfile as dockerfiles
+from torchx_pulumi.images.bases import Base, Registry, resolve
+from torchx_pulumi.images.content.address import files_address, image_address
+from torchx_pulumi.images.content.hashing import hash_files
+from torchx_pulumi.images.content.ignore import TORCHX_DOCKERFILE
+from torchx_pulumi.images.content.tree import Entry, Tree, read_tree
+from torchx_pulumi.images.reference import parse_repository
+
+LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
+"""Repository of images that are on this machine's daemon only."""
+CONTENT_LABEL: Final = "torchx-pulumi/content"
+"""Label of an image: its whole content address."""
+WORKSPACE_LABEL: Final = "torchx-pulumi/workspace"
+"""Label of an image: address of the workspace's files alone."""
+VERSION_LABEL: Final = "torchx-pulumi/version"
+"""Label of an image: release of this package that built it."""
+_TAG_DIGITS: Final = 40
+_PROCESSORS: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePlan:
+    """An image to be, and where it will be found."""
+
+    base: str
+    """The image that is patched, as it was written."""
+    repository: str | None
+    """Where it is pushed. None: it stays on this machine's daemon."""
+    address: str
+    """64 hex digits: the content address."""
+    workspace_address: str
+    """64 hex digits of the workspace's files alone."""
+    bases: Sequence[Base]
+    """The images that the build takes from outside. Empty: it begins from scratch."""
+    dockerfile: str
+    """Path of the Dockerfile in the context."""
+    build_args: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """All of them, with their values."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The user's own labels."""
+    platform: str | None = None
+    """For example `linux/arm64`. None: the daemon's own."""
+    warnings: Sequence[str] = ()
+    """What the user should know."""
+    entries: Sequence[Entry] = field(default=(), repr=False)
+    """What the image's files come from."""
+    sent_only: Sequence[Entry] = field(default=(), repr=False)
+    """Files that are sent for the daemon to read and that do not come into the image."""
+    hashes: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """SHA-256 of every file that is sent, by its path."""
+    extra: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Files that are made here: the default Dockerfile."""
+
+    @property
+    def tag(self) -> str:
+        """Return the tag: the first 40 digits of the address."""
+        return self.address[:_TAG_DIGITS]
+
+    @property
+    def reference(self) -> str:
+        """Return the image's name, which pods use and which is the same on every machine."""
+        return f"{self.repository or LOCAL_REPOSITORY}:{self.tag}"
+
+    @property
+    def local_only(self) -> bool:
+        """Say whether only pods on this machine's daemon can see the image."""
+        return self.repository is None
+
+
+def make_plan(
+    base: str,
+    workspace: str | Mapping[str, str],
+    repository: str | None,
+    *,
+    registry: Registry,
+    dockerfile: str | None = None,
+    build_args: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    platform: str | None = None,
+    ignore_rules: str = "docker",
+    client: Any = None,
+) -> ImagePlan:
+    """Plan an image; `torchx_pulumi.images.plan_patch` describes the arguments."""
+    if repository is not None:
+        repository = parse_repository(repository).name
+    arguments = _arguments(base, build_args or {})
+    name = dockerfile or TORCHX_DOCKERFILE
+    tree = read_tree(workspace, ignore_rules=ignore_rules, dockerfile=name)
+    sent = [*tree.sent_only, *tree.entries]
+    hashes = hash_files(sent)
+    text = _dockerfile(tree, name, required=dockerfile is not None)
+    used = dockerfiles.images_of(text or dockerfiles.DEFAULT, arguments, name)
+    bases = [resolve(image, registry, client) for image in used]
+    files = files_address(tree.entries, hashes)
+    address = image_address(
+        bases=[each.digest for each in bases],
+        dockerfile=text or dockerfiles.DEFAULT,
+        dockerfile_path=name,
+        build_args={key: value for key, value in arguments.items() if key not in dockerfiles.SHOWN_ARGUMENTS},
+        labels=dict(labels or {}),
+        platform=platform or _own_platform(),
+        files=files,
+    )
+    return ImagePlan(
+        base=base,
+        repository=repository,
+        address=address,
+        workspace_address=files,
+        bases=bases,
+        dockerfile=name,
+        build_args=arguments,
+        labels=dict(labels or {}),
+        platform=platform,
+        warnings=tree.warnings,
+        entries=tree.entries,
+        sent_only=tree.sent_only,
+        hashes=hashes,
+        extra={} if text else {name: dockerfiles.DEFAULT.encode()},
+    )
+
+
+def image_labels(plan: ImagePlan, version: str) -> dict[str, str]:
+    """Return the labels that the image is built with. None of them has a value of a build argument."""
+    own = {CONTENT_LABEL: plan.address, WORKSPACE_LABEL: plan.workspace_address, VERSION_LABEL: version}
+    return {**plan.labels, **own}
+
+
+def _arguments(base: str, given: Mapping[str, str]) -> dict[str, str]:
+    ours = sorted(set(given) & set(dockerfiles.SHOWN_ARGUMENTS))
+    if ours:
+        raise ImageError(
+            f"build_args: {', '.join(ours)} is set here, to the role's image and to a fixed word; leave it"
+        )
+    wrong = sorted(name for name, value in given.items() if not isinstance(value, str))
+    if wrong:
+        raise ImageError(f"build_args: {', '.join(wrong)}: a value must be text; quote it")
+    return {"IMAGE": base, "WORKSPACE": dockerfiles.WORKSPACE, **given}
+
+
+def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
+    """Return the workspace's Dockerfile. None: it has none."""
+    # Also where the rules keep it out of the image, the daemon reads it.
+    for entry in (*tree.sent_only, *tree.entries):
+        if entry.path == path:
+            with entry.source.open(entry.found.path) as file:
+                return file.read().decode("utf-8", "surrogateescape")
+    if required:
+        raise ImageError(f"dockerfile {path!r}: is no file of the workspace; give its path from the workspace's folder")
+    return None
+
+
+def _own_platform() -> str:
+    """Return the platform that a daemon of this machine builds for."""
+    processor = machine.machine().lower()
+    return f"linux/{_PROCESSORS.get(processor, processor)}"
