@@ -16,6 +16,7 @@ class LogStream:
     """The lines of one response; see `LogLines`."""
 
     def __init__(self, response: Any, where: str, *, keep_ends: bool) -> None:
+        self._closed = False
         self._response = response
         self._where = where
         self._end = "\n" if keep_ends else ""
@@ -23,7 +24,6 @@ class LogStream:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._lines: deque[str] = deque()
         self._rest = ""
-        self._closed = False
 
     def __iter__(self) -> Iterator[str]:
         """Return itself."""
@@ -45,14 +45,21 @@ class LogStream:
             if self._closed:
                 return
             self.close()
-            raise ClusterError(f"the log stream from {self._where} broke off: {error}", retryable=True) from error
+            silent = isinstance(error, urllib3().exceptions.ReadTimeoutError)
+            raise ClusterError(
+                f"the log stream from {self._where} broke off: {error}",
+                retryable=True,
+                reason="Silent" if silent else "BrokenStream",
+            ) from error
         except BaseException:
             self.close()
             raise
         if block is None:
             if self._rest:
                 self._lines.append(self._rest)
-            self.close()
+            # Read to its end, the connection is good for the next question.
+            self._closed = True
+            self._response.release_conn()
             return
         *lines, self._rest = (self._rest + self._decode(block)).split("\n")
         self._lines.extend(line + self._end for line in lines)

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query, urllib3
 from torchx_pulumi.errors import ClusterError
@@ -53,7 +54,9 @@ class PlainWire:
             except (OSError, ValueError, ssl.SSLError) as error:
                 raise ClusterError(f"{description} cannot be used: its certificates: {error}") from error
         self._pool = urllib3().PoolManager(maxsize=CONNECTIONS, retries=False, **options)
-        self._verifies = not cluster.get("insecure-skip-tls-verify")
+        if cluster.get("insecure-skip-tls-verify"):
+            # The kubeconfig says so itself; kubectl keeps silent as well.
+            warnings.filterwarnings("ignore", category=urllib3().exceptions.InsecureRequestWarning)
 
     def ask(
         self,
@@ -66,26 +69,20 @@ class PlainWire:
         read_timeout_s: float | None = READ_TIMEOUT_S,
     ) -> Any:
         """Send a request; see `Wire`."""
-        from urllib.parse import urlencode
-
         headers = {"Accept": accept, "User-Agent": "torchx-pulumi", **self._authorization()}
         data = None
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         url = f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")
-        send = {
-            "headers": headers,
-            "body": data,
-            "preload_content": False,
-            "redirect": False,
-            "timeout": urllib3().Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
-        }
-        if self._verifies:
-            return self._pool.request(method, url, **send)
-        with warnings.catch_warnings():
-            # The kubeconfig says so itself; kubectl keeps silent as well.
-            warnings.simplefilter("ignore", urllib3().exceptions.InsecureRequestWarning)
-            return self._pool.request(method, url, **send)
+        return self._pool.request(
+            method,
+            url,
+            headers=headers,
+            body=data,
+            preload_content=False,
+            redirect=False,
+            timeout=urllib3().Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
+        )
 
     def _authorization(self) -> dict[str, str]:
         """Return the header that says who asks; a token's file is read each time, since tokens are renewed in place."""

@@ -63,5 +63,7 @@ def unreachable(error: BaseException, where: str) -> ClusterError:
         return ClusterError(f"{where} shows a certificate that the kubeconfig does not trust: {cause}")
     text = str(cause).rpartition(">: ")[2] or type(cause).__name__
     return ClusterError(
-        f"{where} cannot be reached: {text}; check that it runs and that the context is the right one", retryable=True
+        f"{where} cannot be reached: {text}; check that it runs and that the context is the right one",
+        retryable=True,
+        reason="Silent" if isinstance(error, urllib3().exceptions.ReadTimeoutError) else "Unreachable",
     )

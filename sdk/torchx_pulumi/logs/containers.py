@@ -1,0 +1,103 @@
+"""Which containers a pod has, which of them are meant, and what run of one its log belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.kinds import POD
+from torchx_pulumi.logs.query import LogQuery
+
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+SHOWN = 10
+"""Pods that a message lists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a container, as its pod's status tells."""
+
+    pod_uid: str
+    current: str | None
+    """Id of the run that the log belongs to. None: it never ran."""
+    previous: str | None
+    """Id of the run before. None: there was none, or it is forgotten."""
+    running: bool
+    waits_for: str
+    """Why it does not run. Empty: it does, or nobody says."""
+
+
+def chosen_containers(pod: Mapping[str, Any], query: LogQuery) -> tuple[str, ...]:
+    """Return the names of the containers that are meant.
+
+    Raises:
+        ClusterError: The pod has none of that name.
+    """
+    spec = pod.get("spec") or {}
+    main = [str(item.get("name")) for item in spec.get("containers") or []]
+    every = [str(item.get("name")) for item in spec.get("initContainers") or []] + main
+    if query.containers == "all":
+        return tuple(every)
+    if query.containers is None:
+        default = ((pod.get("metadata") or {}).get("annotations") or {}).get(DEFAULT_CONTAINER)
+        return (default,) if default in every else tuple(main[:1])
+    unknown = [name for name in query.containers if name not in every]
+    if unknown:
+        raise ClusterError(
+            f"pod {query.pod!r} in namespace {query.namespace!r} has no container "
+            f"{', '.join(map(repr, unknown))}; it has {', '.join(map(repr, every))}: name one of these, or 'all'"
+        )
+    return tuple(query.containers)
+
+
+def run_of(pod: Mapping[str, Any], container: str) -> Run:
+    """Read the run that a container's log belongs to."""
+    status = pod.get("status") or {}
+    listed = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    found: Mapping[str, Any] = next((item for item in listed if item.get("name") == container), {})
+    state, last = found.get("state") or {}, (found.get("lastState") or {}).get("terminated") or {}
+    running, terminated = state.get("running"), state.get("terminated") or {}
+    waiting = state.get("waiting") or {}
+    current = found.get("containerID") if running is not None else terminated.get("containerID")
+    waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
+    return Run(
+        pod_uid=str((pod.get("metadata") or {}).get("uid") or ""),
+        # Between two runs the log is still that of the last one.
+        current=current or last.get("containerID") or None,
+        previous=last.get("containerID") or None,
+        running=running is not None,
+        waits_for=waits_for or ("" if running is not None else str(status.get("phase") or "")),
+    )
+
+
+def no_pod(cluster: Cluster, query: LogQuery) -> ClusterError:
+    """Make the error of a pod that is not there."""
+    try:
+        there = [str(pod["metadata"]["name"]) for pod in cluster.list(POD, query.namespace)]
+    except ClusterError:
+        # The list is an extra; the pod is missing all the same.
+        there = []
+    stem = query.pod.split("-")[0]
+    near = [name for name in there if name.startswith(stem)] or there
+    more = f" and {len(near) - SHOWN} more" if len(near) > SHOWN else ""
+    listed = f"pods there: {', '.join(near[:SHOWN])}{more}" if near else "there are no pods"
+    return ClusterError(
+        f"there is no pod {query.pod!r} in namespace {query.namespace!r}; {listed}. Logs go with their pod, when a "
+        "retry replaces it and when its job is deleted or expires: follow them while it runs, or let a log collector "
+        "keep them; `previous` reads an earlier run of a container only while its pod is there",
+        reason="NotFound",
+    )
+
+
+def not_started(query: LogQuery, container: str, run: Run) -> ClusterError:
+    """Make the error of a container that has not written anything yet."""
+    why = f" ({run.waits_for})" if run.waits_for else ""
+    return ClusterError(
+        f"container {container!r} of pod {query.pod!r} in namespace {query.namespace!r} has not started{why}, so there "
+        "is no log yet; follow it to wait for its start",
+        retryable=True,
+        reason="NotStarted",
+    )

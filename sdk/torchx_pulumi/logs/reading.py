@@ -1,0 +1,205 @@
+"""The lines that a query asks for: of one container, or of several merged."""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.kinds import POD
+from torchx_pulumi.logs.clock import Clock, SystemClock
+from torchx_pulumi.logs.container_log import GIVE_UP_AFTER_S, POLL_S, ContainerLog
+from torchx_pulumi.logs.containers import chosen_containers, no_pod, not_started, run_of
+from torchx_pulumi.logs.query import Limits, LogQuery, limits_of
+from torchx_pulumi.logs.stamps import Line
+from torchx_pulumi.options import Manifest
+
+SILENCE_OF_SEVERAL_S = 5.0
+"""Longest silence of one of several containers: a thread that waits for a first line sees only then that it may end."""
+
+AHEAD = 1000
+"""Lines read ahead of whoever takes them."""
+
+Labelled = tuple[str, Line]
+
+
+def read_lines(
+    cluster: Cluster,
+    query: LogQuery,
+    *,
+    ended: Callable[[], bool] = lambda: False,
+    clock: Clock | None = None,
+) -> Iterator[str]:
+    r"""Return the lines that a query asks for, each ending in `\n`.
+
+    Lines of several containers begin with `[container] `. Closing the iterator closes the connections.
+
+    Args:
+        cluster: Where the pod is.
+        query: What is wanted. It is checked at once; nothing is read before the first line is asked for.
+        ended: Tells whether the app has ended; asked only where the log is followed, maybe from several threads, though
+            never by two at once.
+        clock: None: the machine's.
+
+    Raises:
+        InvalidJobError: The query contradicts itself.
+        ClusterError: No such pod or container, nothing logged yet, no permission, or no answer.
+    """
+    limits = limits_of(query)
+    return _lines(cluster, query, limits, ended, clock or SystemClock())
+
+
+def _lines(cluster: Cluster, query: LogQuery, limits: Limits, ended: Callable[[], bool], clock: Clock) -> Iterator[str]:
+    follow = query.follow and not query.previous
+    over = _Over(ended, clock)
+    pod = _pod(cluster, query, over, clock) if follow else cluster.get(POD, query.namespace, query.pod)
+    if pod is None:
+        raise no_pod(cluster, query)
+    names = chosen_containers(pod, query)
+    several = len(names) > 1
+    options = {"silence_s": SILENCE_OF_SEVERAL_S} if several else {}
+    logs = [ContainerLog(cluster, query, limits, name, ended=over, clock=clock, **options) for name in names]
+    if not several:
+        read = logs[0].follow() if follow else _explained(logs[0], pod, query)
+        merged: Iterator[Labelled] = (("", line) for line in _within(limits, read))
+    elif follow:
+        merged = _as_they_come(logs, limits)
+    else:
+        merged = _by_time(logs, pod, query, limits)
+    pattern = limits.pattern
+    with closing(merged):  # type: ignore[type-var]  # each of them is a generator
+        for label, line in merged:
+            shown = f"{line.stamp} {line.text}" if query.timestamps and line.stamp else line.text
+            if pattern is None or pattern.search(line.text) or pattern.search(shown):
+                yield f"{label}{shown}\n"
+
+
+def _pod(cluster: Cluster, query: LogQuery, over: Callable[[], bool], clock: Clock) -> Manifest | None:
+    """Wait for the pod. None: the app ended without it."""
+    nobody_stops = threading.Event()
+    answered_at: float | None = None
+    while True:
+        try:
+            done = over()
+            pod = cluster.get(POD, query.namespace, query.pod)
+            if pod is not None or done:
+                return pod
+            answered_at = clock.monotonic()
+        except ClusterError as error:
+            # A cluster that never answered is the wrong one; one that did comes back.
+            if not error.retryable or answered_at is None or clock.monotonic() - answered_at > GIVE_UP_AFTER_S:
+                raise
+        clock.wait(POLL_S, nobody_stops)
+
+
+def _explained(log: ContainerLog, pod: Manifest, query: LogQuery) -> Iterator[Line]:
+    """Read once; a container without a log says why."""
+    run = run_of(pod, log.container)
+    if run.current is None:
+        raise not_started(query, log.container, run)
+    try:
+        yield from log.once()
+    except ClusterError as error:
+        if error.reason == "NotFound":
+            raise ClusterError(f"{error}; it was there a moment ago", reason=error.reason) from None
+        if query.previous and "previous terminated container" in str(error):
+            raise ClusterError(
+                f"container {log.container!r} of pod {query.pod!r} in namespace {query.namespace!r} has had one run "
+                "only, so there is no previous log; a retry of the whole job makes new pods, and the logs of the old "
+                "ones go with them",
+                reason=error.reason,
+            ) from None
+        raise
+
+
+def _within(limits: Limits, lines: Iterator[Line]) -> Iterator[Line]:
+    """Leave out what was written before since, and stop after until."""
+    with closing(lines):  # type: ignore[type-var]  # each of them is a generator
+        for line in lines:
+            if limits.until_ns is not None and line.at_ns > limits.until_ns:
+                return
+            if limits.since_ns is None or line.at_ns >= limits.since_ns:
+                yield line
+
+
+def _by_time(logs: Sequence[ContainerLog], pod: Manifest, query: LogQuery, limits: Limits) -> Iterator[Labelled]:
+    """Merge what there is by the times that lines carry; containers that have not started are left out."""
+    begun = [log for log in logs if run_of(pod, log.container).current is not None]
+    if not begun:
+        raise not_started(query, logs[0].container, run_of(pod, logs[0].container))
+
+    def labelled(log: ContainerLog) -> Iterator[Labelled]:
+        for line in _within(limits, _explained(log, pod, query)):
+            yield f"[{log.container}] ", line
+
+    try:
+        yield from heapq.merge(*(labelled(log) for log in begun), key=lambda item: item[1].at_ns)
+    finally:
+        for log in begun:
+            log.stop()
+
+
+def _as_they_come(logs: Sequence[ContainerLog], limits: Limits) -> Iterator[Labelled]:
+    """Follow several containers at once, a thread for each."""
+    come: queue.Queue[Labelled | Exception | None] = queue.Queue(AHEAD)
+
+    def read(log: ContainerLog) -> None:
+        try:
+            for line in _within(limits, log.follow()):
+                come.put((f"[{log.container}] ", line))
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that reads
+            come.put(error)
+        finally:
+            come.put(None)
+
+    threads = [threading.Thread(target=read, args=(log,), daemon=True) for log in logs]
+    try:
+        for thread in threads:
+            thread.start()
+        left = len(threads)
+        while left:
+            item = come.get()
+            if item is None:
+                left -= 1
+            elif isinstance(item, Exception):
+                raise item
+            else:
+                yield item
+    finally:
+        for log in logs:
+            log.stop()
+        _release(threads, come)
+
+
+def _release(threads: Sequence[threading.Thread], come: queue.Queue[Labelled | Exception | None]) -> None:
+    """Let threads end that wait for room; one that waits for a first line ends at its next silence."""
+    for _ in range(20):
+        while not come.empty():
+            come.get_nowait()
+        for thread in threads:
+            thread.join(0.01)
+        if not any(thread.is_alive() for thread in threads):
+            return
+
+
+class _Over:
+    """Whether the app has ended: asked by one thread at a time, not more than once in a while, and never taken back."""
+
+    def __init__(self, ended: Callable[[], bool], clock: Clock) -> None:
+        self._ended = ended
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known = False
+        self._asked_at: float | None = None
+
+    def __call__(self) -> bool:
+        with self._lock:
+            now = self._clock.monotonic()
+            if not self._known and (self._asked_at is None or now - self._asked_at >= POLL_S / 2):
+                self._known = self._ended()
+                self._asked_at = now
+            return self._known

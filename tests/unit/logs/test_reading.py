@@ -1,0 +1,288 @@
+"""Reading logs over a scripted cluster: nothing lost, nothing twice, and clear words where there is nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchx_pulumi.errors import ClusterError, InvalidJobError
+from torchx_pulumi.logs import LogQuery, query, read_lines
+
+from tests.unit.logs.scripted import (
+    BROKEN,
+    RUNNING,
+    START,
+    FakeClock,
+    ScriptedCluster,
+    Stream,
+    Written,
+    pod,
+    shown,
+)
+
+SECOND = 10**9
+LINES: list[Written] = [(number * SECOND // 4, f"line {number // 2 * 2}") for number in range(12)]
+
+
+def ask(**options: Any) -> LogQuery:
+    return LogQuery(namespace="n", pod="p", **options)
+
+
+def read(cluster: ScriptedCluster, asked: LogQuery, **options: Any) -> list[str]:
+    options.setdefault("clock", FakeClock())
+    return list(read_lines(cluster, asked, **{"ended": lambda: True, **options}))
+
+
+def after(times: int) -> Any:
+    """Tell that the app has ended when asked more often than that."""
+    asked = iter(range(times))
+    return lambda: next(asked, None) is None
+
+
+def test_lines_carry_their_time_and_end_in_a_newline() -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod())
+    assert read(cluster, ask()) == [shown(line) for line in LINES]
+    assert read(cluster, ask(timestamps=False))[0] == "line 0\n"
+
+
+def test_a_last_line_without_newline_gets_one() -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod(), no_newline=True)
+    for follow in (False, True):
+        assert read(cluster, ask(follow=follow), ended=after(1)) == [shown(line) for line in LINES]
+
+
+TEXT = "".join(map(shown, LINES))
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("error", [BROKEN, None])
+def test_a_stream_that_breaks_anywhere_is_read_on(follow: bool, error: ClusterError | None) -> None:
+    if not follow and error is None:
+        return
+    for characters in range(0, len(TEXT), 7):
+        cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), streams=[Stream(characters, error)])
+        assert read(cluster, ask(follow=follow), ended=after(2)) == [shown(line) for line in LINES]
+
+
+times = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab")), max_size=30)
+
+
+@settings(deadline=None, max_examples=150)
+@given(times, st.lists(st.integers(0, 900), max_size=4), st.integers(0, 30))
+def test_no_line_is_lost_or_given_twice(steps: list[tuple[int, str]], breaks: list[int], first: int) -> None:
+    # Times are coarse, repeat, and go back by less than a second.
+    lines = [
+        (2 * SECOND + (place // 3) * SECOND // 2 + jitter * 10**7, text) for place, (jitter, text) in enumerate(steps)
+    ]
+    cluster = ScriptedCluster(lines=lines[:first], pod=pod(RUNNING), streams=[Stream(at, BROKEN) for at in breaks])
+    clock = FakeClock()
+
+    def more() -> None:
+        cluster.lines = lines
+
+    cluster.on_get = [lambda: None] * 3 + [more]
+    assert read(cluster, ask(follow=True), ended=after(8), clock=clock) == [shown(line) for line in lines]
+
+
+def test_a_rotation_takes_only_what_was_read() -> None:
+    cluster = ScriptedCluster(lines=LINES[:8], pod=pod(RUNNING), streams=[Stream(10_000, BROKEN)])
+
+    def rotate() -> None:
+        cluster.lines = LINES[6:]
+
+    cluster.on_get = [lambda: None, lambda: None, rotate]
+    assert read(cluster, ask(follow=True), ended=after(4)) == [shown(line) for line in LINES]
+
+
+def test_the_tail_is_not_read_again_before_its_first_line() -> None:
+    equal = [(SECOND, f"{number}") for number in range(6)]
+    cluster = ScriptedCluster(lines=equal, pod=pod(RUNNING), streams=[Stream(50, BROKEN)])
+    assert read(cluster, ask(follow=True, tail_lines=2), ended=after(2)) == [shown(line) for line in equal[-2:]]
+
+
+def test_a_container_that_starts_late_is_waited_for() -> None:
+    cluster = ScriptedCluster(lines=LINES, others=["q"])
+    steps = [None, None, pod({"waiting": {"reason": "ContainerCreating"}}, container_id=""), pod(RUNNING)]
+
+    def step() -> None:
+        cluster.pod = steps.pop(0) if steps else cluster.pod
+
+    cluster.on_get = [step] * 8
+    clock = FakeClock()
+    assert read(cluster, ask(follow=True), ended=after(8), clock=clock) == [shown(line) for line in LINES]
+    assert clock.passed >= 2
+
+
+def test_a_retry_with_a_new_pod_is_followed_on() -> None:
+    old, new = LINES[:4], LINES[4:]
+    cluster = ScriptedCluster(lines=old, pod=pod())
+
+    def gone() -> None:
+        cluster.pod = None
+
+    def back() -> None:
+        cluster.pod, cluster.lines = pod(RUNNING, uid="u2", container_id="c2"), new
+
+    clock = FakeClock()
+    clock.on_wait = [gone, lambda: None, back]
+    assert read(cluster, ask(follow=True), ended=after(8), clock=clock) == [shown(line) for line in LINES]
+
+
+def test_the_end_of_a_run_is_read_after_a_restart() -> None:
+    cluster = ScriptedCluster(lines=LINES[:6], pod=pod(RUNNING), streams=[Stream(200, BROKEN)])
+
+    def restart() -> None:
+        cluster.previous_lines, cluster.lines = LINES[:6], LINES[6:]
+        cluster.pod = pod(RUNNING, container_id="c2", last="c1")
+
+    cluster.on_get = [lambda: None, lambda: None, restart]
+    assert read(cluster, ask(follow=True), ended=after(5)) == [shown(line) for line in LINES]
+    assert any(call["previous"] for call in cluster.asked)
+
+
+def test_following_goes_on_until_the_app_has_ended() -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod())
+    clock = FakeClock()
+    read(cluster, ask(follow=True), ended=lambda: clock.passed > 30, clock=clock)
+    assert 30 < clock.passed < 35
+
+
+def test_a_cluster_out_of_reach_is_given_up_in_the_end() -> None:
+    down = ClusterError("down", retryable=True, reason="Unreachable")
+    cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), streams=[Stream(60, BROKEN)] + [Stream(None, down)] * 1000)
+    clock = FakeClock()
+    with pytest.raises(ClusterError, match="down"):
+        read(cluster, ask(follow=True), ended=lambda: False, clock=clock)
+    assert clock.passed > 600
+    clock = FakeClock()
+    with pytest.raises(ClusterError, match="down"):
+        read(cluster, ask(), clock=clock)
+    assert clock.passed < 30
+
+
+def test_silence_is_no_failure() -> None:
+    silent = ClusterError("silent", retryable=True, reason="Silent")
+    cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), streams=[Stream(60, silent)] * 50)
+    clock = FakeClock()
+    assert len(read(cluster, ask(follow=True), ended=after(40), clock=clock)) == len(LINES)
+
+
+def test_since_and_until_are_exact() -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod())
+    since, until = (START + timedelta(seconds=seconds) for seconds in (0.5, 2.0))
+    wanted = [shown(line) for line in LINES if SECOND // 2 <= line[0] <= 2 * SECOND]
+    for follow in (False, True):
+        assert read(cluster, ask(since=since, until=until, follow=follow)) == wanted
+
+
+def test_following_ends_when_until_has_come() -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod())
+    clock = FakeClock()
+    read(cluster, ask(follow=True, until=START + timedelta(seconds=10)), ended=lambda: False, clock=clock)
+    assert 10 < clock.passed < 13
+
+
+def test_a_time_without_zone_is_local_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    query._said.clear()
+    local = (START + timedelta(seconds=1)).astimezone().replace(tzinfo=None)
+    cluster = ScriptedCluster(lines=LINES, pod=pod())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert read(cluster, ask(since=local)) == [shown(line) for line in LINES if line[0] >= SECOND]
+    assert len(caplog.records) == 1
+    assert "local time" in caplog.text
+
+
+def test_a_regex_is_sought_in_the_text_and_in_the_whole_line() -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod())
+    assert len(read(cluster, ask(regex="line 2$"))) == 2
+    assert len(read(cluster, ask(regex="^line"))) == len(LINES)
+    assert len(read(cluster, ask(regex="^2026"))) == len(LINES)
+
+
+def test_what_is_wrong_with_a_query_comes_at_once_and_together() -> None:
+    later = datetime(2027, 1, 1, tzinfo=timezone.utc)
+    with pytest.raises(InvalidJobError) as caught:
+        read_lines(ScriptedCluster(), ask(regex="(", since=later, until=START, tail_lines=-1, containers="main"))
+    assert [problem.path for problem in caught.value.problems] == ["regex", "until", "tail_lines", "containers"]
+
+
+def test_an_absent_pod_is_named_with_those_there_are() -> None:
+    cluster = ScriptedCluster(others=["p-1", "z"])
+    for asked in (ask(), ask(follow=True)):
+        with pytest.raises(ClusterError, match=r"no pod 'p' in namespace 'n'; pods there: p-1\. .*collector") as caught:
+            read(cluster, asked)
+        assert caught.value.reason == "NotFound"
+
+
+def test_an_unknown_container_is_named_with_those_there_are() -> None:
+    cluster = ScriptedCluster(pod=pod(containers=("main", "side")))
+    with pytest.raises(ClusterError, match="no container 'x'; it has 'main', 'side'"):
+        read(cluster, ask(containers=("x",)))
+
+
+def test_a_container_that_has_not_started_says_why() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    cluster = ScriptedCluster(pod=pod(waiting, container_id=""))
+    for asked in (ask(), ask(follow=True)):
+        with pytest.raises(ClusterError, match=r"has not started .ImagePullBackOff: no such image"):
+            read(cluster, asked)
+
+
+def test_a_run_that_never_was_is_told_from_one_that_a_retry_took() -> None:
+    refused = ClusterError("answered 400: previous terminated container not found", reason="BadRequest")
+    cluster = ScriptedCluster(pod=pod(), streams=[Stream(None, refused)])
+    with pytest.raises(ClusterError, match=r"one run only.*new pods"):
+        read(cluster, ask(previous=True))
+
+
+def test_a_previous_run_is_read_and_not_followed() -> None:
+    cluster = ScriptedCluster(lines=LINES[6:], previous_lines=LINES[:6], pod=pod(RUNNING, last="c0"))
+    got = read(cluster, ask(previous=True, follow=True), ended=lambda: False)
+    assert got == [shown(line) for line in LINES[:6]]
+
+
+def test_the_default_container_is_the_annotated_one_or_the_first() -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod(containers=("main", "side")))
+    read(cluster, ask())
+    assert cluster.pod is not None
+    cluster.pod["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "side"}
+    read(cluster, ask())
+    assert [call["container"] for call in cluster.asked] == ["main", "side"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_several_containers_are_told_apart(follow: bool) -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=pod(containers=("main", "side")))
+    got = read(cluster, ask(containers="all", follow=follow))
+    for name in ("main", "side"):
+        mine = [line for line in got if line.startswith(f"[{name}] ")]
+        assert mine == [f"[{name}] {shown(line)}" for line in LINES]
+    assert len(got) == 2 * len(LINES)
+    if not follow:
+        assert [line.split("] ")[1] for line in got] == sorted(line.split("] ")[1] for line in got)
+
+
+def test_closing_gives_connections_and_threads_back() -> None:
+    before = set(threading.enumerate())
+    cluster = ScriptedCluster(lines=LINES * 300, pod=pod(RUNNING, containers=("main", "side")))
+    for asked in (ask(follow=True), ask(follow=True, containers="all"), ask(containers="all")):
+        lines = read_lines(cluster, asked, clock=FakeClock())
+        next(lines)
+        lines.close()  # type: ignore[attr-defined]
+    assert all(stream.closed for stream in cluster.opened)
+    assert set(threading.enumerate()) <= before
+
+
+def test_an_error_of_one_container_ends_all() -> None:
+    forbidden = ClusterError("forbidden", reason="Forbidden")
+    cluster = ScriptedCluster(
+        lines=LINES, pod=pod(RUNNING, containers=("main", "side")), streams=[Stream(None, forbidden)]
+    )
+    with pytest.raises(ClusterError, match="forbidden"):
+        read(cluster, ask(follow=True, containers="all"), ended=lambda: False)
