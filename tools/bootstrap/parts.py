@@ -345,6 +345,22 @@ PARTS: Final[tuple[Part, ...]] = (
         installed=Installed(static_only=True),
     ),
     Part(
+        name="dockerd",
+        version="debian",
+        expected_s=15,
+        source=DebianSource(
+            packages=("docker.io",),
+            links=(
+                DebianLink(
+                    executable="dockerd",
+                    path="usr/sbin/dockerd",
+                    variables=(("LD_LIBRARY_PATH", "{root}/usr/lib/*-linux-gnu"),),
+                ),
+            ),
+        ),
+        installed=Installed(folders=("/usr/sbin", "/sbin")),
+    ),
+    Part(
         name="debootstrap",
         version="debian",
         expected_s=5,
