@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from torchx_pulumi.commands.fleet import add_fleet
 from torchx_pulumi.errors import Problem, TorchxPulumiError, invalid_job
 
 EXIT_INVALID = 2
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchx-pulumi", description="TorchX training jobs on Kubernetes.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_render(commands)
+    add_fleet(commands)
     return parser
 
 

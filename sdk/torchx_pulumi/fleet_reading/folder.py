@@ -38,6 +38,8 @@ class FolderStacks:
 
     folder: Path
     """The folder of the backend's URL; Pulumi's own `.pulumi` is in it."""
+    may_be_absent: bool = False
+    """A folder that is not there holds no stacks; otherwise it is an error."""
 
     def names(self, project: str | None) -> list[StackName]:
         """Find the stacks of a project, of all projects without one.
@@ -46,6 +48,8 @@ class FolderStacks:
             DeployError: There is no such folder, or it cannot be read.
         """
         if not self.folder.is_dir():
+            if self.may_be_absent:
+                return []
             raise DeployError(
                 f"backend {FILE_SCHEME}{self.folder}: there is no such folder; nothing was launched with it, or "
                 "--backend and PULUMI_BACKEND_URL name another one than the launch did"

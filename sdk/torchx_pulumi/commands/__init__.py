@@ -1,0 +1,1 @@
+"""The commands of `torchx-pulumi` beside `render`: one module each, words in, text out."""

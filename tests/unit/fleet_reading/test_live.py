@@ -1,0 +1,149 @@
+"""Unfinished apps are looked at where their cluster can be reached; where it cannot, that is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.fleet_reading import Fleet, read_fleet
+from torchx_pulumi.fleet_reading.selection import read_selection
+from torchx_pulumi.record import RunRecord
+from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.status.model import JobState
+from torchx_pulumi.testing import FakeCluster
+
+from tests.unit.fleet_reading.states import checkpoint, output, write_stack
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+
+
+def job(name: str, uid: str = "u1", phase: str = "Completed") -> dict[str, Any]:
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "team", "uid": uid},
+        "status": {"state": {"phase": phase}},
+    }
+
+
+def record(**changes: Any) -> RunRecord:
+    return RunRecord(
+        **{
+            "app_id": "train-x1", "job_name": "train-x1", "namespace": "team", "hash": "h", "digests": {},
+            "launched": {"trainer": 2}, "replicas": {"trainer": 2}, "attempt": 1, "launched_at": "", "uid": "u1",
+            **changes,
+        }
+    )  # fmt: skip
+
+
+def entry(cluster: FakeCluster, name: str = "train-x1", **changes: Any) -> RunEntry:
+    place = Place(backend="file:///b", project="torchx", stack="s")
+    return RunEntry(
+        **{
+            "app_id": f"team:{name}", "scheduler": "volcano", "choice": "job", "place": place,
+            "cluster": cluster.identity, "kubeconfig": None, "kube_context": None, "session": "s", "user": "ada",
+            "name": "train", "queue": "default", "app": {}, "pods": {}, "declared": {}, "launch": "l", "run": "r",
+            "launched_at": "", "uid": "u1",
+            **changes,
+        }
+    )  # fmt: skip
+
+
+def live(folder: Path, connect: Any, **options: Any) -> Fleet:
+    return read_fleet(f"file://{folder}", live=True, connect=connect, now=NOW, **options)
+
+
+def test_the_row_says_what_the_cluster_says_now(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    (row,) = live(tmp_path, lambda *_: cluster).rows
+    assert (row.state, row.source, row.stale, row.freshness_s) == (JobState.SUCCEEDED, "live", False, 0)
+
+
+def test_a_program_of_the_users_own_is_looked_at_by_the_context_of_its_log_command(tmp_path: Path) -> None:
+    asked = []
+
+    def connect(*way: str | None) -> FakeCluster:
+        asked.append(way)
+        return FakeCluster([job("train-x1")])
+
+    write_stack(tmp_path, "s", checkpoint(output(), record=record()))
+    (row,) = live(tmp_path, connect).rows
+    assert row.state is JobState.SUCCEEDED
+    assert asked == [(None, "here")]
+
+
+def test_an_app_that_has_ended_or_is_not_wanted_is_not_looked_at(tmp_path: Path) -> None:
+    write_stack(tmp_path, "a", checkpoint(output("a", observed={"state": "FAILED"})))
+    write_stack(tmp_path, "b", checkpoint(output("b", app={"queue": "other"})))
+
+    def connect(*_: str | None) -> FakeCluster:
+        raise AssertionError
+
+    assert len(live(tmp_path, connect, selection=read_selection(queue=["default"])).rows) == 1
+
+
+def test_an_app_is_selected_by_the_state_that_it_has_now(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    assert not live(tmp_path, lambda *_: cluster, selection=read_selection(state=["active"])).rows
+    assert live(tmp_path, lambda *_: cluster, selection=read_selection(state=["succeeded"])).rows
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once_and_named(tmp_path: Path) -> None:
+    calls = []
+
+    class Dead(FakeCluster):
+        def get(self, *words: Any) -> Any:
+            calls.append(words)
+            raise ClusterError("no answer", retryable=True)
+
+    dead = Dead()
+    for name in "abc":
+        write_stack(tmp_path, name, checkpoint(output(name), entry=entry(dead, name, kube_context="far")))
+    read = live(tmp_path, lambda *_: dead)
+    assert read.unreachable == {"far": "no answer"}
+    assert [(row.source, row.note) for row in read.rows] == [("state", "cluster not reached: far")] * 3
+    assert len({name for *_, name in calls}) == 1
+
+
+def test_another_cluster_under_the_same_context_is_not_believed(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=replace(entry(cluster), cluster="another")))
+    read = live(tmp_path, lambda *_: cluster)
+    assert read.rows[0].state is JobState.RUNNING
+    assert "not the cluster that the apps were launched in" in next(iter(read.unreachable.values()))
+
+
+@pytest.mark.parametrize(
+    ("objects", "kept", "note"),
+    [
+        ([job("train-x1", uid="u2")], record(), "another job of this name"),
+        ([], None, "not found in the cluster of the current context"),
+    ],
+)
+def test_what_is_not_the_apps_own_object_says_nothing_of_it(
+    tmp_path: Path, objects: list[Any], kept: RunRecord | None, note: str
+) -> None:
+    write_stack(tmp_path, "s", checkpoint(output(), record=kept))
+    (row,) = live(tmp_path, lambda *_: FakeCluster(objects)).rows
+    assert (row.state, row.source) == (JobState.RUNNING, "state")
+    assert note in row.note
+
+
+def test_an_app_whose_object_is_gone_is_unknown(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    (row,) = live(tmp_path, lambda *_: cluster).rows
+    assert (row.state, row.reason) == (JobState.UNKNOWN, "NotFound")
+
+
+def test_a_choice_that_is_not_known_here_is_said(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster, choice="later")))
+    (row,) = live(tmp_path, lambda *_: cluster).rows
+    assert "'later'" in row.note
