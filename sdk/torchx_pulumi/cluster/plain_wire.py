@@ -103,7 +103,12 @@ class PlainWire:
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any]:
     """Return what urllib3 needs to know to trust the server, and to be trusted."""
     authority = _contents(cluster, "certificate-authority")
-    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    # Made by urllib3, which knows whether Python or it itself compares names and addresses in this release.
+    context = urllib3().util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+    if authority:
+        context.load_verify_locations(cadata=authority.decode())
+    else:
+        context.load_default_certs()
     # Authorities that clusters make for themselves lack extensions that this would ask for.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     options: dict[str, Any] = {"ssl_context": context}

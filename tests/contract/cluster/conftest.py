@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from torchx_pulumi import kinds
-from torchx_pulumi.cluster import Cluster, KubernetesCluster
+from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.testing import FakeCluster
 
 Manifest = dict[str, Any]
@@ -21,7 +21,7 @@ LINES = ["one", "zwei: ä", "three"]
 class World:
     """A cluster under test with three pods in a namespace of its own."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: LiveCluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
 
@@ -61,7 +61,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture(scope="session")
 def real_world(cluster: Any, kubeconfig: Path) -> Iterator[World]:
-    """The session's cluster, filled through the official client since ours only reads."""
+    """The session's cluster, filled through the official client."""
     if not cluster.images:
         pytest.skip("the local cluster has no real node: no container can write a log")
     from kubernetes import config

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 from torchx_pulumi import kinds
 from torchx_pulumi.errors import ClusterError
@@ -100,3 +102,18 @@ def test_the_log_of_an_absent_pod_is_an_error(world: World) -> None:
 def test_a_previous_run_that_never_was_is_an_error(world: World) -> None:
     with pytest.raises(ClusterError, match="previous terminated container"):
         list(world.cluster.logs(world.namespace, "a", previous=True))
+
+
+def test_a_log_may_begin_later_and_end_sooner(world: World) -> None:
+    before, after = datetime(2020, 1, 1, tzinfo=timezone.utc), datetime.now(timezone.utc) + timedelta(hours=1)
+    assert list(world.cluster.logs(world.namespace, "a", since=before)) == LINES
+    assert list(world.cluster.logs(world.namespace, "a", since=after)) == []
+    assert list(world.cluster.logs(world.namespace, "a", limit_bytes=4)) == LINES[:1]
+
+
+def test_a_closed_log_gives_no_more_lines(world: World) -> None:
+    lines = world.cluster.logs(world.namespace, "a", follow=True, keep_ends=True)
+    assert next(lines) == LINES[0] + "\n"
+    lines.close()
+    lines.close()
+    assert len(list(lines)) < len(LINES)

@@ -77,7 +77,7 @@ times = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab")), max_size=
 def test_no_line_is_lost_or_given_twice(steps: list[tuple[int, str]], breaks: list[int], first: int) -> None:
     # Times are coarse, repeat, and go back by less than a second.
     lines = [
-        (2 * SECOND + (place // 3) * SECOND // 2 + jitter * 10**7, text) for place, (jitter, text) in enumerate(steps)
+        (2 * SECOND + (place // 3) * SECOND // 2 - jitter * 10**7, text) for place, (jitter, text) in enumerate(steps)
     ]
     cluster = ScriptedCluster(lines=lines[:first], pod=pod(RUNNING), streams=[Stream(at, BROKEN) for at in breaks])
     clock = FakeClock()
