@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.diagnosis import Diagnosis, Evidence, agree, diagnose
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
@@ -24,18 +26,28 @@ class Seen:
     pod_groups: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
     """Events of all these, as far as they can explain anything."""
+    queues: Sequence[Manifest] | None = None
+    """The Volcano queue of the run; empty where it does not exist. None: not looked at."""
+    neighbours: Sequence[Manifest] = ()
+    """What else waits or runs in the same queue: PodGroups, or AppWrappers."""
+    nodes: Sequence[Manifest] | None = None
+    """All nodes. None: not looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """One way of making a run."""
 
+    scheduler: str
+    """`volcano` or `mcad`."""
     head: Kind
     """Kind of the object that stands for the run."""
     look: Callable[[Cluster, str, str], Seen]
-    """Read the objects of a run from a cluster, by namespace and job name; without pods where its head is gone."""
-    read_status: Callable[[Seen], JobStatus]
-    """Read the status of a run from its objects."""
+    """Read the objects of a run from a cluster, by namespace and job name; without pods where its head is gone.
+
+    Three calls; more only where the run waits, and only for what can say why."""
+    read: Callable[[Seen], JobStatus]
+    """Read the status of a run from its objects, without diagnoses."""
     pod_name: Callable[[JobPlan[Any], ReplicaPlan], str]
     """Name the pod of a replica."""
     service: Callable[[JobPlan[Any]], str]
@@ -50,3 +62,31 @@ class Form:
     """The controller names them by the head's uid."""
     makes_pods: bool = False
     """Service and pods are resources of their own."""
+
+    def read_status(self, seen: Seen, now: datetime | None = None) -> JobStatus:
+        """Read the status of a run with its diagnoses, the first of which is its reason and message.
+
+        Args:
+            seen: The objects of the run.
+            now: When they were looked at. None: what needs time to tell (nobody looks at the job) is not told.
+        """
+        status = self.read(seen)
+        return agree(status, diagnose(self._evidence(seen, status, now)))
+
+    def diagnose(self, seen: Seen, now: datetime | None = None) -> tuple[Diagnosis, ...]:
+        """Find why a run does not run or did not succeed, the most telling cause first. Empty: nothing is wrong."""
+        return self.read_status(seen, now).diagnoses
+
+    def _evidence(self, seen: Seen, status: JobStatus, now: datetime | None) -> Evidence:
+        return Evidence(
+            scheduler=self.scheduler,
+            status=status,
+            head=seen.head,
+            pods=seen.pods or (),
+            pod_groups=seen.pod_groups,
+            events=seen.events,
+            queues=seen.queues,
+            neighbours=seen.neighbours,
+            nodes=seen.nodes,
+            now=now,
+        )

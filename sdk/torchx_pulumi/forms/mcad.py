@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi import labels
-from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.cluster import Cluster, together
 from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.forms.explaining import events_of, if_allowed, look_further_at_line
 from torchx_pulumi.forms.form import Form, Seen
 from torchx_pulumi.kinds import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
-    EVENT,
     POD,
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
@@ -34,7 +35,10 @@ POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROU
 def _look_at(kind: Kind) -> Callable[[Cluster, str, str], Seen]:
     def look(cluster: Cluster, namespace: str, name: str) -> Seen:
         try:
-            head = cluster.get(kind, namespace, name)
+            head, listed = together(
+                lambda: cluster.get(kind, namespace, name),
+                lambda: cluster.list(POD, namespace, {labels.UNIQUE_NAME: name}),
+            )
         except ClusterError as error:
             # Where nobody knows the kind there is no such object; a launch is refused with more words.
             if error.retryable or cluster.serves(kind):
@@ -44,12 +48,14 @@ def _look_at(kind: Kind) -> Callable[[Cluster, str, str], Seen]:
             return Seen()
         wrapped = list(_wrapped(head))
         mine = {text_at(item, "metadata", "name") for item in wrapped if item.get("kind") == POD.kind}
-        listed = cluster.list(POD, namespace, {labels.UNIQUE_NAME: name})
         pods = tuple(pod for pod in listed if pod["metadata"]["name"] in mine)
         groups = tuple(_pod_groups_in(cluster, namespace, wrapped))
+        seen = Seen(head=head, pods=pods, pod_groups=groups)
         settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
-        events = () if settled else tuple(_events(cluster, namespace, {name, *(_names(wrapped))}))
-        return Seen(head=head, pods=pods, pod_groups=groups, events=events)
+        if settled:
+            return seen
+        seen = replace(seen, events=events_of(cluster, namespace, {name, *(_names(wrapped))}))
+        return look_further_at_line(cluster, kind, namespace, seen, _read_status(seen))
 
     return look
 
@@ -71,25 +77,9 @@ def _pod_groups_in(cluster: Cluster, namespace: str, wrapped: Sequence[Mapping[s
         kind = POD_GROUPS.get(text_at(item, "apiVersion") or "")
         if kind is None:
             continue
-        group = _if_allowed(lambda kind=kind, item=item: cluster.get(kind, namespace, item["metadata"]["name"]))  # type: ignore[misc]  # bound now
+        group = if_allowed(lambda kind=kind, item=item: cluster.get(kind, namespace, item["metadata"]["name"]))  # type: ignore[misc]  # bound now
         if group is not None:
             yield group
-
-
-def _events(cluster: Cluster, namespace: str, names: set[str]) -> Iterator[Manifest]:
-    for event in _if_allowed(lambda: cluster.list(EVENT, namespace)) or ():
-        if text_at(event, "involvedObject", "name") in names:
-            yield event
-
-
-def _if_allowed(read: Callable[[], Any]) -> Any:
-    """Read what only explains a wait. None: not allowed, or not served; the status says less then."""
-    try:
-        return read()
-    except ClusterError as error:
-        if error.retryable:
-            raise
-        return None
 
 
 def _read_status(seen: Seen) -> JobStatus:
@@ -102,9 +92,10 @@ def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> lis
 
 def _form(kind: Kind, kept_fields: tuple[str, ...]) -> Form:
     return Form(
+        scheduler="mcad",
         head=kind,
         look=_look_at(kind),
-        read_status=_read_status,
+        read=_read_status,
         pod_name=pod_name,
         service=lambda plan: plan.job_name,
         pod_groups=_pod_groups,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchx_pulumi import labels, names
-from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.cluster import Cluster, together
+from torchx_pulumi.forms.explaining import look_further
 from torchx_pulumi.forms.form import Form, Seen
 from torchx_pulumi.kinds import POD, VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
@@ -23,19 +24,27 @@ IMMUTABLE_JOB_FIELDS = (
 
 
 def _look_at_job(cluster: Cluster, namespace: str, name: str) -> Seen:
-    head = cluster.get(VOLCANO_JOB, namespace, name)
+    head, pods = together(
+        lambda: cluster.get(VOLCANO_JOB, namespace, name),
+        lambda: cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name}),
+    )
     if head is None:
         return Seen()
-    pods = cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name})
+    # The controller names the PodGroup by the uid; once the job has ended it is gone.
     group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{head['metadata'].get('uid')}")
-    return Seen(head=head, pods=tuple(pods), pod_groups=() if group is None else (group,))
+    seen = Seen(head=head, pods=tuple(pods), pod_groups=() if group is None else (group,))
+    return look_further(cluster, namespace, seen, _read_job(seen))
 
 
 def _look_at_pods(cluster: Cluster, namespace: str, name: str) -> Seen:
-    head = cluster.get(VOLCANO_POD_GROUP, namespace, name)
+    head, pods = together(
+        lambda: cluster.get(VOLCANO_POD_GROUP, namespace, name),
+        lambda: cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name}),
+    )
     if head is None:
         return Seen(pods=())
-    return Seen(head=head, pods=tuple(cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name})))
+    seen = Seen(head=head, pods=tuple(pods))
+    return look_further(cluster, namespace, seen, _read_pods(seen))
 
 
 def _read_job(seen: Seen) -> JobStatus:
@@ -63,9 +72,10 @@ def _pod_groups_of_pods(plan: JobPlan[Any], _roles: Sequence[RolePlan], _uid: st
 
 
 JOB = Form(
+    scheduler="volcano",
     head=VOLCANO_JOB,
     look=_look_at_job,
-    read_status=_read_job,
+    read=_read_job,
     pod_name=_pod_name,
     service=_service,
     pod_groups=_pod_groups_of_job,
@@ -75,9 +85,10 @@ JOB = Form(
 )
 
 PODS = Form(
+    scheduler="volcano",
     head=VOLCANO_POD_GROUP,
     look=_look_at_pods,
-    read_status=_read_pods,
+    read=_read_pods,
     pod_name=_pod_name,
     service=lambda plan: plan.job_name,
     pod_groups=_pod_groups_of_pods,

@@ -22,7 +22,7 @@ MAX_STATEMENTS = 4
 GANG_REFUSED = "the pods of the gang cannot all be placed at once"
 """What is to be said before the words of a coscheduler that names no cause."""
 
-STUCK = (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.RESTARTING)
+STUCK = (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.CRASH_LOOP)
 """Reasons of a replica that will hardly go away by waiting."""
 
 

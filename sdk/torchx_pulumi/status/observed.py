@@ -67,7 +67,10 @@ def time_at(obj: object, *path: str) -> datetime | None:
             return None
     if not isinstance(value, datetime):
         return None
-    return value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+    try:
+        return value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+    except OverflowError:
+        return None
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:

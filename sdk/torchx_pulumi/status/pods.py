@@ -8,6 +8,7 @@ from typing import Any
 
 from torchx_pulumi.status.model import JobState, Reason, ReplicaStatus
 from torchx_pulumi.status.observed import earliest, items_at, latest, number_at, text_at, time_at
+from torchx_pulumi.status.pull_errors import pull_cause, pull_words
 
 IMAGE_WAITS = frozenset(
     {
@@ -98,14 +99,15 @@ def read_waiting(pod: Mapping[str, Any]) -> tuple[Reason, str] | None:
     """Read why a container waits. None: none waits for anything worth a word."""
     for status in [*items_at(pod, "status", "initContainerStatuses"), *items_at(pod, "status", "containerStatuses")]:
         word = text_at(status, "state", "waiting", "reason")
-        said = text_at(status, "state", "waiting", "message") or word or ""
+        said = text_at(status, "state", "waiting", "message") or ""
         if word in IMAGE_WAITS:
             image = text_at(status, "image") or "unknown"
-            return Reason.IMAGE_UNAVAILABLE, f"image {image!r} cannot be pulled: {said}"
+            words = ": ".join(text for text in (pull_cause(word, said), pull_words(said)) if text)
+            return Reason.IMAGE_UNAVAILABLE, f"image {image!r} cannot be pulled: {words}"
         if word in REFUSED_WAITS:
-            return Reason.CONTAINER_REFUSED, said
+            return Reason.CONTAINER_REFUSED, said or word
         if word == "CrashLoopBackOff":
-            return Reason.RESTARTING, said
+            return Reason.CRASH_LOOP, said or word
     return None
 
 

@@ -171,7 +171,7 @@ def explain(
     stuck = [
         replica
         for replica in replicas
-        if replica.reason in (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.RESTARTING)
+        if replica.reason in (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.CRASH_LOOP)
     ]
     if stuck and not state.terminal:
         return stuck[0].reason, blame(stuck, replicas)

@@ -1,0 +1,102 @@
+"""What else is looked at when a run waits: events, its queue and who is in it, and nodes; each only where it explains.
+
+What may not be read, or is not served, explains nothing, and the status says less then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from torchx_pulumi.cluster import Cluster, together
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.forms.form import Seen
+from torchx_pulumi.kinds import EVENT, NODE, VOLCANO_POD_GROUP, VOLCANO_QUEUE, Kind
+from torchx_pulumi.options import Manifest
+from torchx_pulumi.status.model import JobState, JobStatus, Reason
+from torchx_pulumi.status.observed import text_at
+from torchx_pulumi.status.pull_errors import UNSAID
+
+Answer = TypeVar("Answer")
+
+WAITS = (JobState.PENDING, JobState.SUBMITTED)
+UNPLACED = (Reason.UNSCHEDULABLE, Reason.WAITING_IN_QUEUE)
+
+
+def look_further(cluster: Cluster, namespace: str, seen: Seen, status: JobStatus) -> Seen:
+    """Look at what can say why a run on Volcano waits."""
+    if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
+        return seen
+    queued = status.reason is Reason.WAITING_IN_QUEUE
+    events, nodes, queue, neighbours = together(
+        _only(queued or _asks_events(status), lambda: events_of(cluster, namespace, _names(seen))),
+        _only(status.reason in UNPLACED, lambda: cluster.list(NODE, None)),
+        _only(queued, lambda: _queue(cluster, seen)),
+        _only(queued, lambda: _same_queue(cluster, namespace, seen)),
+    )
+    return replace(seen, events=tuple(events or ()), nodes=nodes, queues=queue, neighbours=tuple(neighbours or ()))
+
+
+def look_further_at_line(cluster: Cluster, kind: Kind, namespace: str, seen: Seen, status: JobStatus) -> Seen:
+    """Look at what can say why an AppWrapper waits."""
+    if status.state not in WAITS:
+        return seen
+    pending = text_at(seen.head, "status", "state") == "Pending"
+    nodes, neighbours = together(
+        _only(status.reason is Reason.UNSCHEDULABLE, lambda: cluster.list(NODE, None)),
+        _only(pending, lambda: _everywhere(cluster, kind, namespace)),
+    )
+    return replace(seen, nodes=nodes, neighbours=tuple(neighbours or ()))
+
+
+def events_of(cluster: Cluster, namespace: str, names: Collection[str | None]) -> tuple[Manifest, ...]:
+    """Return the events of objects by the objects' names."""
+    listed = if_allowed(lambda: cluster.list(EVENT, namespace)) or ()
+    return tuple(event for event in listed if text_at(event, "involvedObject", "name") in names)
+
+
+def if_allowed(read: Callable[[], Answer]) -> Answer | None:
+    """Read what only explains a wait. None: not allowed, or not served."""
+    try:
+        return read()
+    except ClusterError as error:
+        if error.retryable:
+            raise
+        return None
+
+
+def _only(wanted: bool, read: Callable[[], Any]) -> Callable[[], Any]:
+    return (lambda: if_allowed(read)) if wanted else (lambda: None)
+
+
+def _asks_events(status: JobStatus) -> bool:
+    if status.reason is Reason.IMAGE_UNAVAILABLE:
+        return UNSAID in status.message
+    return status.reason in (Reason.STARTING, Reason.WAITING_FOR_PODS)
+
+
+def _names(seen: Seen) -> set[str | None]:
+    return {text_at(one, "metadata", "name") for one in (seen.head, *(seen.pods or ()), *seen.pod_groups)}
+
+
+def _queue_name(seen: Seen) -> str:
+    names = (text_at(one, "spec", "queue") for one in (seen.head, *seen.pod_groups))
+    return next((name for name in names if name), "default")
+
+
+def _queue(cluster: Cluster, seen: Seen) -> list[Manifest]:
+    found = cluster.get(VOLCANO_QUEUE, None, _queue_name(seen))
+    return [] if found is None else [found]
+
+
+def _same_queue(cluster: Cluster, namespace: str, seen: Seen) -> list[Manifest]:
+    name = _queue_name(seen)
+    groups = _everywhere(cluster, VOLCANO_POD_GROUP, namespace)
+    return [group for group in groups or () if (text_at(group, "spec", "queue") or "default") == name]
+
+
+def _everywhere(cluster: Cluster, kind: Kind, namespace: str) -> list[Manifest] | None:
+    """List a kind in all namespaces, or in the run's own where no more is allowed."""
+    found = if_allowed(lambda: cluster.list(kind, None))
+    return if_allowed(lambda: cluster.list(kind, namespace)) if found is None else found
