@@ -84,13 +84,13 @@ class RunIndex:
         """Return an entry as it is now. None: it is gone."""
         return self._read(self._path(entry))
 
-    def find(self, app_id: str, scheduler: str, *, cluster: str | None = None) -> RunEntry | None:
+    def find(self, app_id: str, scheduler: str, *, cluster: Callable[[], str | None] | None = None) -> RunEntry | None:
         """Return an app by its id. None: it was not launched from here.
 
         Args:
             app_id: `namespace:name`.
             scheduler: `volcano` or `mcad`.
-            cluster: Digest of the cluster that is meant, where an id could be of several.
+            cluster: Tells the digest of the cluster that is meant; asked only where an id is of several.
 
         Raises:
             InvalidJobError: The id is of several clusters, and none of them is the one that is meant.
@@ -106,7 +106,8 @@ class RunIndex:
         found = [entry for path in paths if (entry := self._read(path)) is not None]
         if len(found) < 2:
             return found[0] if found else None
-        meant = [entry for entry in found if entry.cluster == cluster]
+        wanted = cluster() if cluster is not None else None
+        meant = [entry for entry in found if entry.cluster == wanted]
         if meant:
             return meant[0]
         raise invalid_job(app_id, [Problem("app_id", _several(app_id, found))])

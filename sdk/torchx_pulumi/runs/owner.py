@@ -51,10 +51,11 @@ def is_working(owner: Owner | None, key: str) -> bool:
             return (key, owner.pid) in _working
     if owner.host != socket.gethostname():
         return True
-    return _lives(owner.pid) and owner.started in ("", _started(owner.pid))
+    return lives(owner.pid) and owner.started in ("", _started(owner.pid))
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Say whether a process of this machine lives."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -32,7 +32,12 @@ def choose_backend(option: str | None = None) -> str:
     >>> choose_backend("s3://bucket")
     's3://bucket'
     """
-    return option or os.environ.get("PULUMI_BACKEND_URL") or f"file://{state_folder() / 'backend'}"
+    return option or os.environ.get("PULUMI_BACKEND_URL") or own_backend()
+
+
+def own_backend() -> str:
+    """Return the URL of this user's own backend, which nobody else has stacks in."""
+    return f"file://{state_folder() / 'backend'}"
 
 
 def stack_name(namespace: str, name: str, scheduler: str, cluster: str) -> str:

@@ -1,0 +1,154 @@
+"""A driver without an engine, for tests: stacks in memory, objects in a cluster. Passes the drivers' contract suite."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchx_pulumi import labels
+from torchx_pulumi.cluster import LiveCluster
+from torchx_pulumi.driver import Launched, LaunchOrder, Tell
+from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.kinds import Kind
+from torchx_pulumi.manifest_objects import objects_of
+from torchx_pulumi.options import Manifest
+from torchx_pulumi.runs.entry import Place, RunEntry, Stage
+from torchx_pulumi.runs.index import entry_key
+from torchx_pulumi.runs.owner import is_working
+
+
+@dataclass(slots=True)
+class FakeStack:
+    """What a stack holds."""
+
+    entry: RunEntry
+    manifest: Manifest
+    """What was to be created."""
+    outputs: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    """Its launch came to its end."""
+
+
+class FakeDriver:
+    """Keeps stacks in memory, and makes their objects in a cluster.
+
+    Args:
+        cluster: Where the objects go.
+        error: Raised by every launch, after the objects were made and removed again. None: launches succeed.
+    """
+
+    def __init__(self, cluster: LiveCluster, *, error: DeployError | None = None) -> None:
+        self._cluster = cluster
+        self._guard = threading.RLock()
+        self.error = error
+        self.stacks: dict[Place, FakeStack] = {}
+        self.closed = 0
+
+    def launch(self, order: LaunchOrder, tell: Tell) -> Launched:
+        """Create the app's objects, and note its stack."""
+        entry = order.entry
+        with self._guard:
+            if entry.place in self.stacks:
+                raise DeployError(f"stack {entry.place.stack} is there already; delete the app first")
+            self.stacks[entry.place] = FakeStack(replace(entry), copy.deepcopy(order.manifest))
+        made: list[tuple[Kind, Manifest]] = []
+        try:
+            for kind, manifest in owned_objects(entry, order.manifest):
+                tell(f"creating {kind.kind} {manifest['metadata']['name']}")
+                made.append((kind, self._cluster.create(kind, _namespace(entry, manifest), manifest)))
+            if self.error is not None:
+                raise self.error
+        except (ClusterError, DeployError) as error:
+            for kind, manifest in reversed(made):
+                meta = manifest["metadata"]
+                self._cluster.delete(kind, _namespace(entry, manifest), meta["name"], uid=meta.get("uid"))
+            self.stacks.pop(entry.place, None)
+            if isinstance(error, ClusterError) and not error.retryable:
+                raise DeployError(str(error)) from error
+            raise
+        uid = made[0][1]["metadata"].get("uid")
+        stack = self.stacks[entry.place]
+        stack.entry = replace(entry, stage=Stage.LAUNCHED, owner=None, uid=uid)
+        stack.outputs = {"torchx": {"declared": dict(entry.declared), "observed": {}}, "app_id": entry.app_id}
+        stack.finished = True
+        return Launched(uid=uid, outputs=stack.outputs)
+
+    def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
+        """Finish an interrupted launch whose job object is there, and remove all others."""
+        if entry.owner is not None and is_working(entry.owner, entry_key(entry)):
+            raise DeployError(f"app {entry.app_id} is worked on by process {entry.owner.pid}; wait for it")
+        stack = self.stacks.get(entry.place)
+        if stack is None:
+            return None
+        if entry.stage is not Stage.DELETING:
+            kind, first = owned_objects(entry, stack.manifest)[0]
+            head = self._cluster.get(kind, _namespace(entry, first), first["metadata"]["name"])
+            if stack.finished or (head is not None and _is_ours(entry, head)):
+                uid = entry.uid if head is None else head["metadata"].get("uid")
+                stack.entry = replace(entry, stage=Stage.LAUNCHED, owner=None, uid=uid)
+                stack.finished = True
+                return stack.entry
+        self.destroy(entry, tell)
+        return None
+
+    def destroy(self, entry: RunEntry, tell: Tell, *, forget_unreachable: bool = False) -> None:
+        """Delete the objects of a stack, and the stack."""
+        stack = self.stacks.get(entry.place)
+        if stack is None:
+            return
+        try:
+            first, *rest = owned_objects(entry, stack.manifest)
+            for kind, manifest in [*reversed(rest), first]:
+                name = manifest["metadata"]["name"]
+                found = self._cluster.get(kind, _namespace(entry, manifest), name)
+                if found is not None and (manifest is not first[1] or _is_ours(entry, found)):
+                    tell(f"deleting {kind.kind} {name}")
+                    self._cluster.delete(kind, _namespace(entry, manifest), name, uid=found["metadata"].get("uid"))
+        except ClusterError:
+            if not forget_unreachable:
+                raise
+            tell(f"the cluster of {entry.app_id} cannot be reached; what is there stays")
+        self.stacks.pop(entry.place, None)
+
+    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
+        """Bring the output `torchx.observed` up to date."""
+        stack = self.stacks.get(entry.place)
+        if stack is not None:
+            stack.outputs["torchx"]["observed"] = dict(observed)
+
+    def find(self, place: Place) -> RunEntry | None:
+        """Read an app's entry from its stack."""
+        found = next((stack for known, stack in self.stacks.items() if _same(known, place)), None)
+        return None if found is None else found.entry
+
+    def places(self, backend: str, project: str) -> Iterable[Place]:
+        """Return the stacks of a project in a backend."""
+        return [place for place in [*self.stacks] if (place.backend, place.project) == (backend, project)]
+
+    def close(self) -> None:
+        """Count that it was closed."""
+        self.closed += 1
+
+
+def owned_objects(entry: RunEntry, manifest: Manifest) -> list[tuple[Kind, Manifest]]:
+    """Return the objects of a manifest; the one that stands for the job has the labels by which we know it as ours."""
+    items = objects_of(copy.deepcopy(manifest))
+    meta = items[0][1]["metadata"]
+    meta["labels"] = {**(meta.get("labels") or {}), labels.LAUNCH: entry.launch}
+    meta["annotations"] = {**(meta.get("annotations") or {}), labels.RUN: entry.run}
+    return items
+
+
+def _is_ours(entry: RunEntry, found: Manifest) -> bool:
+    return bool((found["metadata"].get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+
+
+def _namespace(entry: RunEntry, manifest: Manifest) -> str:
+    return str(manifest["metadata"].get("namespace") or entry.namespace)
+
+
+def _same(one: Place, other: Place) -> bool:
+    return (one.backend, one.project, one.stack) == (other.backend, other.project, other.stack)

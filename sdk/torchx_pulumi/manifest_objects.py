@@ -1,0 +1,38 @@
+"""The objects of a manifest: which kinds they are of, and which of them stands for the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchx_pulumi import kinds
+from torchx_pulumi.errors import Problem, invalid_job
+from torchx_pulumi.kinds import Kind
+from torchx_pulumi.options import Manifest
+
+_KINDS: Mapping[tuple[str, str], Kind] = {
+    (kind.api_version, kind.kind): kind for kind in vars(kinds).values() if isinstance(kind, Kind)
+}
+
+
+def objects_of(manifest: Manifest) -> list[tuple[Kind, Manifest]]:
+    """Return the objects of a manifest and their kinds; the first stands for the job.
+
+    Raises:
+        InvalidJobError: It has none, or one of a kind that this package does not make.
+    """
+    items = manifest.get("items") if manifest.get("kind") == "List" else [manifest]
+    found = []
+    for item in items or []:
+        kind = _KINDS.get((str(item.get("apiVersion")), str(item.get("kind"))))
+        if kind is None or not (item.get("metadata") or {}).get("name"):
+            text = f"has {item.get('kind')!r} of {item.get('apiVersion')!r}, or no name: torchx-pulumi cannot launch it"
+            raise invalid_job("unnamed", [Problem("request.resource", text)])
+        found.append((kind, item))
+    if not found:
+        raise invalid_job("unnamed", [Problem("request.resource", "has no object; nothing is there to be launched")])
+    return found
+
+
+def job_object(manifest: Manifest) -> tuple[Kind, Manifest]:
+    """Return the object that stands for the job, and its kind."""
+    return objects_of(manifest)[0]

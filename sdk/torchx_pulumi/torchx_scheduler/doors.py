@@ -1,0 +1,97 @@
+"""What the schedulers reach the world through: the engine, clusters, the index and the clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
+from torchx_pulumi.driver import Driver
+from torchx_pulumi.kubeconfig import find_access, locations
+from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.runs.index import RunIndex
+
+Connect = Callable[[str | None, str | None], LiveCluster]
+"""Kubeconfig path and context (None: the ambient ones) to a cluster; nothing is asked of it yet."""
+
+
+def connect_kubernetes(kubeconfig: str | None, context: str | None) -> LiveCluster:
+    """Prepare access to a real cluster."""
+    return KubernetesCluster.connect(kubeconfig, context)
+
+
+def utc_now() -> datetime:
+    """Return the time."""
+    return datetime.now(timezone.utc)
+
+
+@dataclass(slots=True, kw_only=True)
+class Doors:
+    """The ways out of the adapter. The engine is made when something is launched or deleted, not before."""
+
+    make_driver: Callable[[], Driver]
+    connect: Connect = connect_kubernetes
+    index: RunIndex = field(default_factory=RunIndex)
+    now: Callable[[], datetime] = utc_now
+    client: Any = None
+    """A Kubernetes `ApiClient` of the caller's, which is used where no kubeconfig is named. None: there is none."""
+    _driver: Driver | None = None
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def driver(self) -> Driver:
+        """Return the engine; the first call makes it."""
+        with self._guard:
+            if self._driver is None:
+                self._driver = self.make_driver()
+            return self._driver
+
+    def cluster(self, kubeconfig: str | None = None, context: str | None = None) -> LiveCluster:
+        """Return the cluster that options name.
+
+        Raises:
+            ClusterError: There is no kubeconfig, it cannot be read, or it has no such context.
+        """
+        if self.client is not None and kubeconfig is None and context is None:
+            return KubernetesCluster.of_client(self.client)
+        return self.connect(kubeconfig, context)
+
+    def cluster_of(self, entry: RunEntry) -> LiveCluster:
+        """Return the cluster that an app was launched in, also where the ambient one has become another.
+
+        Raises:
+            ClusterError: Its kubeconfig cannot be read any more, or has lost the context.
+        """
+        if self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None:
+            return KubernetesCluster.of_client(self.client)
+        return self.connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
+
+    def close(self) -> None:
+        """End what the engine started, if it was ever made."""
+        with self._guard:
+            driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ambient:
+    """What holds where an option is not set."""
+
+    kubeconfig: str | None = None
+    """Path. None: the option is set, or there is no one path."""
+    context: str | None = None
+    """None: the option is set, or there is no current one."""
+
+
+def ambient(kubeconfig: str | None, context: str | None) -> Ambient:
+    """Say which kubeconfig and context are in force where an option is not set, for later calls to use.
+
+    A kubeconfig that is put together of several files, or the account of a pod, has no one path.
+    """
+    paths = [path.absolute() for path in locations(kubeconfig)]
+    one = str(paths[0]) if len(paths) == 1 and paths[0].is_file() else None
+    current = None if context is not None or one is None else find_access(kubeconfig).context
+    return Ambient(kubeconfig=None if kubeconfig is not None else one, context=current)

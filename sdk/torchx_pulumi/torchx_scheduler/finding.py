@@ -1,0 +1,122 @@
+"""Which app an id means: of the index, of a stack that a colleague made, or none. And who works on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.runs.entry import Place, RunEntry, Stage
+from torchx_pulumi.runs.index import entry_key
+from torchx_pulumi.runs.owner import is_working
+from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
+from torchx_pulumi.torchx_scheduler.doors import Doors
+
+BUSY_WAIT_S = 120.0
+"""Longest wait for another process or thread that works on the same app."""
+
+POLL_S = 0.2
+"""Time between two looks at who works on an app."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Finder:
+    """Finds the apps of one scheduler."""
+
+    doors: Doors
+    scheduler: str
+    """`volcano` or `mcad`."""
+    ambient: Callable[[], Mapping[str, Any]]
+    """Run options that hold where a call has none: those of `.torchxconfig`."""
+    missed: dict[str, float] = field(default_factory=dict)
+    """Ids that no stack is of, and until when that is believed."""
+
+    def find(self, app_id: str) -> RunEntry | None:
+        """Return an app; that a launch or deletion of it was interrupted is still in it.
+
+        Raises:
+            InvalidJobError: The id is of several clusters.
+            DeployError: Its entry or its backend cannot be read.
+        """
+        found = self.doors.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
+        return found or self._of_colleague(app_id)
+
+    def settled(self, app_id: str, tell: Tell) -> RunEntry | None:
+        """Return an app that nobody works on: waits for who does, and puts right what an interrupted one left.
+
+        Raises:
+            DeployError: Another process works on it for too long.
+            ClusterError: What was interrupted cannot be put right without the cluster.
+        """
+        until = time.monotonic() + BUSY_WAIT_S
+        entry = self.find(app_id)
+        while entry is not None and entry.stage is not Stage.LAUNCHED:
+            if not is_working(entry.owner, entry_key(entry)):
+                return self.recover(entry, tell)
+            if time.monotonic() > until:
+                owner = entry.owner
+                who = f"process {owner.pid} on {owner.host}" if owner is not None else "another process"
+                raise DeployError(
+                    f"app {app_id} is {entry.stage.value} by {who}, which has not finished in {BUSY_WAIT_S:.0f} s; "
+                    "wait for it, or end it",
+                    retryable=True,
+                )
+            time.sleep(POLL_S)
+            entry = self.find(app_id)
+        return entry
+
+    def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
+        """Put right what an interrupted launch or deletion left.
+
+        Raises:
+            ClusterError: The truth cannot be found without the cluster.
+            DeployError: Another process works on it.
+        """
+        tell(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
+        now = self.doors.driver().recover(entry, tell)
+        if now is None:
+            self.doors.index.remove(entry)
+            return None
+        settled = replace(now, stage=Stage.LAUNCHED, owner=None)
+        self.doors.index.put(settled)
+        return settled
+
+    def adopt(self, entry: RunEntry) -> RunEntry:
+        """Take an app that is not in the index into it, as a colleague's that is worked on from here."""
+        if self.doors.index.get(entry) is None:
+            self.doors.index.put(entry)
+        return entry
+
+    def ambient_cluster(self) -> str | None:
+        """Return the digest of the cluster in force. None: there is none."""
+        options = self.ambient()
+        try:
+            return self.doors.cluster(options.get("kubeconfig"), options.get("kube_context")).identity
+        except ClusterError:
+            return None
+
+    def _of_colleague(self, app_id: str) -> RunEntry | None:
+        namespace, _, name = app_id.partition(":")
+        options = self.ambient()
+        if not namespace or not name or (self.missed.get(app_id, 0.0) > time.monotonic()):
+            return None
+        backend = choose_backend(options.get("pulumi_backend"))
+        if backend == own_backend():
+            return None
+        cluster = self.ambient_cluster()
+        if cluster is None:
+            return None
+        place = Place(
+            backend=backend,
+            project=options.get("pulumi_project") or DEFAULT_PROJECT,
+            stack=stack_name(namespace, name, self.scheduler, cluster),
+            secrets_provider=options.get("secrets_provider"),
+        )
+        entry = self.doors.driver().find(place)
+        if entry is None:
+            self.missed[app_id] = time.monotonic() + 5.0
+        return entry

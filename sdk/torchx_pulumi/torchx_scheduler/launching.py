@@ -1,0 +1,232 @@
+"""`schedule`: images, index entry, engine, and waiting. Whatever goes wrong, nothing half done stays."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchx_pulumi import forms, labels
+from torchx_pulumi.cluster import LiveCluster
+from torchx_pulumi.driver import LaunchOrder, Tell
+from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
+from torchx_pulumi.identity import field_digests, owner_digest, relaunch_hash
+from torchx_pulumi.manifest_objects import job_object
+from torchx_pulumi.options import Options
+from torchx_pulumi.outputs import build_declared
+from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.runs.entry import Place, RunEntry, Stage
+from torchx_pulumi.runs.index import entry_key
+from torchx_pulumi.runs.owner import this_process, working_on
+from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, stack_name
+from torchx_pulumi.schedulers import scheduler_of
+from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.torchx_scheduler.app_json import write_app
+from torchx_pulumi.torchx_scheduler.doors import Ambient, Doors, ambient
+from torchx_pulumi.torchx_scheduler.finding import Finder
+from torchx_pulumi.torchx_scheduler.links import fill_link
+from torchx_pulumi.torchx_scheduler.looking import look_at
+from torchx_pulumi.torchx_scheduler.request import PulumiJob
+from torchx_pulumi.torchx_scheduler.run_opts import split_options
+from torchx_pulumi.waiting import WaitGoal, wait_until
+
+logger = logging.getLogger(__name__)
+
+COMPONENTS = {"volcano": "torchx:index:VolcanoTrainingJob", "mcad": "torchx:index:MCADTrainingJob"}
+"""Type of the component that a program would register the same run under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """All that a launch needs."""
+
+    request: PulumiJob
+    plan: JobPlan[Any]
+    app: Any
+    """The AppDef as given."""
+    config: Mapping[str, Any]
+    """Resolved run options."""
+    session: str
+    images: Callable[[Tell], Mapping[str, str]]
+    """Builds and pushes what the request needs, and returns digests by reference."""
+    delete: Callable[[str], None]
+    """Deletes an app by its id."""
+
+
+def launch_app(doors: Doors, finder: Finder, launch: Launch) -> str:
+    """Launch an app and return its id.
+
+    Raises:
+        ValueError: The same request was launched before, and `on_running_change` is `fail`.
+        ImageError: An image cannot be built or pushed; nothing was created.
+        DeployError: The engine, the cluster or the index refused; what was begun is removed again.
+        ClusterError: The cluster cannot be reached; nothing was created.
+        JobFailedError: It was launched, and did not get as far as `wait_for` says.
+    """
+    _, chosen = split_options(launch.config)
+    tell = logger.debug if chosen.get("quiet") else logger.info
+    cluster = doors.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
+    entry = make_entry(doors, launch, cluster)
+    with working_on(entry_key(entry)):
+        if _is_there(doors, finder, launch, entry, cluster, tell):
+            return entry.app_id
+        digests = launch.images(tell)
+        doors.index.add(entry)
+        entry = _launch(doors, launch, entry, digests, tell)
+    _wait(doors, entry, chosen, tell)
+    return entry.app_id
+
+
+def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
+    """Make the index entry of a launch that is about to begin."""
+    chosen_plan, chosen = split_options(launch.config)
+    plan, scheduler = launch.plan, scheduler_of(launch.plan.options).name
+    _, head = job_object(launch.request.resource)
+    name = str(head["metadata"]["name"])
+    namespace = str(head["metadata"].get("namespace") or plan.namespace)
+    form = forms.form_of(plan.options)
+    place = Place(
+        backend=choose_backend(chosen.get("pulumi_backend")),
+        project=chosen.get("pulumi_project") or DEFAULT_PROJECT,
+        stack=stack_name(namespace, name, scheduler, cluster.identity),
+        secrets_provider=chosen.get("secrets_provider"),
+    )
+    urn = f"urn:pulumi:{place.stack}::{place.project}::{COMPONENTS[scheduler]}::{plan.spec.name}"
+    run = relaunch_hash(
+        field_digests(plan.spec, _without_own_labels(plan.options)), {role.name: role.replicas for role in plan.roles}
+    )
+    user = _user()
+    here = Ambient() if doors.client is not None else ambient(chosen.get("kubeconfig"), chosen.get("kube_context"))
+    return RunEntry(
+        app_id=f"{namespace}:{name}",
+        scheduler=scheduler,
+        choice=str(forms.choice_of(plan.options).value),
+        place=place,
+        cluster=cluster.identity,
+        kubeconfig=chosen.get("kubeconfig"),
+        kube_context=chosen.get("kube_context"),
+        session=launch.session,
+        user=user,
+        name=plan.spec.name,
+        queue=getattr(plan.options, "queue", None),
+        app=write_app(launch.app),
+        pods={
+            role.name: [form.pod_name(plan, replica) for replica in role.replica_plans if not replica.surplus]
+            for role in plan.roles
+        },
+        declared=build_declared(plan, spec_hash=run, created_by=user),
+        launch=owner_digest("organization", place.project, place.stack, urn),
+        run=run,
+        launched_at=doors.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        stage=Stage.LAUNCHING,
+        owner=this_process(),
+        ui_url=fill_link(chosen.get("ui_url"), namespace, name, scheduler, getattr(plan.options, "queue", None)),
+        options={key: value for key, value in chosen_plan.items() if value not in (None, {}, [])},
+        log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
+        ambient_kubeconfig=here.kubeconfig,
+        ambient_context=here.context,
+    )
+
+
+def _is_there(doors: Doors, finder: Finder, launch: Launch, entry: RunEntry, cluster: LiveCluster, tell: Tell) -> bool:
+    """Say whether the app is there already and is to stay; an old run that is to go is deleted here.
+
+    Raises:
+        ValueError: It is there, and `on_running_change` is `fail`.
+    """
+    last = doors.index.get(entry)
+    if last is not None:
+        last = finder.settled(entry.app_id, tell)
+    kind, head = job_object(launch.request.resource)
+    present = cluster.get(kind, entry.namespace, str(head["metadata"]["name"]))
+    if last is None and present is None:
+        return False
+    policy = launch.config.get("on_running_change")
+    if last is not None and policy == "ignore":
+        tell(f"{entry.app_id} was launched before; it is left as it is, as on_running_change asks for")
+        return True
+    if last is not None and policy == "replace":
+        launch.delete(entry.app_id)
+        return False
+    if last is None:
+        owner = (present or {}).get("metadata", {}).get("labels", {}).get(labels.LAUNCH)
+        whose = "another stack of torchx-pulumi" if owner else "somebody else"
+        raise ValueError(
+            f"{kind.kind} `{entry.job_name}` already exists in namespace {entry.namespace!r}, made by {whose}; "
+            "make a new dry run, which has a name of its own"
+        )
+    raise ValueError(
+        f"Job `{entry.job_name}` already exists: app {entry.app_id} was launched at {last.launched_at}. Make a new dry "
+        "run, delete the app first, or set on_running_change to replace or ignore"
+    )
+
+
+def _launch(doors: Doors, launch: Launch, entry: RunEntry, digests: Mapping[str, str], tell: Tell) -> RunEntry:
+    order = LaunchOrder(entry=entry, plan=launch.plan, manifest=launch.request.resource, digests=digests)
+    driver = doors.driver()
+    try:
+        launched = driver.launch(order, tell)
+    except TorchxPulumiError:
+        # What was begun is removed by the driver. Where that failed too, the next call on the app finds it.
+        if _left_over(doors, entry):
+            doors.index.change(entry, lambda now: replace(now, owner=None))
+        else:
+            doors.index.remove(entry)
+        raise
+    except BaseException:
+        # An interrupt, or an error that nobody foresaw: find the truth now, or leave it to the next call.
+        _put_right(doors, entry, tell)
+        raise
+    return doors.index.change(
+        entry, lambda now: replace(now, stage=Stage.LAUNCHED, owner=None, uid=launched.uid or now.uid)
+    )
+
+
+def _left_over(doors: Doors, entry: RunEntry) -> bool:
+    try:
+        return doors.driver().find(entry.place) is not None
+    except TorchxPulumiError:
+        return True
+
+
+def _put_right(doors: Doors, entry: RunEntry, tell: Tell) -> None:
+    try:
+        # Whoever would be asked whether somebody works on it: nobody does any more.
+        now = doors.driver().recover(replace(entry, owner=None), tell)
+    except (DeployError, ClusterError) as error:
+        tell(f"{entry.app_id}: the interrupted launch is not put right yet ({error}); the next call on it will try")
+        return
+    if now is None:
+        doors.index.remove(entry)
+    else:
+        doors.index.put(replace(now, stage=Stage.LAUNCHED, owner=None))
+
+
+def _wait(doors: Doors, entry: RunEntry, chosen: Mapping[str, Any], tell: Tell) -> None:
+    """Wait outside the engine, which holds the stack's lock while it works."""
+    goal = WaitGoal(chosen.get("wait_for") or WaitGoal.CREATED.value)
+    if goal is WaitGoal.CREATED:
+        return
+
+    def read() -> JobStatus:
+        sight = look_at(doors, entry)
+        if not sight.reached:
+            raise ClusterError(sight.status.message, retryable=True)
+        return sight.status
+
+    wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), tell=tell, job=f"app {entry.app_id}")
+
+
+def _without_own_labels(options: Options) -> Options:
+    own = (labels.LAUNCHER, labels.SESSION)
+    changed: Any = replace(options, labels={key: value for key, value in options.labels.items() if key not in own})
+    return changed  # type: ignore[no-any-return]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a pod's user often has no name
+        return "unknown"

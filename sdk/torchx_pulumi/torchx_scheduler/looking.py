@@ -1,0 +1,140 @@
+"""What is known of an app now: its live objects, else what was last seen of it. Starts no process."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchx_pulumi import labels
+from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.forms import Seen
+from torchx_pulumi.forms.form import Form
+from torchx_pulumi.forms.table import FORMS
+from torchx_pulumi.options import Manifest
+from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.runs.observation import Observation, observed, remembered
+from torchx_pulumi.status.model import JobState, JobStatus, Reason
+from torchx_pulumi.torchx_scheduler.doors import Doors
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What was seen of an app."""
+
+    status: JobStatus
+    seen: Seen = dataclasses.field(default_factory=Seen)
+    """Its live objects. Empty: the status is from the record."""
+    reached: bool = True
+    """The cluster answered."""
+
+    @property
+    def present(self) -> bool:
+        """Return whether the app's object is in the cluster."""
+        return self.seen.head is not None
+
+
+def form_named(scheduler: str, choice: str) -> Form:
+    """Return the form of a recorded run.
+
+    Raises:
+        DeployError: A newer release made it in a way that this one does not know.
+    """
+    _, forms = FORMS[scheduler]
+    for known, form in forms.items():
+        if known.value == choice:
+            return form
+    raise DeployError(
+        f"{choice!r} is no way of making a {scheduler} job that this release of torchx-pulumi knows; "
+        "install the release that launched it, or a newer one"
+    )
+
+
+def look_at(doors: Doors, entry: RunEntry) -> Sight:
+    """Look at an app, and note what was seen. A cluster that cannot be reached is no error: the record answers."""
+    form = form_named(entry.scheduler, entry.choice)
+    try:
+        seen = form.look(doors.cluster_of(entry), entry.namespace, entry.job_name)
+    except ClusterError as error:
+        return Sight(status=_unreached(entry, doors.index.observation(entry), error), reached=False)
+    if seen.head is None or not is_ours(entry, seen.head):
+        return Sight(status=gone(entry, doors.index.observation(entry)))
+    status = with_cancel(entry, form.read_status(seen))
+    note(doors, entry, status)
+    return Sight(status=status, seen=seen)
+
+
+def is_ours(entry: RunEntry, head: Manifest) -> bool:
+    """Say whether an object is the one that was launched, and not another of its name."""
+    metadata = head.get("metadata") or {}
+    if entry.uid is not None:
+        return bool(metadata.get("uid") == entry.uid)
+    return bool((metadata.get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+
+
+def note(doors: Doors, entry: RunEntry, status: JobStatus) -> None:
+    """Note what was seen; that it cannot be written does not keep anybody from reading."""
+    try:
+        doors.index.observe(entry, observed(status, written_now(doors)))
+    except DeployError as error:
+        logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
+
+
+def written_now(doors: Doors) -> str:
+    """Return the time, ISO 8601 in UTC, to the second."""
+    return doors.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def with_cancel(entry: RunEntry, status: JobStatus) -> JobStatus:
+    """Take an end that somebody asked for as a cancellation, where the scheduler calls it a failure."""
+    if entry.cancelled_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
+        return status
+    return dataclasses.replace(status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=_cancelled(entry))
+
+
+def gone(entry: RunEntry, last: Observation | None) -> JobStatus:
+    """Return the status of an app whose objects are not in the cluster any more."""
+    status = remembered(last) if last is not None else None
+    if status is not None and status.state.terminal:
+        return status
+    known = status or JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="")
+    if entry.cancelled_at is not None:
+        return dataclasses.replace(known, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=_cancelled(entry))
+    seen = f"last seen {known.state.value} at {last.observed_at}" if last is not None else "its state was never seen"
+    # What a time to live removed has ended, and how is not known; a job without one vanished in mid-run.
+    if entry.options.get("ttl_seconds_after_finished") is not None:
+        message = f"its objects are gone, as ttl_seconds_after_finished asks for; {seen}"
+        return dataclasses.replace(known, state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message=message)
+    message = f"its objects are gone from the cluster, and nobody asked to cancel it here; {seen}"
+    return dataclasses.replace(known, state=JobState.FAILED, reason=Reason.NOT_FOUND, message=message)
+
+
+def _unreached(entry: RunEntry, last: Observation | None, error: ClusterError) -> JobStatus:
+    if last is None:
+        status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="it was never looked at")
+        message = f"{error}; it was launched at {entry.launched_at}, and nobody has looked at it since"
+        return dataclasses.replace(status, message=message)
+    status = remembered(last)
+    if status.state.terminal:
+        return status
+    if entry.cancelled_at is not None:
+        return dataclasses.replace(
+            status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=f"{_cancelled(entry)}; {error}"
+        )
+    return dataclasses.replace(
+        status, message=f"as of {last.observed_at}: {status.message}; it may have changed since: {error}"
+    )
+
+
+def _cancelled(entry: RunEntry) -> str:
+    return f"cancelled at {entry.cancelled_at}"
+
+
+def head_uid(head: Mapping[str, Any]) -> str | None:
+    """Return the uid of an object. None: it has none."""
+    uid = (head.get("metadata") or {}).get("uid")
+    return None if uid is None else str(uid)

@@ -1,0 +1,257 @@
+"""TorchX's `Scheduler` and `WorkspaceMixin` over what is beside this: one class for Volcano and MCAD."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from torchx.schedulers.api import Scheduler, Stream
+from torchx.specs import AppDryRunInfo
+from torchx.workspace.api import WorkspaceMixin
+
+from torchx_pulumi.errors import ClusterError, Problem, invalid_job
+from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.runs.entry import RunEntry, Stage
+from torchx_pulumi.runs.index import entry_key
+from torchx_pulumi.runs.owner import is_working
+from torchx_pulumi.status.model import JobState, JobStatus, Reason
+from torchx_pulumi.torchx_scheduler import compat, torchxconfig
+from torchx_pulumi.torchx_scheduler.answers import describe_app
+from torchx_pulumi.torchx_scheduler.app_json import read_app_json
+from torchx_pulumi.torchx_scheduler.doors import Doors
+from torchx_pulumi.torchx_scheduler.dryrun import make_request, namespace_of, validate, with_discovered
+from torchx_pulumi.torchx_scheduler.finding import Finder
+from torchx_pulumi.torchx_scheduler.launching import Launch, launch_app
+from torchx_pulumi.torchx_scheduler.links import fill_link
+from torchx_pulumi.torchx_scheduler.listing import Choice, list_apps
+from torchx_pulumi.torchx_scheduler.looking import Sight, form_named, look_at
+from torchx_pulumi.torchx_scheduler.reading_logs import read_log
+from torchx_pulumi.torchx_scheduler.request import PulumiJob
+from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions, run_options
+from torchx_pulumi.torchx_scheduler.stopping import cancel_app, delete_app, resume_app
+from torchx_pulumi.torchx_scheduler.workspaces import Workspaces
+
+logger = logging.getLogger(__name__)
+
+
+class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
+    """Runs apps on Kubernetes, by Volcano or by MCAD, each in a Pulumi stack of its own."""
+
+    def __init__(
+        self,
+        scheduler: str,
+        session_name: str,
+        doors: Doors,
+        docker_client: Any = None,
+    ) -> None:
+        """Make a scheduler; nothing is read, asked or started yet.
+
+        Args:
+            scheduler: `volcano` or `mcad`.
+            session_name: TorchX session.
+            doors: The ways out.
+            docker_client: A docker-py client to build with. None: made when it is needed.
+        """
+        super().__init__(f"pulumi_{scheduler}", session_name)
+        self._kind = scheduler
+        self._doors = doors
+        self._workspaces = Workspaces(docker_client=docker_client)
+        self._finder = Finder(doors=doors, scheduler=scheduler, ambient=self._ambient)
+
+    def run_opts(self) -> CheckedOptions:
+        """Return the run options: the seeds', and ours."""
+        return run_options(self._kind)
+
+    def _run_opts(self) -> CheckedOptions:
+        return run_options(self._kind)
+
+    def build_workspace_and_update_role(
+        self, role: Any, workspace: str | Mapping[str, str], cfg: Mapping[str, Any]
+    ) -> None:
+        """Give a role the image that it will have with the workspace in it; it is built when the app is scheduled."""
+        self._workspaces.patch(role, workspace, cfg)
+
+    def caching_build_workspace_and_update_role(
+        self,
+        role: Any,
+        cfg: Mapping[str, Any],
+        build_cache: dict[object, object],  # noqa: ARG002 - one reference is one build anyway
+    ) -> None:
+        """Do the same for a role that has its own workspace, which TorchX 0.7.0 does not know."""
+        folders = compat.workspace_of(role)
+        if folders:
+            single = next(iter(folders)) if list(folders.values()) == [""] else None
+            self._workspaces.patch(role, single if single is not None else folders, cfg)
+
+    def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
+        config = self.run_opts().resolve(dict(cfg))
+        request = make_request(app, config, self._kind, self.session_name, self._workspaces.patched())
+        fill_link(config.get("ui_url"), "namespace", "name", self._kind, None)
+        if config.get("validate_spec"):
+            request = self._validated(request, config)
+        return AppDryRunInfo(request, repr)
+
+    def _validated(self, request: PulumiJob, config: Mapping[str, Any]) -> PulumiJob:
+        try:
+            cluster = self._doors.cluster(config.get("kubeconfig"), config.get("kube_context"))
+            request = with_discovered(request, cluster)
+        except ClusterError as error:
+            logger.warning("the request was not validated: %s", error)
+            return request
+        validate(request, cluster, namespace_of(request.resource, config.get("namespace") or "default"))
+        return request
+
+    def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:
+        """Leave the checks to the dry run, which names all problems at once; no resources are no mistake here."""
+
+    def schedule(self, dryrun_info: Any) -> str:
+        """Launch what a dry run returned, as the caller left it, and return the app's id.
+
+        Raises:
+            ValueError: The same request was launched before.
+            ImageError: An image cannot be built or pushed.
+            DeployError: The engine or the cluster refused.
+            ClusterError: The cluster cannot be reached.
+        """
+        request = dryrun_info.request
+        app, config = compat.app_of(dryrun_info), self.run_opts().resolve(compat.config_of(dryrun_info))
+        plan: JobPlan[Any] | None = getattr(request, "plan", None)
+        if plan is None:
+            plan = make_request(app, config, self._kind, self.session_name, self._workspaces.patched()).plan
+        if plan is None or app is None:
+            text = "is of no dry run of this scheduler; pass what submit_dryrun returned"
+            raise invalid_job("unnamed", [Problem("dryrun_info", text)])
+        launch = Launch(
+            request=request,
+            plan=plan,
+            app=app,
+            config=config,
+            session=self.session_name,
+            images=lambda tell: self._workspaces.make(request.images_to_push, tell),
+            delete=self.delete,
+        )
+        return launch_app(self._doors, self._finder, launch)
+
+    def describe(self, app_id: str) -> Any:
+        """Describe an app. None: it was never heard of."""
+        entry = self._finder.find(app_id)
+        if entry is None:
+            return None
+        found = self._sight(entry)
+        return None if found is None else describe_app(*found, self._doors.now())
+
+    def _sight(self, entry: RunEntry) -> tuple[RunEntry, Sight] | None:
+        """Look at an app; one whose launch or deletion was interrupted is put right if its object does not tell."""
+        sight = look_at(self._doors, entry)
+        if entry.stage is Stage.LAUNCHED or sight.present:
+            return entry, sight
+        if is_working(entry.owner, entry_key(entry)):
+            doing = {Stage.LAUNCHING: "is being launched", Stage.DELETING: "is being deleted"}[entry.stage]
+            state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else sight.status.state
+            return entry, Sight(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=f"it {doing}"))
+        try:
+            settled = self._finder.recover(entry, logger.info)
+        except ClusterError:
+            return entry, sight
+        return None if settled is None else (settled, look_at(self._doors, settled))
+
+    def describe_native(self, app_id: str) -> Any:
+        """Read the job object back from the cluster, as a request. None: it is not there, or was never heard of."""
+        entry = self._finder.find(app_id)
+        if entry is None:
+            return None
+        form = form_named(entry.scheduler, entry.choice)
+        head = self._doors.cluster_of(entry).get(form.head, entry.namespace, entry.job_name)
+        if head is None:
+            return None
+        info = AppDryRunInfo(PulumiJob(images_to_push={}, resource=head), repr)
+        compat.set_app(info, read_app_json(entry.app), {"namespace": entry.namespace, **entry.options})
+        return info
+
+    def list(self, cfg: Mapping[str, Any] | None = None) -> list[Any]:
+        """List the apps that were launched, by id.
+
+        Args:
+            cfg: `namespace` lists one only; kubeconfig and context say where. None: `.torchxconfig` says.
+        """
+        given = {**self._ambient(), **{key: value for key, value in dict(cfg or {}).items() if value is not None}}
+        choice = Choice(
+            namespace=(cfg or {}).get("namespace") or None,
+            session=given.get("list_session") or None,
+            states=frozenset(given.get("list_states") or ()),
+        )
+        return list_apps(self._doors, self._kind, given, choice)
+
+    def exists(self, app_id: str) -> bool:
+        """Say whether an app was launched and not deleted. Starts no process."""
+        return self._finder.find(app_id) is not None
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Any = None,
+    ) -> Iterable[str]:
+        """Return the lines of the k-th replica's log, as TorchX has them: with times, each with its end.
+
+        Raises:
+            ValueError: Streams other than COMBINED; an app, a role or a replica that there is not.
+            ClusterError: The log cannot be read.
+        """
+        if streams not in (None, Stream.COMBINED):
+            raise ValueError(f"{self.backend} has COMBINED log streams only, asked for {streams}; leave streams out")
+        entry = self._known(app_id)
+        ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
+        return read_log(
+            self._doors,
+            entry,
+            role_name,
+            k,
+            options={**entry.log_options, **ambient},
+            regex=regex,
+            since=since,
+            until=until,
+            follow=should_tail,
+        )
+
+    def cancel(self, app_id: str) -> None:
+        """Ask for an app to stop; fine for one that has ended or was never heard of."""
+        cancel_app(self._doors, self._finder, app_id)
+
+    def _cancel_existing(self, app_id: str) -> None:
+        cancel_app(self._doors, self._finder, app_id)
+
+    def resume(self, app_id: str) -> None:
+        """Let a cancelled app of Volcano's run again."""
+        resume_app(self._doors, self._finder, app_id)
+
+    def delete(
+        self, app_id: str, *, forget_unreachable: bool = False, tell: Callable[[str], None] = logger.info
+    ) -> None:
+        """Delete an app and its stack; fine for one that is gone, or was never heard of."""
+        delete_app(self._doors, self._finder, app_id, tell, forget_unreachable=forget_unreachable)
+
+    def _delete_existing(self, app_id: str) -> None:
+        delete_app(self._doors, self._finder, app_id)
+
+    def close(self) -> None:
+        """End what was started. May be called more than once."""
+        self._doors.close()
+
+    def _known(self, app_id: str) -> RunEntry:
+        entry = self._finder.find(app_id)
+        if entry is None:
+            text = f"{app_id!r} was never heard of here; `torchx list -s {self.backend}` names the apps that are known"
+            raise invalid_job(app_id, [Problem("app_id", text)])
+        return entry
+
+    def _ambient(self) -> Mapping[str, Any]:
+        """Return the options of this scheduler's section of `.torchxconfig`."""
+        return torchxconfig.section(self.backend, self.run_opts())

@@ -1,0 +1,151 @@
+"""`cancel`, `resume` and `delete`: each may be called again, and where the object, the stack or the cluster is gone."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from torchx_pulumi import labels
+from torchx_pulumi.cluster import LiveCluster
+from torchx_pulumi.driver import Tell
+from torchx_pulumi.errors import DeployError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.runs.entry import RunEntry, Stage
+from torchx_pulumi.runs.index import entry_key
+from torchx_pulumi.runs.owner import this_process, working_on
+from torchx_pulumi.torchx_scheduler.doors import Doors
+from torchx_pulumi.torchx_scheduler.finding import Finder
+from torchx_pulumi.torchx_scheduler.looking import form_named, gone, head_uid, is_ours, note, written_now
+
+logger = logging.getLogger(__name__)
+
+
+def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.info) -> bool:
+    """Ask for an app to stop; its resources come free, its stack stays as the record.
+
+    Volcano stops the job and keeps the object; of MCAD's, and of pods of our own, the objects are deleted.
+
+    Returns:
+        Whether there is such an app.
+
+    Raises:
+        ClusterError: The cluster cannot be reached; nothing was changed.
+        DeployError: Another process works on the app.
+    """
+    entry = finder.settled(app_id, tell)
+    if entry is None:
+        return False
+    cluster = doors.cluster_of(entry)
+    form = form_named(entry.scheduler, entry.choice)
+    seen = form.look(cluster, entry.namespace, entry.job_name)
+    if seen.head is None or not is_ours(entry, seen.head):
+        if not gone(entry, doors.index.observation(entry)).state.terminal:
+            _note_cancel(doors, finder, entry)
+        return True
+    status = form.read_status(seen)
+    if status.state.terminal:
+        note(doors, entry, status)
+        return True
+    if entry.cancelled_at is None:
+        entry = _note_cancel(doors, finder, entry)
+    uid = head_uid(seen.head) or ""
+    if form.head == VOLCANO_JOB:
+        if status.phase != "Aborting":
+            cluster.abort(entry.namespace, entry.job_name, uid)
+        return True
+    cluster.delete(form.head, entry.namespace, entry.job_name, uid=uid or None)
+    if form.makes_pods:
+        _delete_pods(cluster, entry)
+    return True
+
+
+def resume_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.info) -> None:
+    """Let a cancelled app run again, with the spec that it was launched with.
+
+    Raises:
+        InvalidJobError: There is no such app, or nothing of it that could run again.
+        ClusterError: The cluster cannot be reached.
+    """
+    entry = finder.settled(app_id, tell)
+    if entry is None:
+        raise invalid_job(app_id, [Problem("app_id", "is unknown here; `torchx list` names the apps that are known")])
+    form = form_named(entry.scheduler, entry.choice)
+    if form.head != VOLCANO_JOB:
+        text = f"was cancelled by deleting its {form.head.kind}, which cannot be resumed; launch it anew"
+        raise invalid_job(app_id, [Problem("app_id", text)])
+    cluster = doors.cluster_of(entry)
+    seen = form.look(cluster, entry.namespace, entry.job_name)
+    if seen.head is None or not is_ours(entry, seen.head):
+        raise invalid_job(app_id, [Problem("app_id", "has no job in the cluster any more; launch it anew")])
+    status = form.read_status(seen)
+    if status.phase not in ("Aborted", "Aborting"):
+        text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
+        raise invalid_job(app_id, [Problem("app_id", text)])
+    cluster.resume(entry.namespace, entry.job_name, head_uid(seen.head) or "")
+    doors.index.change(finder.adopt(entry), lambda now: replace(now, cancelled_at=None))
+
+
+def delete_app(
+    doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.info, *, forget_unreachable: bool = False
+) -> bool:
+    """Delete an app's objects, its stack and what is kept of it.
+
+    Args:
+        doors: The ways out.
+        finder: Finds the app.
+        app_id: `namespace:name`.
+        tell: Takes progress.
+        forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
+
+    Returns:
+        Whether there was such an app.
+
+    Raises:
+        ClusterError: The cluster cannot be reached; nothing was forgotten.
+        DeployError: The engine refused, or another process works on the app.
+    """
+    entry = _settled_or_unreachable(finder, app_id, tell, forget_unreachable=forget_unreachable)
+    if entry is None:
+        return False
+    finder.adopt(entry)
+    with working_on(entry_key(entry)):
+        entry = _claim(doors, entry)
+        try:
+            doors.driver().destroy(entry, tell, forget_unreachable=forget_unreachable)
+        except TorchxPulumiError:
+            doors.index.change(entry, lambda now: replace(now, stage=Stage.LAUNCHED, owner=None))
+            raise
+        doors.index.remove(entry)
+    return True
+
+
+def _settled_or_unreachable(finder: Finder, app_id: str, tell: Tell, *, forget_unreachable: bool) -> RunEntry | None:
+    from torchx_pulumi.errors import ClusterError
+
+    try:
+        return finder.settled(app_id, tell)
+    except ClusterError:
+        if not forget_unreachable:
+            raise
+        return finder.find(app_id)
+
+
+def _claim(doors: Doors, entry: RunEntry) -> RunEntry:
+    """Take an app to be deleted, against others who would at the same moment."""
+
+    def claimed(now: RunEntry) -> RunEntry:
+        if now.stage is Stage.DELETING and now.owner not in (None, entry.owner):
+            raise DeployError(f"app {now.app_id} is being deleted by another process; wait for it", retryable=True)
+        return replace(now, stage=Stage.DELETING, owner=this_process())
+
+    return doors.index.change(entry, claimed)
+
+
+def _note_cancel(doors: Doors, finder: Finder, entry: RunEntry) -> RunEntry:
+    at = written_now(doors)
+    return doors.index.change(finder.adopt(entry), lambda now: replace(now, cancelled_at=now.cancelled_at or at))
+
+
+def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:
+    for pod in cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}):
+        cluster.delete(POD, entry.namespace, str(pod["metadata"]["name"]), uid=head_uid(pod))
