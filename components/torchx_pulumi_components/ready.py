@@ -1,0 +1,161 @@
+"""A run whose manifest is given, registered as VolcanoTrainingJob and MCADTrainingJob register theirs.
+
+Same types, names, parents and notes: a program that later runs in the same stack, with a component of the same name,
+finds the run and keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import pulumi
+from torchx_pulumi.kinds import Kind
+from torchx_pulumi.options import Manifest
+
+from torchx_pulumi_components.gangs import SKIP_AWAIT
+from torchx_pulumi_components.objects import ChildOptions, KubernetesObject, TrainingRole
+
+UID = "{{uid of the job object}}"
+"""Stands in every text for the uid that the job object will get."""
+
+APP_SUFFIX = "-app"
+"""Ends the name of the stash that holds what the index knows of the app."""
+
+COMPONENT_TYPES: Mapping[str, str] = {
+    "volcano": "torchx:index:VolcanoTrainingJob",
+    "mcad": "torchx:index:MCADTrainingJob",
+}
+"""Scheduler to the type token of its component."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyRun:
+    """All that is registered of one run. Plain JSON values, so that an interrupted launch can be taken up again."""
+
+    scheduler: str
+    """`volcano` or `mcad`."""
+    name: str
+    """Name of the component."""
+    objects: Sequence[Manifest]
+    """What is created, the object that stands for the run first."""
+    names: Sequence[str]
+    """Names of their resources."""
+    intent: Mapping[str, Any]
+    """Note of the launch (`record.write_record`)."""
+    record: Mapping[str, Any]
+    """Record of the run."""
+    entry: Mapping[str, Any]
+    """What the index knows of the app (`runs.entry.write_entry`)."""
+    outputs: Mapping[str, Any]
+    """Outputs of the component."""
+    roles: Mapping[str, Mapping[str, Any]]
+    """Role name in object names to the outputs of the role."""
+    exports: Mapping[str, Any]
+    """Outputs of the stack."""
+    kubeconfig: str | None
+    """Kubeconfig that the user named. None: the ambient one."""
+    kube_context: str | None
+    """Context that the user named. None: the ambient one."""
+
+
+class ReadyTrainingJob(pulumi.ComponentResource):
+    """The component of a run whose manifest is given. It has the type of the component that renders its own."""
+
+    head: KubernetesObject
+    """The job object, or the PodGroup."""
+
+    def __init__(self, run: ReadyRun) -> None:
+        super().__init__(COMPONENT_TYPES[run.scheduler], run.name, {})
+        intent = pulumi.Stash(f"{run.name}-intent", opts=pulumi.ResourceOptions(parent=self), input=dict(run.intent))
+        options = ChildOptions(
+            parent=self,
+            depends_on=[intent],
+            provider=_provider(run, self),
+            # As a component with a fixed job_name has it: another run of that name replaces the object.
+            replacement_trigger=str(run.record["hash"]),
+        )
+        self.head, *others = _register(run, options)
+        uid = self.head.metadata.apply(lambda metadata: str((metadata or {}).get("uid") or ""))
+        for role, outputs in run.roles.items():
+            TrainingRole(f"{run.name}-{role}", _with_uid(outputs, uid), pulumi.ResourceOptions(parent=self))
+        made = pulumi.ResourceOptions(parent=self, depends_on=[self.head, *others])
+        pulumi.Stash(f"{run.name}-record", opts=made, input={**run.record, "uid": uid})
+        pulumi.Stash(f"{run.name}{APP_SUFFIX}", opts=made, input={**run.entry, "uid": uid})
+        self.register_outputs(_with_uid(run.outputs, uid))
+
+
+def register_ready(run: ReadyRun) -> None:
+    """Register a run and the outputs of its stack; a program in itself."""
+    # What a program can say of a run just made does not depend on the cluster, so that it is there from the start.
+    for name, value in run.exports.items():
+        pulumi.export(name, value)
+    ReadyTrainingJob(run)
+
+
+def component_urn(place_stack: str, project: str, scheduler: str, name: str) -> str:
+    """Return the URN of the component of a run.
+
+    >>> component_urn("dev", "torchx", "volcano", "train")
+    'urn:pulumi:dev::torchx::torchx:index:VolcanoTrainingJob::train'
+    """
+    return f"urn:pulumi:{place_stack}::{project}::{COMPONENT_TYPES[scheduler]}::{name}"
+
+
+def kind_of(manifest: Manifest) -> Kind:
+    """Return the kind that a manifest names.
+
+    >>> kind_of({"apiVersion": "v1", "kind": "Pod"}).api_version
+    'v1'
+    """
+    group, _, api_version = str(manifest["apiVersion"]).rpartition("/")
+    kind = str(manifest["kind"])
+    return Kind(group=group, version=api_version, kind=kind, plural=f"{kind.lower()}s")
+
+
+def _register(run: ReadyRun, options: ChildOptions) -> list[KubernetesObject]:
+    head_manifest, *manifests = run.objects
+    head = KubernetesObject(kind_of(head_manifest), run.names[0], head_manifest, options.of_head(()))
+    made = [head]
+    for manifest, name in zip(manifests, run.names[1:], strict=True):
+        follower = options.of_object()
+        follower.replace_on_changes = ["metadata"]
+        made.append(KubernetesObject(kind_of(manifest), name, _after(head, manifest), follower))
+    return made
+
+
+def _after(head: KubernetesObject, manifest: Manifest) -> Manifest:
+    """Let an object take its name through the head, so that the engine deletes it before the head."""
+    metadata = manifest["metadata"]
+    name = head.metadata.apply(lambda _: metadata["name"])
+    annotations = {**(metadata.get("annotations") or {}), **SKIP_AWAIT}
+    return {**manifest, "metadata": {**metadata, "name": name, "annotations": annotations}}
+
+
+def _provider(run: ReadyRun, component: pulumi.Resource) -> pulumi.ProviderResource | None:
+    """Make the provider that a component makes of its own kubeconfig and context. None: the default one.
+
+    The generated class costs half a second of imports and adds nothing to these two properties.
+    """
+    if run.kubeconfig is None and run.kube_context is None:
+        return None
+    given = {"kubeconfig": run.kubeconfig, "context": run.kube_context}
+    return pulumi.ProviderResource(
+        "kubernetes",
+        f"{run.name}-kubernetes",
+        {name: value for name, value in given.items() if value is not None},
+        pulumi.ResourceOptions(parent=component, version=version("pulumi-kubernetes")),
+    )
+
+
+def _with_uid(value: Any, uid: pulumi.Output[str]) -> Any:
+    """Put the uid in where it belongs; what has none of it stays as it is, and known before the object is there."""
+    if isinstance(value, Mapping):
+        return {key: _with_uid(item, uid) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_uid(item, uid) for item in value]
+    if isinstance(value, str) and UID in value:
+        return uid.apply(lambda known: value.replace(UID, known))
+    return value

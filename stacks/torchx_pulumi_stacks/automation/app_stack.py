@@ -1,0 +1,243 @@
+"""The stack of one app: made, brought up, removed, forgotten, with as few processes as each takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
+from torchx_pulumi.driver import Launched, Tell
+from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.runs.owner import lives
+
+from torchx_pulumi_stacks.automation.backend import engine_environment, file_root, find_cli, wants_passphrase
+from torchx_pulumi_stacks.automation.engine import Ended, end_left_overs, run_cli
+from torchx_pulumi_stacks.automation.events import EngineNotes, error_of
+from torchx_pulumi_stacks.automation.slots import slot
+from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock
+from torchx_pulumi_stacks.automation.strays import delete_head, delete_unrecorded
+from torchx_pulumi_stacks.automation.workplace import Workplace
+
+if TYPE_CHECKING:
+    from torchx_pulumi_components.ready import ReadyRun
+
+Connect = Callable[[str | None, str | None], LiveCluster]
+"""Kubeconfig and context -> the cluster."""
+
+NO_STACK = re.compile(r"no stack named|stack .* not found")
+LOCKED_BY = re.compile(r"created by [^\s@]*@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
+
+
+class AppStack:
+    """The stack of one app."""
+
+    def __init__(self, entry: RunEntry, root: Path, tell: Tell, connect: Connect = KubernetesCluster.connect) -> None:
+        """Name the stack; nothing is read yet.
+
+        Args:
+            entry: The app.
+            root: Where the engine works.
+            tell: Takes progress.
+            connect: Opens the app's cluster.
+        """
+        self.entry = entry
+        self.tell = tell
+        self.workplace = Workplace(root, entry)
+        self._slots = root / "slots"
+        self._connect = connect
+        folder = file_root(entry.place.backend)
+        self._files = None if folder is None else FileStack(folder, entry.place)
+
+    def create(self, run: ReadyRun, *, seed: bool) -> None:
+        """Make the stack, which must not be there.
+
+        Raises:
+            DeployError: It is there, or the backend cannot be used.
+        """
+        place = self.entry.place
+        self.workplace.note_order(run)
+        try:
+            if self._files is not None and seed and wants_passphrase(place):
+                find_cli()
+                self._files.seed()
+                return
+            provider = ["--secrets-provider", place.secrets_provider] if place.secrets_provider else []
+            ended = self._run(["stack", "init", place.stack, "--no-select", *provider], on_stack=False)
+        except FileExistsError:
+            self.workplace.clear()
+            raise self._taken() from None
+        except BaseException:
+            self.workplace.clear()
+            raise
+        if ended.code != 0:
+            self.workplace.clear()
+            if "already exists" in ended.stderr:
+                raise self._taken()
+            raise EngineNotes(self.tell).error(self.entry.app_id, "launched", ended.stderr)
+
+    def up(self, run: ReadyRun) -> Launched:
+        """Register a run in the stack.
+
+        Raises:
+            DeployError: The engine, the cluster or a webhook refused.
+            ClusterError: The cluster cannot be reached.
+        """
+        from torchx_pulumi_stacks.automation import inline
+
+        notes = EngineNotes(self.tell)
+        with slot(self._slots), self.workplace.open() as folder:
+            ended = inline.up(run, self.entry.place.stack, folder, find_cli(), self._env(), notes)
+        if ended.code != 0:
+            raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}")
+        self.workplace.clear()
+        head = next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
+        return Launched(uid=head, outputs=notes.outputs or dict(run.exports))
+
+    def remove(self) -> None:
+        """Delete the app's objects and the stack; fine where some or all of them are gone.
+
+        Raises:
+            DeployError: The engine refused, or another process works on the stack.
+            ClusterError: The cluster cannot be reached; nothing was forgotten.
+        """
+        self.clear_dead_locks()
+        checkpoint = self.read()
+        if checkpoint is None:
+            delete_head(self.entry, self.cluster, self.tell)
+        elif not any(checkpoint.objects()) and self._files is not None:
+            # Nothing outside of the state was made: no process is needed to forget it.
+            self._files.sweep(state=True)
+        else:
+            self._check_cluster()
+            delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell)
+            notes = EngineNotes(self.tell)
+            ended = self._run(["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"], notes)
+            if ended.code != 0 and not NO_STACK.search(ended.stderr):
+                raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}")
+        if self._files is not None:
+            self._files.sweep(state=False)
+        self.workplace.clear()
+
+    def forget(self) -> None:
+        """Remove the stack without its objects.
+
+        Raises:
+            DeployError: The backend cannot be used, or another process works on the stack.
+        """
+        self.clear_dead_locks()
+        if self._files is not None:
+            self._files.sweep(state=True)
+        else:
+            ended = self._run(["stack", "rm", "--yes", "--force"])
+            if ended.code != 0 and not NO_STACK.search(ended.stderr):
+                raise EngineNotes(self.tell).error(self.entry.app_id, "forgotten", ended.stderr)
+        self.workplace.clear()
+
+    def read(self) -> Checkpoint | None:
+        """Return the stack's state. None: there is no such stack.
+
+        Raises:
+            DeployError: It cannot be read.
+        """
+        if self._files is not None:
+            return self._files.read()
+        ended = self._run(["stack", "export"])
+        if ended.code == 0:
+            return Checkpoint(json.loads(ended.stdout).get("deployment"))
+        if NO_STACK.search(ended.stderr):
+            return None
+        raise EngineNotes(self.tell).error(self.entry.app_id, "read", ended.stderr)
+
+    def write(self, deployment: object) -> bool:
+        """Replace the state, unless somebody works on the stack. False: somebody does.
+
+        Raises:
+            DeployError: The backend refused it.
+        """
+        if self._files is not None and self._files.locks():
+            return False
+        with self.workplace.open() as folder:
+            path = folder / "deployment.json"
+            path.write_text(json.dumps({"version": 3, "deployment": deployment}), encoding="utf-8")
+            ended = self._run(["stack", "import", "--file", str(path)])
+        error = error_of(self.entry.app_id, "brought up to date", [ended.stderr])
+        if ended.code != 0 and not getattr(error, "retryable", False):
+            raise error
+        return ended.code == 0
+
+    def clear_dead_locks(self) -> None:
+        """Remove the stack's locks whose owners are gone.
+
+        Raises:
+            DeployError: A lock's owner lives, or is of another machine.
+        """
+        if self._files is None:
+            # Their locks are seen when they are in the way; see _run.
+            return
+        if stay := self._files.clear_dead_locks():
+            raise self._locked(stay)
+
+    def end_left_overs(self) -> None:
+        """End processes of the engine that a dead owner left."""
+        end_left_overs(self.workplace.key)
+
+    def cluster(self) -> LiveCluster:
+        """Open the app's cluster.
+
+        Raises:
+            ClusterError: There is no such kubeconfig or context.
+        """
+        entry = self.entry
+        return self._connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
+
+    def _check_cluster(self) -> None:
+        """Refuse to delete in another cluster than the one that was launched in."""
+        entry, cluster = self.entry, self.cluster()
+        if entry.cluster and cluster.identity != entry.cluster:
+            raise ClusterError(
+                f"app {entry.app_id} was launched in another cluster than the one at {cluster.api_server}, which the "
+                f"kubeconfig {entry.kubeconfig or entry.ambient_kubeconfig or 'in force'} names now; "
+                "restore the kubeconfig, or delete the app with --forget-unreachable if its cluster is gone"
+            )
+
+    def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> Ended:
+        whole = [*words, *(["--stack", self.entry.place.stack] if on_stack else [])]
+        with slot(self._slots), self.workplace.open() as folder:
+            cli, env = find_cli(), self._env()
+            ended = run_cli(cli, whole, folder, env, notes)
+            if ended.code != 0 and self._files is None and _is_dead_lock(ended.stderr):
+                run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.stack], folder, env)
+                ended = run_cli(cli, whole, folder, env, notes)
+        return ended
+
+    def _env(self) -> dict[str, str]:
+        return {**os.environ, **engine_environment(self.entry, self.workplace.key)}
+
+    def _taken(self) -> DeployError:
+        place = self.entry.place
+        return DeployError(
+            f"app {self.entry.app_id} cannot be launched: there is a stack {place.project}/{place.stack} in "
+            f"{place.backend} already; delete that app first, or choose another name"
+        )
+
+    def _locked(self, locks: Sequence[Lock]) -> DeployError:
+        owners = "; ".join(map(str, locks))
+        return DeployError(
+            f"another process works on app {self.entry.app_id}: {owners}. Wait for its end; if its machine is gone, "
+            f"remove {', '.join(str(lock.path) for lock in locks)}",
+            retryable=True,
+        )
+
+
+def _is_dead_lock(said: str) -> bool:
+    """Say whether a stack is locked by processes of this machine only, all of which are gone."""
+    if "is currently locked by" not in said:
+        return False
+    owners = [(match["host"], int(match["pid"])) for match in LOCKED_BY.finditer(said)]
+    return bool(owners) and all(host == socket.gethostname() and not lives(pid) for host, pid in owners)

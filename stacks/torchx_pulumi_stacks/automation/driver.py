@@ -1,0 +1,114 @@
+"""AutomationDriver: the Driver over Pulumi's Automation API. Each call is a short way through the modules beside it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.driver import Launched, LaunchOrder, Tell
+from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.place import state_folder
+
+from torchx_pulumi_stacks.automation.app_stack import AppStack, Connect
+from torchx_pulumi_stacks.automation.found import find_entry, list_places
+from torchx_pulumi_stacks.automation.preparing import prepare
+from torchx_pulumi_stacks.automation.records import write_observed
+from torchx_pulumi_stacks.automation.recovery import put_right
+
+
+class AutomationDriver:
+    """Launches, removes and reads the stacks of apps. Safe for threads; processes share what lies on the disk."""
+
+    def __init__(
+        self, folder: Path | None = None, *, seed: bool = True, connect: Connect = KubernetesCluster.connect
+    ) -> None:
+        """Make a driver; nothing is started and Pulumi is not loaded yet.
+
+        Args:
+            folder: Where the engine works. None: `engine` in the user's state folder.
+            seed: Make a stack in a folder by writing its empty state, which saves a process; else, and where
+                TORCHX_PULUMI_SEED is 0, by `pulumi stack init`.
+            connect: Opens a cluster by kubeconfig and context.
+        """
+        self._folder = folder
+        self._connect = connect
+        self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
+
+    def warm_up(self) -> None:
+        """Load Pulumi in a thread, while the caller has something else to do."""
+        threading.Thread(target=_load_pulumi, daemon=True, name="torchx-pulumi-import").start()
+
+    def launch(self, order: LaunchOrder, tell: Tell) -> Launched:
+        """Create the app's objects in a stack of its own; see `torchx_pulumi.driver.Driver`."""
+        _load_pulumi()
+        stack = self._stack(order.entry, tell)
+        run = prepare(order)
+        stack.create(run, seed=self._seed)
+        try:
+            return stack.up(run)
+        except BaseException as error:
+            self._undo(order.entry, tell, error)
+            raise
+
+    def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
+        """Put right what an interrupted launch or deletion left; see `torchx_pulumi.driver.Driver`."""
+        return put_right(entry, self._stack(entry, tell), tell)
+
+    def destroy(self, entry: RunEntry, tell: Tell, *, forget_unreachable: bool = False) -> None:
+        """Delete the app's objects and its stack; see `torchx_pulumi.driver.Driver`."""
+        stack = self._stack(entry, tell)
+        try:
+            stack.remove()
+        except ClusterError:
+            if not forget_unreachable:
+                raise
+            stack.forget()
+            tell(f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached")
+
+    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
+        """Bring the stack's output `torchx.observed` up to date; see `torchx_pulumi.driver.Driver`."""
+        write_observed(self._stack(entry, _say_nothing), observed)
+
+    def find(self, place: Place) -> RunEntry | None:
+        """Read an app's entry from its stack's own state; see `torchx_pulumi.driver.Driver`."""
+        entry = find_entry(place, self._root)
+        return None if entry is None else replace(entry, place=place)
+
+    def places(self, backend: str, project: str) -> Iterable[Place]:
+        """Return the stacks of a project in a backend; see `torchx_pulumi.driver.Driver`."""
+        return list_places(backend, project)
+
+    def close(self) -> None:
+        """End what the driver started: nothing outlives the call that started it."""
+
+    @property
+    def _root(self) -> Path:
+        return self._folder or state_folder() / "engine"
+
+    def _stack(self, entry: RunEntry, tell: Tell) -> AppStack:
+        return AppStack(entry, self._root, tell, self._connect)
+
+    def _undo(self, entry: RunEntry, tell: Tell, error: BaseException) -> None:
+        """Remove what a failed launch began; where that fails too, the next call on the app does it."""
+        try:
+            self._stack(entry, tell).remove()
+        except (ClusterError, DeployError) as second:
+            tell(f"{entry.app_id}: what was begun could not be removed yet: {second}; deleting the app will do it")
+            error.__context__ = second
+
+
+def _say_nothing(_line: str) -> None:
+    """Take progress that nobody waits for."""
+
+
+def _load_pulumi() -> None:
+    # A fork with a gRPC that watches for forks hangs; without that, children that start programs are fine.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    importlib.import_module("torchx_pulumi_stacks.automation.inline")

@@ -1,0 +1,176 @@
+"""One run of the Pulumi CLI: in a process group of its own, its events read while it works, ended with whoever asked.
+
+All processes of the driver start here, which is where tests count them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchx_pulumi.errors import DeployError
+
+from torchx_pulumi_stacks.automation.backend import INSTALL_PULUMI, PLACE_VARIABLE
+from torchx_pulumi_stacks.automation.events import EngineNotes
+
+TAIL_PAUSE_S = 0.03
+INTERRUPT_WAIT_S = 30.0
+"""How long an interrupted engine may take to write its state before it is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run of the CLI ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def run_cli(
+    cli: str, words: Sequence[str], folder: Path, env: Mapping[str, str], notes: EngineNotes | None = None
+) -> Ended:
+    """Run the CLI to its end.
+
+    Ctrl-C interrupts the engine, which then writes its state and ends; a second one kills it.
+
+    Args:
+        cli: Path of the CLI.
+        words: Its arguments.
+        folder: Where it runs.
+        env: Whole environment.
+        notes: Take its events. None: the command has none.
+
+    Raises:
+        DeployError: It cannot be started.
+        KeyboardInterrupt: The user interrupted it; it has ended.
+    """
+    log = folder / f"events-{os.urandom(4).hex()}.jsonl"
+    asked = [cli, "--non-interactive", "--color", "never", *words]
+    if notes is not None:
+        log.touch()
+        asked += ["--event-log", str(log)]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            process = subprocess.Popen(
+                asked,
+                cwd=folder,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeployError(f"the Pulumi CLI {cli} cannot be started: {error.strerror}; {INSTALL_PULUMI}") from error
+        try:
+            with _tailed(log, notes):
+                _wait(process)
+        finally:
+            log.unlink(missing_ok=True)
+        return Ended(code=process.returncode, stdout=_text(out), stderr=_text(err))
+
+
+def end_left_overs(key: str) -> int:
+    """End the engine's processes that a dead owner left for a stack, and return how many there were.
+
+    An engine whose program has gone fails by itself and writes its state; it gets a moment for that.
+    """
+    found = _processes_of(key)
+    for pid in found:
+        _send(pid, signal.SIGINT)
+    end = time.monotonic() + 5.0
+    while (left := [pid for pid in found if _is_of(pid, key)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    for pid in left:
+        _send(pid, signal.SIGKILL)
+    while any(_is_of(pid, key) for pid in left) and time.monotonic() < end + 5.0:
+        time.sleep(0.05)
+    return len(found)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait()
+    except BaseException:
+        _send_group(process.pid, signal.SIGINT)
+        try:
+            process.wait(timeout=INTERRUPT_WAIT_S)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            _send_group(process.pid, signal.SIGKILL)
+            process.wait()
+        raise
+    finally:
+        # Providers are in the group of the CLI, or end with it; none may outlive it.
+        _send_group(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _tailed(log: Path, notes: EngineNotes | None) -> Iterator[None]:
+    """Read an event log while it is written, and its rest in the end."""
+    if notes is None:
+        yield
+        return
+    done = threading.Event()
+    reader = threading.Thread(target=_tail, args=(log, notes.take, done), daemon=True, name="torchx-pulumi-events")
+    reader.start()
+    try:
+        yield
+    finally:
+        done.set()
+        reader.join()
+
+
+def _tail(log: Path, take: Callable[[str], None], done: threading.Event) -> None:
+    rest = ""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        while True:
+            last = done.is_set()
+            *lines, rest = (rest + file.read()).split("\n")
+            for line in lines:
+                take(line)
+            if last:
+                break
+            done.wait(TAIL_PAUSE_S)
+    if rest:
+        take(rest)
+
+
+def _text(file: object) -> str:
+    file.seek(0)  # type: ignore[attr-defined]
+    return bytes(file.read()).decode("utf-8", "replace")  # type: ignore[attr-defined]
+
+
+def _send_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _processes_of(key: str) -> list[int]:
+    """Find the processes whose environment names a stack."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        if _is_of(int(folder.name), key):
+            found.append(int(folder.name))
+    return found
+
+
+def _is_of(pid: int, key: str) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"{PLACE_VARIABLE}={key}".encode() in variables

@@ -1,0 +1,147 @@
+"""What the engine tells while it works: lines of its event log to progress, outputs and errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx_pulumi.driver import Tell
+from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
+
+from torchx_pulumi_stacks.automation.state_file import STACK, is_object
+
+_COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
+
+_NOISE = ("update failed", "resource plugin", "preview failed")
+"""Errors that only say that there was one."""
+
+_UNREACHABLE = (
+    "cluster is unreachable",
+    "cluster unreachable",
+    "unable to load schema information from the API server",
+    "connection refused",
+    "no such host",
+    "i/o timeout",
+    "context deadline exceeded",
+    "no configuration has been provided",
+    "unable to load Kubernetes client configuration",
+    "certificate signed by unknown authority",
+)
+"""What Kubernetes' client says when nothing answers."""
+
+_DONE = {"create": "created", "update": "updated", "delete": "deleted", "replace": "replaced"}
+_BEGUN = {"create": "creating", "update": "updating", "delete": "deleting", "replace": "replacing"}
+
+
+@dataclass(slots=True)
+class EngineNotes:
+    """What one run of the engine told."""
+
+    tell: Tell
+    """Takes progress."""
+    outputs: dict[str, Any] = field(default_factory=dict)
+    """Outputs of the stack. Empty: none were registered."""
+    uids: dict[str, str] = field(default_factory=dict)
+    """URN of a Kubernetes object to its uid."""
+    errors: list[str] = field(default_factory=list)
+    """Errors, in the order in which they came, each once."""
+
+    def take(self, line: str) -> None:
+        """Take a line of the event log."""
+        try:
+            event = json.loads(line)
+        except ValueError:
+            # The last line of a process that was killed. The state says what was done.
+            return
+        if diagnostic := event.get("diagnosticEvent"):
+            self._take_diagnostic(diagnostic)
+        elif begun := event.get("resourcePreEvent"):
+            self._take_step(begun.get("metadata") or {}, _BEGUN)
+        elif done := event.get("resOutputsEvent"):
+            self._take_outputs(done.get("metadata") or {})
+
+    def _take_diagnostic(self, event: Mapping[str, Any]) -> None:
+        message = tidy(str(event.get("message") or ""))
+        if not message:
+            return
+        if event.get("severity") == "error":
+            if message not in self.errors and not message.startswith(_NOISE):
+                self.errors.append(message)
+        elif event.get("severity") in ("warning", "info") and not event.get("ephemeral"):
+            self.tell(message)
+
+    def _take_outputs(self, step: Mapping[str, Any]) -> None:
+        new = step.get("new") or {}
+        if step.get("type") == STACK:
+            self.outputs.update(new.get("outputs") or {})
+        elif is_object(step):
+            uid = ((new.get("outputs") or {}).get("metadata") or {}).get("uid")
+            if uid:
+                self.uids[str(step.get("urn"))] = str(uid)
+            self._take_step(step, _DONE)
+
+    def _take_step(self, step: Mapping[str, Any], words: Mapping[str, str]) -> None:
+        word = words.get(str(step.get("op")))
+        if word is None or not is_object(step):
+            return
+        state = step.get("new") or step.get("old") or {}
+        metadata = (state.get("inputs") or {}).get("metadata") or {}
+        kind = str(step.get("type")).rpartition(":")[2]
+        name = metadata.get("name") or str(step.get("urn")).rpartition("::")[2]
+        self.tell(f"{word} {kind} {metadata.get('namespace') or 'default'}/{name}")
+
+    def error(self, app: str, doing: str, said: str = "") -> TorchxPulumiError:
+        """Return the error that a failed run comes to.
+
+        Args:
+            app: Which app.
+            doing: What was being done: `launched`, `deleted`.
+            said: What the process said last, for errors before the engine has events.
+        """
+        if self.errors:
+            return error_of(app, doing, self.errors)
+        return error_of(app, doing, [_last_words(said)])
+
+
+def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
+    """Return the error that messages of the engine stand for."""
+    text = "; ".join(errors)
+    if any(sign in text for sign in _UNREACHABLE) and "admission webhook" not in text:
+        return ClusterError(
+            f"app {app} cannot be {doing}: the cluster cannot be reached: {text}; check that it runs and that "
+            "kubeconfig and context are the right ones",
+            retryable=True,
+        )
+    if "is currently locked by" in text or "Another update is currently in progress" in text:
+        return DeployError(f"app {app} cannot be {doing}: another process works on it: {text}", retryable=True)
+    if "no space left on device" in text:
+        return DeployError(f"app {app} cannot be {doing}: the disk is full: {text}; free some space")
+    if "incorrect passphrase" in text or "passphrase must be set" in text:
+        return DeployError(
+            f"app {app} cannot be {doing}: its state was written with another passphrase: {text}; "
+            "set PULUMI_CONFIG_PASSPHRASE_FILE or PULUMI_CONFIG_PASSPHRASE to that one"
+        )
+    return DeployError(f"app {app} cannot be {doing}: {text}")
+
+
+def tidy(message: str) -> str:
+    r"""Return a message of the engine as one line of plain text.
+
+    >>> tidy("<{%reset%}>error: no\n  queue<{%reset%}>\n")
+    'no queue'
+    """
+    plain = _COLOUR.sub("", message)
+    line = " ".join(part.strip() for part in plain.splitlines() if part.strip())
+    return line.removeprefix("error: ").strip()
+
+
+def _last_words(said: str) -> str:
+    """Return the error of a process that has no events: before the engine starts, it only writes text."""
+    lines = [_COLOUR.sub("", line).rstrip() for line in said.splitlines()]
+    for number, line in enumerate(lines):
+        if line.startswith("error: "):
+            return tidy("\n".join(lines[number:]))
+    return tidy("\n".join(lines[-3:])) or "the Pulumi CLI ended without a word"

@@ -1,0 +1,88 @@
+"""The one `up` of a launch, by an inline program of Pulumi's Automation API. Loads Pulumi; the driver imports it late."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pulumi import automation
+from pulumi.automation._cmd import CommandResult
+from semver import VersionInfo
+from torchx_pulumi_components.ready import ReadyRun, register_ready
+
+from torchx_pulumi_stacks.automation.engine import Ended, run_cli
+from torchx_pulumi_stacks.automation.events import EngineNotes
+
+LOADED_BY = os.getpid()
+"""The process that loaded gRPC, whose threads a fork does not take along."""
+
+_NEWEST_KNOWN = VersionInfo(3, 259, 0)
+"""Asking the CLI for its version is a process of its own. One that is too old refuses what it does not know."""
+
+
+class EngineCommand(automation.PulumiCommand):
+    """The CLI as the Automation API calls it: one process a call, which our own runner starts."""
+
+    def __init__(self, cli: str, env: Mapping[str, str], notes: EngineNotes) -> None:
+        self.command = cli
+        self.version = _NEWEST_KNOWN
+        self._env = env
+        self._notes = notes
+        self.ended: Ended | None = None
+        """How the last call ended."""
+
+    def run(  # the signature is Pulumi's
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: Any = None,  # noqa: ARG002
+        on_error: Any = None,  # noqa: ARG002
+    ) -> CommandResult:
+        """Run the CLI; a failure is no exception here, for its reason is in the notes."""
+        env = {**self._env, **additional_env, "PULUMI_AUTOMATION_API": "true"}
+        self.ended = run_cli(self.command, args, Path(cwd), env, self._notes)
+        return CommandResult(self.ended.stdout, self.ended.stderr, self.ended.code)
+
+
+class QuietStack(automation.Stack):
+    """A stack that is there already, and whose `up` asks the CLI nothing more: events told its outputs."""
+
+    def __init__(self, name: str, workspace: automation.Workspace) -> None:
+        self.name = name
+        self.workspace = workspace
+
+    def outputs(self) -> automation.OutputMap:
+        """Return nothing; three processes saved."""
+        return {}
+
+    def info(self, show_secrets: bool = True) -> Any:  # noqa: ARG002  # the signature is Pulumi's
+        """Return something, as `up` wants it."""
+        return True
+
+
+def up(run: ReadyRun, stack: str, folder: Path, cli: str, env: Mapping[str, str], notes: EngineNotes) -> Ended:
+    """Register a run in a stack.
+
+    Args:
+        run: What is registered.
+        stack: Name of the stack, which exists.
+        folder: Folder with the project's file.
+        cli: Path of the CLI.
+        env: Its whole environment.
+        notes: Takes what the engine tells.
+
+    Raises:
+        DeployError: The CLI cannot be started.
+        KeyboardInterrupt: The user interrupted it; it has ended.
+    """
+    command = EngineCommand(cli, env, notes)
+    workspace = automation.LocalWorkspace(
+        work_dir=str(folder), program=lambda: register_ready(run), pulumi_command=command
+    )
+    QuietStack(stack, workspace).up(suppress_outputs=True, suppress_progress=True)
+    if command.ended is None:
+        raise AssertionError("unreachable: up calls the CLI once")
+    return command.ended

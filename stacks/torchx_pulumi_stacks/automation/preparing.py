@@ -1,0 +1,162 @@
+"""From an order to all that is registered of its run. Pure: no engine, no file, no cluster."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from torchx_pulumi import labels
+from torchx_pulumi.driver import LaunchOrder
+from torchx_pulumi.errors import DeployError
+from torchx_pulumi.forms import Seen, form_of
+from torchx_pulumi.identity import field_digests, relaunch_hash
+from torchx_pulumi.options import Manifest
+from torchx_pulumi.outputs import assemble, build_declared, build_observed, flatten
+from torchx_pulumi.plan import JobPlan, RolePlan
+from torchx_pulumi.record import RunRecord, write_record
+from torchx_pulumi.runs.entry import Stage, write_entry
+from torchx_pulumi.schedulers import scheduler_of
+
+if TYPE_CHECKING:
+    from torchx_pulumi_components.ready import ReadyRun
+
+
+def prepare(order: LaunchOrder, now: datetime | None = None) -> ReadyRun:
+    """Put together what is registered of a run.
+
+    Args:
+        order: The run.
+        now: When the launch was decided. None: now.
+
+    Raises:
+        DeployError: The manifest is not of the kind that the plan is for.
+    """
+    from torchx_pulumi_components.ready import UID, ReadyRun
+
+    entry, plan, at = order.entry, order.plan, now or datetime.now(timezone.utc)
+    form = form_of(plan.options)
+    objects = [copy.deepcopy(dict(item)) for item in objects_of(order.manifest)]
+    head = objects[0]
+    _check_head(head, form.head.api_version, form.head.kind)
+    record = _record(order, at)
+    _mark(head, entry.launch, record.hash)
+    status = form.read_status(Seen(head={key: value for key, value in head.items() if key != "status"}))
+    declared = build_declared(plan, spec_hash=record.hash, created_by=entry.user, digests=order.digests)
+    observed = build_observed(status, observed_at=at)
+    scheduler = scheduler_of(plan.options).name
+    whole = assemble(plan, declared, observed, scheduler=scheduler, kube_context=entry.kube_context)
+    if entry.ui_url is not None:
+        whole["links"]["ui_url"] = entry.ui_url
+    flat = flatten(whole)
+    names = [entry.name, *_names(plan, objects[1:], entry.name)]
+    return ReadyRun(
+        scheduler=scheduler,
+        name=entry.name,
+        objects=objects,
+        names=names,
+        intent=write_record(record),
+        record=write_record(record),
+        entry=write_entry(replace(entry, stage=Stage.LAUNCHED, owner=None, uid=None, run=record.hash)),
+        outputs={
+            "app_id": flat["app_id"],
+            "app_handle": flat["app_handle"],
+            "job_name": plan.job_name,
+            "namespace": plan.namespace,
+            "uid": UID,
+            "service": form.service(plan),
+            "pod_groups": form.pod_groups(plan, plan.roles, UID),
+            "pod_names": [form.pod_name(plan, item) for role in plan.roles for item in _asked(role)],
+            "rank0_host": _rank0_host(plan),
+            "images": {role.name: role.image for role in plan.roles},
+            "declared": declared,
+            "observed": observed,
+        },
+        roles={role.dns_name: _role(plan, role, UID) for role in plan.roles},
+        exports={"torchx": whole, **flat},
+        kubeconfig=entry.kubeconfig,
+        kube_context=entry.kube_context,
+    )
+
+
+def objects_of(manifest: Manifest) -> Sequence[Manifest]:
+    """Return the objects of a manifest: its items where it is a List, else itself."""
+    if manifest.get("kind") == "List":
+        return list(manifest.get("items") or [])
+    return [manifest]
+
+
+def _record(order: LaunchOrder, now: datetime) -> RunRecord:
+    plan = order.plan
+    replicas = {role.name: role.num_replicas for role in plan.spec.roles}
+    digests = field_digests(plan.spec, plan.options)
+    return RunRecord(
+        app_id=plan.job_name,
+        job_name=plan.job_name,
+        namespace=plan.namespace,
+        # What the entry says is on the object already, or will be; a record must say the same.
+        hash=order.entry.run or relaunch_hash(digests, replicas),
+        digests=digests,
+        launched=replicas,
+        replicas=replicas,
+        attempt=1,
+        launched_at=now.isoformat(timespec="seconds"),
+    )
+
+
+def _check_head(head: Manifest, api_version: str, kind: str) -> None:
+    found = (head.get("apiVersion"), head.get("kind"))
+    if found != (api_version, kind):
+        raise DeployError(
+            f"the request's resource is a {found[1]} of {found[0]}, must be a {kind} of {api_version}; "
+            "change what it contains, not what it is"
+        )
+
+
+def _mark(head: dict[str, Any], launch: str, run: str) -> None:
+    """Add what the object is known by to a manifest that is ours to change."""
+    metadata = head.setdefault("metadata", {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), labels.LAUNCH: launch}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), labels.RUN: run}
+
+
+def _names(plan: JobPlan[Any], others: Sequence[Manifest], name: str) -> list[str]:
+    """Name the resources beside the head as the components do: by kind, a pod by its task."""
+    tasks = {form_of(plan.options).pod_name(plan, item): item.name for role in plan.roles for item in _asked(role)}
+    named = []
+    for manifest in others:
+        object_name = str(manifest["metadata"]["name"])
+        kind = str(manifest["kind"])
+        named.append(f"{name}-{tasks.get(object_name, object_name) if kind == 'Pod' else kind.lower()}")
+    return named
+
+
+def _role(plan: JobPlan[Any], role: RolePlan, uid: str) -> Mapping[str, Any]:
+    form = form_of(plan.options)
+    resources = {"requests": dict(role.requests), "limits": dict(role.limits)}
+    pods = [
+        {"kind": "Pod", "name": form.pod_name(plan, replica), "image": role.image, "resources": resources}
+        for replica in _asked(role)
+    ]
+    service = form.service(plan)
+    return {
+        "name": role.name,
+        "image": role.image,
+        "replicas": role.replicas,
+        "min_replicas": role.min_replicas,
+        "resources": resources,
+        "objects": [*pods, *([{"kind": "Service", "name": service}] if service else [])],
+        "pod_groups": [{"kind": "PodGroup", "name": name} for name in form.pod_groups(plan, [role], uid)],
+    }
+
+
+def _rank0_host(plan: JobPlan[Any]) -> str:
+    form = form_of(plan.options)
+    pod, service = form.pod_name(plan, plan.roles[0].replica_plans[0]), form.service(plan)
+    return f"{pod}.{service}" if service else pod
+
+
+def _asked(role: RolePlan) -> list[Any]:
+    return [replica for replica in role.replica_plans if not replica.surplus]

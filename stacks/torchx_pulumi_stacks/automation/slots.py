@@ -1,0 +1,56 @@
+"""How many engines run at once on this machine, whatever threads and processes ask for them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from torchx_pulumi.errors import DeployError
+from torchx_pulumi.runs.files import make_folder
+
+PAUSE_S = 0.05
+VARIABLE = "TORCHX_PULUMI_MAX_ENGINES"
+
+
+def slot_count() -> int:
+    """Return how many engines may run at once: two a core, for each waits about as long as it works."""
+    given = os.environ.get(VARIABLE, "")
+    return max(int(given), 1) if given.isdigit() else 2 * max(os.cpu_count() or 1, 2)
+
+
+@contextlib.contextmanager
+def slot(folder: Path) -> Iterator[None]:
+    """Hold one of the slots; wait until one is free. A process that dies gives its own back.
+
+    Raises:
+        DeployError: The folder cannot be written.
+    """
+    make_folder(folder)
+    handle = None
+    try:
+        while handle is None:
+            handle = next((taken for number in range(slot_count()) if (taken := _take(folder / str(number)))), None)
+            if handle is None:
+                time.sleep(PAUSE_S)
+    except OSError as error:
+        raise DeployError(
+            f"{folder} cannot be written: {error.strerror}; set XDG_STATE_HOME to another folder"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _take(path: Path) -> int | None:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle

@@ -1,0 +1,255 @@
+"""Stacks in a folder, read without a process: checkpoints, locks, and what is left of a stack that is gone.
+
+Only what Pulumi itself writes there is relied on, and a stack is made here in one case: its first, empty checkpoint
+(docs/decisions/0009). Everything else is the engine's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.errors import DeployError
+from torchx_pulumi.runs.entry import Place
+from torchx_pulumi.runs.owner import lives
+
+STASH = "pulumi:index:Stash"
+STACK = "pulumi:pulumi:Stack"
+ORGANIZATION = "organization"
+META = "version: 1\n"
+"""What Pulumi writes to `.pulumi/meta.yaml` where stacks lie in folders of their projects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """A lock on a stack."""
+
+    path: Path
+    host: str
+    pid: int
+    user: str
+    timestamp: str
+
+    @property
+    def is_dead(self) -> bool:
+        """Say whether its owner is known to be gone; of another machine's nothing is known."""
+        return self.host == socket.gethostname() and not lives(self.pid)
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}, process {self.pid}, since {self.timestamp}"
+
+
+class Checkpoint:
+    """The state of a stack as the engine last wrote it."""
+
+    def __init__(self, latest: Mapping[str, Any] | None) -> None:
+        self._latest = latest or {}
+
+    @property
+    def deployment(self) -> Mapping[str, Any]:
+        """The deployment as `pulumi stack export` shows it."""
+        return self._latest
+
+    @property
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        """The resources of the stack."""
+        return self._latest.get("resources") or []
+
+    @property
+    def pending(self) -> Sequence[Mapping[str, Any]]:
+        """Operations that were begun and not ended."""
+        return self._latest.get("pending_operations") or []
+
+    @property
+    def outputs(self) -> Mapping[str, Any]:
+        """The stack's outputs."""
+        return next((item.get("outputs") or {} for item in self.resources if item.get("type") == STACK), {})
+
+    def objects(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the Kubernetes objects that the state knows of, those with a pending operation included."""
+        yield from (item for item in self.resources if is_object(item))
+        for operation in self.pending:
+            if is_object(operation.get("resource") or {}):
+                yield operation["resource"]
+
+    def stash(self, suffix: str) -> Any:
+        """Return the value of the stash whose name ends so. None: there is none."""
+        for item in self.resources:
+            if item.get("type") == STASH and str(item.get("urn")).endswith(suffix):
+                value = (item.get("outputs") or {}).get("input")
+                return (item.get("inputs") or {}).get("input") if value is None else value
+        return None
+
+
+class FileStack:
+    """A stack in a folder."""
+
+    def __init__(self, root: Path, place: Place) -> None:
+        self._folder = root / ".pulumi"
+        self._place = place
+
+    @property
+    def path(self) -> Path:
+        """The file of its state."""
+        return self._folder / "stacks" / self._place.project / f"{self._place.stack}.json"
+
+    def exists(self) -> bool:
+        """Say whether there is such a stack."""
+        return self._present() is not None
+
+    def seed(self) -> None:
+        """Make the stack: an empty checkpoint, to which the next `up` adds what a stack has.
+
+        Raises:
+            FileExistsError: There is such a stack.
+            DeployError: The folder cannot be written.
+        """
+        name = f"{ORGANIZATION}/{self._place.project}/{self._place.stack}"
+        text = json.dumps({"version": 3, "checkpoint": {"stack": name, "latest": None}})
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A folder without it would be taken for one of the old layout as soon as a stack lies in it.
+            with contextlib.suppress(FileExistsError):
+                _write_new(self._folder / "meta.yaml", META)
+            _write_new(self.path, text)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise backend_refused(self._place.backend, error) from error
+
+    def read(self) -> Checkpoint | None:
+        """Return the state. None: there is no such stack.
+
+        Raises:
+            DeployError: It cannot be read.
+        """
+        path = self._present()
+        if path is None:
+            return None
+        try:
+            data = path.read_bytes()
+            value = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+            latest = value["checkpoint"].get("latest")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise backend_refused(self._place.backend, error) from error
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise DeployError(
+                f"the state {path} cannot be read: {error}; it was changed by hand", retryable=True
+            ) from error
+        return Checkpoint(latest)
+
+    def locks(self) -> list[Lock]:
+        """Return the locks on the stack."""
+        found = []
+        for path in sorted(self._lock_folder().glob("*.json")):
+            with contextlib.suppress(FileNotFoundError):
+                found.append(_read_lock(path))
+        return found
+
+    def clear_dead_locks(self) -> list[Lock]:
+        """Remove the locks whose owners are gone, and return those that stay."""
+        stay = []
+        for lock in self.locks():
+            if lock.is_dead:
+                lock.path.unlink(missing_ok=True)
+                lock.path.with_name(f"{lock.path.name}.attrs").unlink(missing_ok=True)
+            else:
+                stay.append(lock)
+        return stay
+
+    def sweep(self, *, state: bool) -> None:
+        """Remove what the engine leaves of a stack.
+
+        Args:
+            state: Also a state that is still there, which forgets the stack.
+
+        Raises:
+            DeployError: The folder cannot be written.
+        """
+        project, stack = self._place.project, self._place.stack
+        try:
+            # The state goes last: as long as it is there, an interrupted sweep is seen and done again.
+            for folder in ("history", "backups"):
+                shutil.rmtree(self._folder / folder / project / stack, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError, OSError):
+                self._lock_folder().rmdir()
+            names = [f"{stack}.json.bak", f"{stack}.json.gz.bak"]
+            for name in [*names, *([f"{stack}.json.gz", f"{stack}.json"] if state else [])]:
+                for suffix in (".attrs", ""):
+                    (self.path.parent / f"{name}{suffix}").unlink(missing_ok=True)
+        except OSError as error:
+            raise backend_refused(self._place.backend, error) from error
+
+    def _present(self) -> Path | None:
+        paths = (self.path, self.path.with_name(f"{self.path.name}.gz"))
+        try:
+            return next((path for path in paths if path.is_file()), None)
+        except OSError as error:
+            raise backend_refused(self._place.backend, error) from error
+
+    def _lock_folder(self) -> Path:
+        return self._folder / "locks" / ORGANIZATION / self._place.project / self._place.stack
+
+
+def stack_names(root: Path, project: str) -> list[str]:
+    """Return the names of the stacks of a project in a folder."""
+    folder = root / ".pulumi" / "stacks" / project
+    names = {path.name.removesuffix(".gz").removesuffix(".json") for path in folder.glob("*.json*") if _is_state(path)}
+    return sorted(names)
+
+
+def is_object(resource: Mapping[str, Any]) -> bool:
+    """Say whether a resource is a Kubernetes object."""
+    return str(resource.get("type") or "").startswith("kubernetes:")
+
+
+def backend_refused(backend: str, error: OSError) -> DeployError:
+    """Say why a backend in a folder cannot be used, and what to do."""
+    reasons = {
+        errno.ENOSPC: "the disk is full; free some space",
+        errno.EDQUOT: "the quota of this user is used up; free some space",
+        errno.EROFS: "the file system is read-only; choose a folder that can be written",
+        errno.EACCES: "this user may not; change the folder's permissions, or choose another one",
+        errno.EPERM: "this user may not; change the folder's permissions, or choose another one",
+    }
+    reason = reasons.get(error.errno or 0, str(error.strerror or error))
+    where = f" ({error.filename})" if error.filename else ""
+    return DeployError(
+        f"the Pulumi backend {backend} cannot be used: {reason}{where}. "
+        "The option pulumi_backend or PULUMI_BACKEND_URL names another one"
+    )
+
+
+def _is_state(path: Path) -> bool:
+    return path.name.endswith((".json", ".json.gz"))
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that must not be there; nobody ever sees half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_lock(path: Path) -> Lock:
+    try:
+        value = json.loads(path.read_bytes())
+        pid, host = int(value["pid"]), str(value["hostname"])
+    except (ValueError, KeyError, TypeError):
+        # Half written: its owner died, or is about to write the rest. Nobody knows, so that it is taken to live.
+        return Lock(path=path, host="an unknown machine", pid=0, user="somebody", timestamp="an unknown time")
+    return Lock(path=path, host=host, pid=pid, user=str(value.get("username")), timestamp=str(value.get("timestamp")))

@@ -1,0 +1,98 @@
+"""The folders in which the engine runs: one for each stack, and the order of a launch that is under way."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx_pulumi.errors import DeployError
+from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.files import make_folder, read_json, write_json
+
+if TYPE_CHECKING:
+    from torchx_pulumi_components.ready import ReadyRun
+
+
+def place_key(place: Place) -> str:
+    """Return what tells a stack from all others, 24 hex digits."""
+    return hashlib.sha256("\n".join((place.backend, place.project, place.stack)).encode()).hexdigest()[:24]
+
+
+class Workplace:
+    """Where the engine works on one stack."""
+
+    def __init__(self, root: Path, entry: RunEntry) -> None:
+        self.key = place_key(entry.place)
+        """Key of the stack."""
+        self._folder = root / "work" / self.key
+        self._entry = entry
+
+    def note_order(self, run: ReadyRun) -> None:
+        """Keep what is about to be launched, until it is known to be.
+
+        Raises:
+            DeployError: It cannot be written.
+        """
+        write_json(self._folder / "order.json", dataclasses.asdict(run))
+
+    def order(self) -> ReadyRun | None:
+        """Return what was about to be launched. None: it is not known.
+
+        Raises:
+            DeployError: It cannot be read.
+        """
+        from torchx_pulumi_components.ready import ReadyRun
+
+        value = read_json(self._folder / "order.json")
+        try:
+            return None if value is None else ReadyRun(**value)
+        except TypeError:
+            # Another release wrote it. What it made is removed then.
+            return None
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Path]:
+        """Make a folder for one run of the CLI, which is gone afterwards.
+
+        Raises:
+            DeployError: It cannot be made.
+        """
+        make_folder(self._folder)
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
+            place = self._entry.place
+            (folder / "Pulumi.yaml").write_text(json.dumps({"name": place.project, "runtime": "python"}))
+            settings = self._settings()
+            if settings:
+                (folder / f"Pulumi.{place.stack}.yaml").write_text(json.dumps(settings))
+        except OSError as error:
+            raise DeployError(
+                f"{self._folder} cannot be written: {error.strerror}; free space, "
+                "or set XDG_STATE_HOME to another folder"
+            ) from error
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _settings(self) -> dict[str, object]:
+        """Return the stack's settings.
+
+        The default provider is told the context that was current at the launch: it goes into the state, so that a
+        deletion finds the same cluster whatever is current then.
+        """
+        entry = self._entry
+        if entry.kubeconfig is None and entry.kube_context is None and entry.ambient_context is not None:
+            return {"config": {"kubernetes:context": entry.ambient_context}}
+        return {}
