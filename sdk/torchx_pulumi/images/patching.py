@@ -94,7 +94,7 @@ class Workshop:
             stream([*plan.sent_only, *plan.entries], plan.hashes, plan.extra),
             dockerfile=plan.dockerfile,
             build_args=plan.build_args,
-            labels=image_labels(plan, importlib.metadata.version("torchx-pulumi")),
+            labels=image_labels(plan, _version()),
             platform=plan.platform,
             progress=progress,
         )
@@ -134,6 +134,13 @@ class _connected:  # noqa: N801  reads as what it is
     def __exit__(self, *_: object) -> None:
         if not self._given:
             self._daemon.close()
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("torchx-pulumi")
+    except importlib.metadata.PackageNotFoundError:
+        return "unreleased"  # a checkout on the path, not installed
 
 
 def _patched(plan: ImagePlan, digest: str, *, built: bool = False, pushed: bool = False) -> PatchedImage:

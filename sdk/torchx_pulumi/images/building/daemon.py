@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from torchx_pulumi.errors import ImageError
@@ -11,6 +14,10 @@ from torchx_pulumi.images.registry.credentials import import_docker
 
 TIMEOUT_S: Final = 600
 """Seconds that the daemon may be silent; a build step and a push have no limit."""
+
+
+DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
+"""Where the daemon is when DOCKER_HOST does not say."""
 
 
 class Daemon:
@@ -29,6 +36,9 @@ class Daemon:
             ImageError: It cannot be reached, or the `docker` package is absent.
         """
         docker = import_docker()
+        host = os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+        if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
+            raise ImageError(_unreachable(f"there is no {host.removeprefix('unix://')}"), retryable=True)
         try:
             return cls(docker.from_env(timeout=TIMEOUT_S))
         except docker.errors.DockerException as error:
@@ -93,7 +103,7 @@ def is_passing(text: str) -> bool:
 
 
 def _unreachable(error: object) -> str:
-    return (
-        f"the Docker daemon cannot be reached ({str(error).rstrip('.')}); start it, or name it in DOCKER_HOST, "
-        "then run again"
-    )
+    # docker-py wraps the reason several times.
+    found = re.search(r"(?:Error|error)\(-?\d+, '([^']+)'", str(error))
+    reason = found[1] if found else str(error).rstrip(".")
+    return f"the Docker daemon cannot be reached ({reason}); start it, or name it in DOCKER_HOST, then run again"

@@ -111,8 +111,8 @@ def hash_files(entries: Sequence[Entry], folder: Path | None = None) -> dict[str
     if problems:
         lines = "\n".join(f"  - {line}" for line in problems[:50])
         raise ImageError(
-            f"{len(problems)} files of the workspace cannot be hashed:\n{lines}\nmake them readable, add them to "
-            ".dockerignore, or run again when nothing writes to them"
+            f"files of the workspace cannot be hashed ({len(problems)} in all):\n{lines}\nmake them readable, add "
+            "them to .dockerignore, or run again when nothing writes to them"
         )
     return hashes
 

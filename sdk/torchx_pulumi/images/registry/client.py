@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -43,7 +42,6 @@ class RegistryClient:
     ) -> None:
         self._backoff = backoff or Backoff()
         self._credentials = credentials
-        self._local = threading.local()
         self._authorizations: dict[tuple[str, str], Any] = {}
 
     def digest(self, reference: Reference) -> str | None:
@@ -73,12 +71,12 @@ class RegistryClient:
         failed, challenged = 0, False
         while True:
             try:
-                response = self._session(reference.registry).request(
+                response = _send(
                     method,
                     url,
+                    reference.registry,
                     headers={"Accept": ACCEPTED},
                     auth=self._authorizations.get((reference.registry, reference.path), _no_netrc),
-                    timeout=TIMEOUT_S,
                 )
             except requests.RequestException as error:
                 failed += 1
@@ -122,16 +120,15 @@ class RegistryClient:
         realm = given.get("realm", "")
         scope = given.get("scope") or f"repository:{reference.path}:pull"
         asked = {"service": given.get("service", ""), "scope": scope}
-        session = self._session(reference.registry)
         failed = 0
         while True:
             try:
                 if known and known.identity_token:
                     grant = {"grant_type": "refresh_token", "refresh_token": known.identity_token}
                     client = {"client_id": "torchx-pulumi"}
-                    answer = session.post(realm, data={**asked, **grant, **client}, auth=_no_netrc, timeout=TIMEOUT_S)
+                    answer = _send("POST", realm, reference.registry, data={**asked, **grant, **client}, auth=_no_netrc)
                 else:
-                    answer = session.get(realm, params=asked, auth=basic or _no_netrc, timeout=TIMEOUT_S)
+                    answer = _send("GET", realm, reference.registry, params=asked, auth=basic or _no_netrc)
             except requests.RequestException as error:
                 failed += 1
                 if _hopeless(error) or not self._backoff.wait(failed):
@@ -150,16 +147,13 @@ class RegistryClient:
             except (ValueError, KeyError, AttributeError) as error:
                 raise ImageError(f"registry {reference.registry}: its token service gave no token") from error
 
-    def _session(self, registry: str) -> Any:
-        import requests
 
-        sessions = self._local.__dict__.setdefault("sessions", {})
-        if registry not in sessions:
-            sessions[registry] = requests.Session()
-            certificate = _certificate(registry)
-            if certificate:
-                sessions[registry].verify = certificate
-        return sessions[registry]
+def _send(method: str, url: str, registry: str, **given: Any) -> Any:
+    """Send one request over a connection that is closed after it: a plan asks once or twice."""
+    import requests
+
+    with requests.Session() as session:
+        return session.request(method, url, timeout=TIMEOUT_S, verify=_certificate(registry) or True, **given)
 
 
 class _Bearer:
@@ -242,7 +236,12 @@ def _denied(reference: Reference, what: str) -> str:
 
 
 def _unreachable(reference: Reference, error: BaseException) -> str:
+    # Libraries wrap the reason in the names of their objects; the system's own words are inside.
+    found = re.search(
+        r"\[Errno -?\d+\] ([^'\")]+)|(timed out|CERTIFICATE_VERIFY_FAILED|Connection aborted)", str(error)
+    )
+    reason = (found[1] or found[2]).strip() if found else str(error)
     return (
-        f"registry {reference.registry}: cannot be reached, asked for {reference.name}:{reference.version}: {error}; "
+        f"registry {reference.registry}: cannot be reached ({reason}), asked for {reference.name}:{reference.version}; "
         "see that it runs and that this machine may reach it, then run again"
     )

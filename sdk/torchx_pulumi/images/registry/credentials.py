@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,10 @@ def credentials_for(registry: str) -> Credentials | None:
 
     try:
         config = auth.load_config()
+        helper = config.get_credential_store(None if registry == DOCKER_HUB else registry)
+        if helper and shutil.which(f"docker-credential-{helper}") is None:
+            # docker-py would only warn, and then fail in words of its own.
+            raise FileNotFoundError(f"docker-credential-{helper} is not on PATH")
         # The hub has its own key in the file, which docker-py knows under the empty name.
         found = config.resolve_authconfig(None if registry == DOCKER_HUB else registry)
     except (DockerException, OSError, ValueError, subprocess.SubprocessError) as error:

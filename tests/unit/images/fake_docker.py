@@ -1,0 +1,67 @@
+"""A Docker daemon in memory: what it is asked to build, tag and push, and what goes wrong on purpose."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+
+class FakeDocker:
+    """Stands where docker-py's client stands."""
+
+    def __init__(self) -> None:
+        self.images: dict[str, dict[str, Any]] = {}
+        self.remote: dict[str, str] = {}
+        """What can be pulled: name to digest."""
+        self.built: list[dict[str, Any]] = []
+        self.pulled: list[str] = []
+        self.pushed: list[str] = []
+        self.build_events: list[dict[str, Any]] = [{"stream": "Step 1/1 : FROM $IMAGE\n"}]
+        self.push_events: list[list[dict[str, Any]]] = []
+        self.api = SimpleNamespace(
+            inspect_image=self._inspect, build=self._build, tag=self._tag, push=self._push, pull=self._pull
+        )
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _inspect(self, name: str) -> dict[str, Any]:
+        from docker.errors import ImageNotFound
+
+        if name not in self.images:
+            raise ImageNotFound(f"no such image: {name}")
+        return self.images[name]
+
+    def _build(self, fileobj: Iterator[bytes], **given: Any) -> Iterator[dict[str, Any]]:
+        with tarfile.open(fileobj=io.BytesIO(b"".join(fileobj))) as tar:
+            names = tar.getnames()
+        self.built.append({**given, "names": names})
+        yield from self.build_events
+        if not any("error" in event for event in self.build_events):
+            image_id = f"sha256:{len(self.built):064d}"
+            self.images[image_id] = {"Id": image_id, "Config": {"Labels": given["labels"]}, "RepoDigests": []}
+            yield {"aux": {"ID": image_id}}
+
+    def _tag(self, image: str, repository: str, tag: str, force: bool = False) -> None:
+        self.images[f"{repository}:{tag}"] = self.images[image]
+
+    def _push(self, repository: str, tag: str, **_: Any) -> Iterator[dict[str, Any]]:
+        self.pushed.append(f"{repository}:{tag}")
+        yield from self.push_events.pop(0) if self.push_events else [{"aux": {"Digest": f"sha256:{'e' * 64}"}}]
+
+    def _pull(self, name: str, tag: str, **_: Any) -> Iterator[dict[str, Any]]:
+        whole = f"{name}@{tag}" if tag.startswith("sha256:") else f"{name}:{tag}"
+        self.pulled.append(whole)
+        if whole not in self.remote:
+            yield {"error": f"manifest for {whole} not found"}
+            return
+        self.images[whole] = {
+            "Id": "sha256:" + "b" * 64,
+            "RepoDigests": [f"{name}@{self.remote[whole]}"],
+            "Os": "linux",
+            "Architecture": "amd64",
+        }
+        yield {"status": "Pull complete", "id": "layer"}

@@ -1,0 +1,285 @@
+"""The context: what goes in, its hashes, its archive, and what cannot go in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tarfile
+import time
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchx_pulumi.errors import ImageError
+from torchx_pulumi.images.content import files, hashing
+from torchx_pulumi.images.content.address import files_address
+from torchx_pulumi.images.content.archive import stream
+from torchx_pulumi.images.content.hashing import hash_files
+from torchx_pulumi.images.content.tree import Tree, read_tree
+
+LONG_AGO_NS = 1_600_000_000_123_456_789
+
+
+def paths(tree: Tree) -> list[str]:
+    return [entry.path for entry in tree.entries]
+
+
+def archive(tree: Tree) -> bytes:
+    return b"".join(stream(tree.entries, hash_files(tree.entries)))
+
+
+def fill(root: Path, content: dict[str, bytes], order: int = 1) -> Path:
+    for name, data in list(content.items())[::order]:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def test_what_dockerignore_leaves_out_is_not_sent_and_not_hashed(workspace: Path) -> None:
+    fill(
+        workspace, {".dockerignore": b"secret\n.git\n!.git/keep\n", "secret/key": b"k", ".git/a": b"", ".git/keep": b""}
+    )
+    assert paths(read_tree(str(workspace))) == [".dockerignore", ".git/keep", "train.py"]
+
+
+def test_dockerfile_and_dockerignore_are_sent_for_the_daemon_though_ignored(workspace: Path) -> None:
+    fill(workspace, {".dockerignore": b"*\n!train.py", "Dockerfile.torchx": b"FROM scratch"})
+    tree = read_tree(str(workspace), dockerfile="Dockerfile.torchx")
+    assert paths(tree) == ["train.py"]
+    assert [entry.path for entry in tree.sent_only] == [".dockerignore", "Dockerfile.torchx"]
+
+
+def test_files_that_torchx_would_leave_out_are_named(workspace: Path) -> None:
+    fill(workspace, {".dockerignore": b"*.bin", "data/model.bin": b"x", "root.bin": b"y"})
+    tree = read_tree(str(workspace))
+    assert "data/model.bin" in paths(tree)
+    assert len(tree.warnings) == 1
+    assert "'data/model.bin'" in tree.warnings[0]
+    assert "root.bin" not in tree.warnings[0]
+    old = read_tree(str(workspace), ignore_rules="torchx")
+    assert (paths(old), list(old.warnings)) == ([".dockerignore", "data", "train.py"], [])
+
+
+def test_links_stay_links_and_are_not_followed(workspace: Path) -> None:
+    (workspace / "out").symlink_to("/etc")
+    (workspace / "broken").symlink_to("nowhere")
+    with tarfile.open(fileobj=BytesIO(archive(read_tree(str(workspace))))) as tar:
+        assert {info.name: info.linkname for info in tar if info.issym()} == {"out": "/etc", "broken": "nowhere"}
+
+
+def test_all_that_cannot_be_sent_is_named_at_once(workspace: Path) -> None:
+    os.mkfifo(workspace / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = Path.cwd()
+        os.chdir(workspace)
+        try:
+            listening.bind("sock")
+        finally:
+            os.chdir(here)
+    with pytest.raises(ImageError) as caught:
+        read_tree(str(workspace))
+    assert "'pipe'" in str(caught.value)
+    assert "'sock'" in str(caught.value)
+    (workspace / ".dockerignore").write_text("pipe\nsock")
+    assert "train.py" in paths(read_tree(str(workspace)))
+
+
+def test_files_that_cannot_be_read_are_named(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(workspace, {"a": b"", "b": b""})
+
+    def refuse(self: object, path: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    tree = read_tree(str(workspace))
+    monkeypatch.setattr(files.LocalSource, "open", refuse)
+    with pytest.raises(ImageError, match=r"(?s)cannot be hashed.*'a'.*'b'.*'train.py'"):
+        hash_files(tree.entries)
+
+
+def test_names_of_any_bytes_go_through(workspace: Path) -> None:
+    name = b"caf\xe9 \n.txt"
+    (workspace / os.fsdecode(name)).write_text("latin")
+    (workspace / ("x" * 200)).write_text("long")
+    with tarfile.open(fileobj=BytesIO(archive(read_tree(str(workspace))))) as tar:
+        assert {os.fsencode(info.name) for info in tar} == {name, b"x" * 200, b"train.py"}
+
+
+@given(
+    content=st.dictionaries(
+        st.lists(st.sampled_from(["a", "b", "ä", "x y"]), min_size=1, max_size=3).map(
+            lambda parts: "/".join(parts) + "_"
+        ),
+        st.binary(max_size=2000),
+        min_size=1,
+        max_size=6,
+    ),
+    other=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_equal_content_gives_equal_bytes(
+    tmp_path_factory: pytest.TempPathFactory, content: dict[str, bytes], other: bool
+) -> None:
+    one = fill(tmp_path_factory.mktemp("one"), content)
+    two = fill(tmp_path_factory.mktemp("two"), content, order=-1)
+    for path in two.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        os.utime(path, (1, 1))
+    first, second = read_tree(str(one)), read_tree(str(two))
+    assert archive(first) == archive(second)
+    assert files_address(first.entries, hash_files(first.entries)) == files_address(
+        second.entries, hash_files(second.entries)
+    )
+    changed = next(path for path in two.rglob("*") if path.is_file())
+    if other:
+        changed.chmod(0o700)
+    else:
+        changed.write_bytes(changed.read_bytes() + b"!")
+    third = read_tree(str(two))
+    assert archive(third) != archive(first)
+    assert files_address(third.entries, hash_files(third.entries)) != files_address(
+        first.entries, hash_files(first.entries)
+    )
+
+
+def test_an_archive_has_fixed_times_and_owners(workspace: Path) -> None:
+    (workspace / "run.sh").touch(mode=0o777)
+    with tarfile.open(fileobj=BytesIO(archive(read_tree(str(workspace))))) as tar:
+        assert [(i.name, i.mode, i.mtime, i.uid, i.gid, i.uname) for i in tar] == [
+            ("run.sh", 0o755, 0, 0, 0, ""),
+            ("train.py", 0o644, 0, 0, 0, ""),
+        ]
+
+
+class Opened:
+    """Counts the files that are read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        really = files.LocalSource.open
+
+        def count(source: files.LocalSource, path: str) -> object:
+            if path != ".dockerignore":
+                self.names.append(path)
+            return really(source, path)
+
+        monkeypatch.setattr(files.LocalSource, "open", count)
+
+
+def age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clock say that everything was written a while ago."""
+    now = time.time_ns() + 10_000_000_000
+    monkeypatch.setattr(hashing.time, "time_ns", lambda: now)
+
+
+def test_the_second_hash_reads_only_what_changed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(workspace, {"a": b"1", "b/c": b"2"})
+    age(workspace, monkeypatch)
+    opened = Opened(monkeypatch)
+    first = hash_files(read_tree(str(workspace)).entries)
+    assert opened.names == ["a", "b/c", "train.py"]
+    opened.names.clear()
+    assert hash_files(read_tree(str(workspace)).entries) == first
+    assert opened.names == []
+    (workspace / "b/c").write_bytes(b"3")  # of the same size
+    assert hash_files(read_tree(str(workspace)).entries) != first
+    assert opened.names == ["b/c"]
+
+
+def test_a_file_written_just_now_is_not_trusted_the_next_time(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = (workspace / "train.py").stat().st_mtime_ns
+    monkeypatch.setattr(hashing.time, "time_ns", lambda: now)
+    opened = Opened(monkeypatch)
+    hash_files(read_tree(str(workspace)).entries)
+    hash_files(read_tree(str(workspace)).entries)
+    assert opened.names == ["train.py", "train.py"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"version": 9, "files": {}}', '{"version": 1}', "[]"])
+def test_a_cache_that_is_broken_is_as_good_as_none(workspace: Path, tmp_path: Path, text: str) -> None:
+    first = hash_files(read_tree(str(workspace)).entries)
+    for file in hashing.cache_folder().glob("*.json"):
+        file.write_text(text)
+    assert hash_files(read_tree(str(workspace)).entries) == first
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = files.LocalSource.open
+
+    def touch(source: files.LocalSource, path: str) -> object:
+        opened = really(source, path)
+        with (workspace / "train.py").open("a") as file:
+            file.write("more\n")
+        return opened
+
+    tree = read_tree(str(workspace))
+    monkeypatch.setattr(files.LocalSource, "open", touch)
+    with pytest.raises(ImageError, match=r"'train.py': changed while it was read"):
+        hash_files(tree.entries)
+
+
+def test_a_file_that_changes_before_it_is_sent_ends_the_stream(workspace: Path) -> None:
+    tree = read_tree(str(workspace))
+    hashes = hash_files(tree.entries)
+    (workspace / "train.py").write_text("print('two')\n")
+    with pytest.raises(ImageError, match="changed after it was hashed"):
+        list(stream(tree.entries, hashes))
+
+
+def test_several_places_are_laid_over_each_other(workspace: Path, tmp_path: Path) -> None:
+    shared = fill(tmp_path / "shared", {"lib.py": b"shared", "train.py": b"over", ".dockerignore": b"lib.py"})
+    tree = read_tree({str(workspace): "", str(shared): "deep/er", str(shared / "lib.py"): "single.py"})
+    assert paths(tree) == [
+        *("deep", "deep/er", "deep/er/.dockerignore", "deep/er/lib.py", "deep/er/train.py", "single.py", "train.py"),
+    ]
+    over = read_tree({str(workspace): "", str(shared): ""})
+    assert paths(over) == [".dockerignore", "train.py"]
+    assert hash_files(over.entries)["train.py"] == hash_files(read_tree(str(shared)).entries)["train.py"]
+
+
+def test_a_url_is_read_as_a_folder_is(workspace: Path) -> None:
+    import fsspec
+
+    fill(workspace, {"sub/b.py": b"b", ".dockerignore": b"*.log", "x.log": b"x"})
+    memory = fsspec.filesystem("memory")
+    memory.put(f"{workspace}/", "/project", recursive=True)
+    try:
+        tree, here = read_tree("memory://project"), read_tree(str(workspace))
+        assert paths(tree) == paths(here)
+        assert archive(tree) == archive(here)
+        assert archive(read_tree(f"file://{workspace}")) == archive(here)
+    finally:
+        memory.rm("/project", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("workspace", "said"),
+    [
+        ("", "workspace is empty"),
+        ({}, "workspace is empty"),
+        ("/no/such/folder", "there is no such folder"),
+        ("memory://nowhere/at/all", "there is nothing at that URL"),
+        ("nosuchscheme://x", "cannot be opened"),
+        ({".": "../out"}, "must be a relative path"),
+        ({".": "/abs"}, "must be a relative path"),
+    ],
+)
+def test_a_workspace_that_is_none_is_refused(workspace: str | dict[str, str], said: str) -> None:
+    with pytest.raises(ImageError, match=said):
+        read_tree(workspace)
+
+
+def test_ignore_rules_are_named(workspace: Path) -> None:
+    with pytest.raises(ImageError, match="must be 'docker' or 'torchx'"):
+        read_tree(str(workspace), ignore_rules="git")
+
+
+def test_an_archive_is_what_tar_reads(workspace: Path, tmp_path: Path) -> None:
+    fill(workspace, {"sub/empty": b"", "sub/big": b"z" * 70_000})
+    done = subprocess.run(
+        ["tar", "--list", "--file", "-"], input=archive(read_tree(str(workspace))), capture_output=True, check=True
+    )
+    assert done.stdout.decode().split() == ["sub/", "sub/big", "sub/empty", "train.py"]

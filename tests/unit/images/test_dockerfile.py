@@ -1,0 +1,34 @@
+"""Which images a Dockerfile takes from outside."""
+
+from __future__ import annotations
+
+import pytest
+from torchx_pulumi.errors import ImageError
+from torchx_pulumi.images.dockerfile import DEFAULT, images_of
+
+ARGS = {"IMAGE": "base:1", "WORKSPACE": "workspace"}
+
+
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        (DEFAULT, ["base:1"]),
+        ("FROM scratch\nCOPY . /", []),
+        ("FROM other:2", ["other:2"]),
+        ("ARG IMAGE\nFROM ${IMAGE} AS one\nFROM one\nCOPY --from=tools:3 /x /x", ["base:1", "tools:3"]),
+        ("ARG V=3\nFROM python:${V}-slim", ["python:3-slim"]),
+        ("ARG V\nFROM python:${V:-3}", ["python:3"]),
+        ("ARG IMAGE=other\nFROM $IMAGE", ["base:1"]),
+        ("# FROM commented\nfrom \\\n  --platform=linux/amd64 \\\n  other:2", ["other:2"]),
+        ("FROM a AS build\nFROM b\nCOPY --from=build x y\nCOPY --from=0 x y", ["a", "b"]),
+        ("# escape=`\nFROM `\n  other:2", ["other:2"]),
+    ],
+)
+def test_images_of(text: str, images: list[str]) -> None:
+    assert images_of(text, ARGS, "Dockerfile.torchx") == images
+
+
+@pytest.mark.parametrize(("text", "said"), [("COPY . .", "has no FROM"), ("ARG X\nFROM $X", "comes to no image")])
+def test_a_dockerfile_without_a_base_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ImageError, match=said):
+        images_of(text, ARGS, "Dockerfile.torchx")

@@ -1,0 +1,134 @@
+"""`.dockerignore` by Docker's rules, next to docker-py's own matcher, and by TorchX's rules, next to TorchX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchx_pulumi.errors import ImageError
+from torchx_pulumi.images.content.ignore import docker_rules, torchx_rules
+
+TABLE = [
+    ("*.log", "a.log", True),
+    ("*.log", "deep/a.log", False),
+    ("**/*.log", "deep/er/a.log", True),
+    ("**/*.log", "a.log", True),
+    ("build", "build/x/y", True),
+    ("/build/", "build", True),
+    ("./build", "build", True),
+    ("a/../build", "build", True),
+    ("build", "rebuild", False),
+    ("foo/**", "foo/bar/baz", True),
+    ("foo/**", "foo", False),
+    ("foo/**/bar", "foo/bar", True),
+    ("foo/**/bar", "foo/a/b/bar", True),
+    ("**/bar", "foo/bar", True),
+    ("**", "anything/at/all", True),
+    ("*", "a/b", True),
+    ("a?c", "abc", True),
+    ("a?c", "a/c", False),
+    ("[a-c]x", "bx", True),
+    ("[^a-c]x", "bx", False),
+    ("[^a-c]x", "dx", True),
+    (r"\*", "*", True),
+    (r"\*", "a", False),
+    ("a.c", "abc", False),
+    ("# note\nb", "# note", False),
+    (" # no comment", "# no comment", True),
+    ("\ufeffa", "a", True),
+    ("a\r\nb", "a", True),
+    (".", "a", False),
+    ("*\n!keep", "keep", False),
+    ("*\n!keep", "keep/all/of/it", False),
+    ("docs\n!docs/keep.md", "docs/keep.md", False),
+    ("docs\n!docs/keep.md", "docs/other.md", True),
+    ("!keep\n*", "keep", True),
+    ("* \n ! keep ", "keep", False),
+    ("*.md\n!README*\nREADME-secret.md", "README-secret.md", True),
+    ("*.md\n!README*\nREADME-secret.md", "README-1.md", False),
+    ("a[", "b", None),
+    ("!", "b", None),
+    ("a\\", "b", None),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "ignored"), TABLE)
+def test_docker_rules(text: str, path: str, ignored: bool | None) -> None:
+    if ignored is None:
+        with pytest.raises(ImageError, match="line 1"):
+            docker_rules(text)
+    else:
+        assert docker_rules(text).ignores(path) is ignored
+
+
+def test_all_wrong_lines_are_named_at_once() -> None:
+    with pytest.raises(ImageError, match=r"(?s)line 1.*line 3"):
+        docker_rules("a[\nfine\n!")
+
+
+NAMES = st.sampled_from(["a", "b", "ab", "a.log", "b.log", "keep"])
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+PATTERNS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "!"]),
+        st.lists(st.sampled_from(["a", "b", "*", "**", "*.log", "a*", "?", "keep"]), min_size=1, max_size=3),
+    ).map(lambda both: both[0] + "/".join(both[1])),
+    max_size=4,
+)
+
+
+@given(patterns=PATTERNS, path=PATHS)
+@settings(max_examples=100, deadline=None)
+def test_a_folder_is_skipped_only_where_nothing_in_it_comes_back(patterns: list[str], path: str) -> None:
+    rules = docker_rules("\n".join(patterns))
+    parts = path.split("/")
+    skipped = any(
+        rules.ignores("/".join(parts[:end])) and rules.may_skip("/".join(parts[:end])) for end in range(1, len(parts))
+    )
+    assert not (skipped and not rules.ignores(path))
+
+
+@given(patterns=PATTERNS.map(lambda each: [p for p in each if "**" not in p]), path=PATHS)
+@settings(max_examples=100, deadline=None)
+def test_docker_rules_agree_with_docker_py(patterns: list[str], path: str) -> None:
+    # docker-py reads `**` in its own way, and matches a pattern against one parent only; both are left out.
+    from docker.utils.build import PatternMatcher
+
+    assert docker_rules("\n".join(patterns)).ignores(path) == PatternMatcher(patterns).matches(path)
+
+
+@given(
+    patterns=st.lists(
+        st.sampled_from(["*.log", "!keep*", "a", "a/*", "!a/b", "*", "b/", "keep", "!a", "# x"]), max_size=5
+    ),
+    paths=st.sets(PATHS, min_size=1, max_size=6),
+)
+@settings(max_examples=30, deadline=None)
+def test_torchx_rules_agree_with_torchx(
+    tmp_path_factory: pytest.TempPathFactory, patterns: list[str], paths: set[str]
+) -> None:
+    import fsspec
+    from torchx.workspace.api import walk_workspace
+
+    root = tmp_path_factory.mktemp("walked")
+    for path in sorted(paths, key=len, reverse=True):
+        if (root / path).exists() or any((root / part).is_file() for part in parents(path)):
+            continue
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    (root / ".dockerignore").write_text("\n".join(patterns))
+    theirs = {
+        str((Path(folder) / name).relative_to(root))
+        for folder, _, files in walk_workspace(fsspec.filesystem("file"), str(root), ".dockerignore")
+        for name in files
+    }
+    rules = torchx_rules("\n".join(patterns))
+    every = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    assert {path for path in every if not rules.ignores(path)} == theirs
+
+
+def parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]

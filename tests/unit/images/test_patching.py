@@ -1,0 +1,325 @@
+"""From a workspace to an image: the reference, what is built and pushed, and what is said when it does not work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi import images
+from torchx_pulumi.errors import ImageError, ImageOptionError
+from torchx_pulumi.images.patching import Workshop
+from torchx_pulumi.images.plan import ImagePlan, make_plan
+from torchx_pulumi.images.reference import Reference
+from torchx_pulumi.images.registry.retrying import Backoff
+
+from tests.unit.images.fake_docker import FakeDocker
+
+BASE_DIGEST = "sha256:" + "1" * 64
+PUSHED = "sha256:" + "e" * 64
+
+
+class KnownRegistry:
+    """Knows what it is told."""
+
+    def __init__(self, **digests: str) -> None:
+        self.digests = {"base:1": BASE_DIGEST, **digests}
+        self.down = False
+
+    def digest(self, reference: Reference) -> str | None:
+        if self.down:
+            raise ImageError(f"registry {reference.registry}: cannot be reached", retryable=True)
+        return self.digests.get(f"{reference.name}:{reference.version}")
+
+
+@pytest.fixture
+def registry_() -> KnownRegistry:
+    return KnownRegistry()
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+def plan(workspace: Path, registry: KnownRegistry, **given: Any) -> ImagePlan:
+    base, repository = given.pop("base", "base:1"), given.pop("repository", "reg.example.com/app")
+    return make_plan(base, str(workspace), repository, registry=registry, **given)
+
+
+@pytest.fixture
+def workshop(registry_: KnownRegistry, docker: FakeDocker, told: list[str]) -> Workshop:
+    docker.remote["base:1"] = BASE_DIGEST
+    backoff = Backoff(tries=3, sleep=lambda _: None)
+    return Workshop(registry=registry_, tell=told.append, client=docker, backoff=backoff)
+
+
+def test_a_reference_is_known_without_a_daemon(workspace: Path, registry_: KnownRegistry) -> None:
+    first = plan(workspace, registry_)
+    assert first.reference.startswith("reg.example.com/app:")
+    assert len(first.tag) == 40
+    assert plan(workspace, registry_).reference == first.reference
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"build_args": {"A": "1"}},
+        {"labels": {"a": "1"}},
+        {"platform": "linux/s390x"},
+        {"base": f"base@sha256:{'2' * 64}"},
+        {"file": ("train.py", "print('two')")},
+        {"file": ("new.py", "")},
+        {"file": ("Dockerfile.torchx", "FROM base:1\nRUN true")},
+        {"mode": 0o755},
+    ],
+    ids=str,
+)
+def test_whatever_makes_another_image_makes_another_tag(
+    workspace: Path, registry_: KnownRegistry, change: dict[str, Any]
+) -> None:
+    first = plan(workspace, registry_)
+    if "file" in change:
+        name, text = change.pop("file")
+        (workspace / name).write_text(text)
+    if "mode" in change:
+        (workspace / "train.py").chmod(change.pop("mode"))
+    assert plan(workspace, registry_, **change).tag != first.tag
+
+
+def test_a_base_that_moved_makes_another_tag(workspace: Path, registry_: KnownRegistry) -> None:
+    first = plan(workspace, registry_)
+    registry_.digests["base:1"] = "sha256:" + "2" * 64
+    assert plan(workspace, registry_).tag != first.tag
+
+
+def test_a_pinned_base_has_the_tag_of_its_name(workspace: Path, registry_: KnownRegistry) -> None:
+    assert plan(workspace, registry_).tag == plan(workspace, registry_, base=f"base@{BASE_DIGEST}").tag
+
+
+def test_a_base_that_is_not_used_is_not_asked_for(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    (workspace / "Dockerfile.torchx").write_text("FROM scratch\nCOPY . /")
+    made = workshop.make([plan(workspace, registry_, base="no.such/base:1")])
+    assert made[0].pushed
+    assert docker.pulled == []
+
+
+def test_an_unknown_base_is_refused_with_what_everybody_said(workspace: Path, registry_: KnownRegistry) -> None:
+    with pytest.raises(ImageError) as caught:
+        plan(workspace, registry_, base="gone:1")
+    assert "does not have gone:1" in str(caught.value)
+    assert "Docker daemon cannot be reached" in str(caught.value)
+
+
+def test_a_base_of_the_daemon_alone_goes_by_its_id(
+    workspace: Path, registry_: KnownRegistry, docker: FakeDocker, workshop: Workshop
+) -> None:
+    docker.images["mine:1"] = {"Id": "sha256:" + "c" * 64, "RepoDigests": []}
+    made = plan(workspace, registry_, base="mine:1", client=docker)
+    assert [base.digest for base in made.bases] == ["sha256:" + "c" * 64]
+    assert workshop.make([made])[0].built
+    docker.images["mine:1"] = {"Id": "sha256:" + "d" * 64, "RepoDigests": []}
+    docker.images.pop(made.reference)
+    with pytest.raises(ImageError, match="no longer what the plan saw"):
+        workshop.make([made])
+
+
+def test_with_the_registry_down_a_pulled_base_keeps_its_tag(
+    workspace: Path, registry_: KnownRegistry, docker: FakeDocker
+) -> None:
+    first = plan(workspace, registry_)
+    docker.images["base:1"] = {"Id": "sha256:" + "c" * 64, "RepoDigests": [f"base@{BASE_DIGEST}"]}
+    registry_.down = True
+    assert plan(workspace, registry_, client=docker).tag == first.tag
+
+
+def test_an_image_is_built_once_and_pushed_under_its_content(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    one = plan(workspace, registry_, build_args={"A": "x"}, labels={"team": "vision"})
+    (made,) = workshop.make([one, plan(workspace, registry_, build_args={"A": "x"}, labels={"team": "vision"})])
+    assert (made.reference, made.digest, made.built, made.pushed) == (one.reference, PUSHED, True, True)
+    (built,) = docker.built
+    assert built["buildargs"] == {"IMAGE": "base:1", "WORKSPACE": "workspace", "A": "x"}
+    assert built["names"] == ["Dockerfile.torchx", "train.py"]
+    assert (built["labels"]["team"], built["labels"]["torchx-pulumi/content"]) == ("vision", one.address)
+    assert docker.pushed == [one.reference]
+    assert docker.pulled == ["base:1"]
+
+
+def test_what_the_registry_has_is_neither_built_nor_pushed(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    one = plan(workspace, registry_)
+    registry_.digests[one.reference] = PUSHED
+    (made,) = workshop.make([one])
+    assert (made.digest, made.built, made.pushed, docker.built, docker.pushed) == (PUSHED, False, False, [], [])
+
+
+def test_after_a_push_that_broke_off_only_the_push_is_done_again(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    one = plan(workspace, registry_)
+    docker.push_events = [[{"status": "Pushing", "id": "layer"}]] * 3
+    with pytest.raises(ImageError, match="broke off"):
+        workshop.make([one])
+    assert len(docker.pushed) == 3
+    (made,) = workshop.make([one])
+    assert (made.built, made.pushed, len(docker.built)) == (False, True, 1)
+
+
+def test_a_push_that_stumbles_is_tried_again(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, told: list[str]
+) -> None:
+    docker.push_events = [[{"error": "received unexpected HTTP status: 503 Service Unavailable"}]]
+    assert workshop.make([plan(workspace, registry_)])[0].pushed
+    assert any("trying again" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("denied: requested access to the resource is denied", "docker login"),
+        ("unauthorized: authentication required", "docker login"),
+        ("write /data: no space left on device", "docker system prune"),
+        ("dial tcp 127.0.0.1:5000: connect: connection refused", "the registry runs"),
+    ],
+)
+def test_a_push_that_fails_says_what_to_do(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, said: str, hint: str
+) -> None:
+    docker.push_events = [[{"error": said}]] * 3
+    with pytest.raises(ImageError, match=hint) as caught:
+        workshop.make([plan(workspace, registry_)])
+    assert said in str(caught.value)
+
+
+def test_a_failing_step_is_named_with_its_last_lines(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    docker.build_events = [
+        {"stream": "Step 1/2 : FROM $IMAGE\n"},
+        {"stream": "before\n"},
+        {"stream": "Step 2/2 : RUN make\n"},
+        *({"stream": f"line {number}\n"} for number in range(30)),
+        {"error": "The command '/bin/sh -c make' returned a non-zero code: 2"},
+    ]
+    with pytest.raises(ImageError) as caught:
+        workshop.make([plan(workspace, registry_)])
+    text = str(caught.value)
+    assert "failed in step 2/2: RUN make" in text
+    assert "non-zero code: 2" in text
+    assert "line 29" in text
+    assert "line 9\n" not in text
+    assert "before" not in text
+    assert docker.pushed == []
+    assert not [name for name in docker.images if name.startswith("reg.example.com")]
+
+
+def test_values_of_build_arguments_are_told_nowhere(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, told: list[str]
+) -> None:
+    secret = "hunter2-token"
+    docker.build_events = [
+        {"stream": f"Step 1/1 : RUN curl -H {secret}\n"},
+        {"stream": f"got {secret}\n"},
+        {"error": f"curl {secret} failed"},
+    ]
+    one = plan(workspace, registry_, build_args={"TOKEN": secret})
+    with pytest.raises(ImageError) as caught:
+        workshop.make([one])
+    everything = f"{caught.value} {told} {one!r} {docker.built[0]['labels']} {one.reference}"
+    assert secret not in everything
+    assert "***" in str(caught.value)
+
+
+def test_a_base_that_moved_between_plan_and_build_is_refused(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    docker.remote["base:1"] = "sha256:" + "9" * 64
+    with pytest.raises(ImageError, match="stands for something else now"):
+        workshop.make([plan(workspace, registry_)])
+    assert docker.built == []
+
+
+def test_a_stale_base_on_the_daemon_is_pulled_anew(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    docker.images["base:1"] = {"Id": "sha256:" + "0" * 64, "RepoDigests": [f"base@sha256:{'0' * 64}"]}
+    workshop.make([plan(workspace, registry_)])
+    assert docker.pulled == ["base:1"]
+    docker.pulled.clear()
+    (workspace / "more.py").touch()
+    workshop.make([plan(workspace, registry_)])
+    assert docker.pulled == []
+
+
+def test_all_images_that_fail_are_in_one_message(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    registry_.digests["other:1"] = BASE_DIGEST
+    docker.remote.clear()
+    with pytest.raises(ImageError, match=r"(?s)2 images cannot be made.*base:1.*other:1"):
+        workshop.make([plan(workspace, registry_), plan(workspace, registry_, base="other:1", build_args={"A": "1"})])
+
+
+def test_without_a_repository_an_image_stays_here(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    one = plan(workspace, registry_, repository=None)
+    assert one.local_only
+    assert one.reference.startswith("torchx-pulumi-local:")
+    assert [(made.built, made.pushed) for made in workshop.make([one])] == [(True, False)]
+    assert [(made.built, made.pushed) for made in workshop.make([one])] == [(False, False)]
+    assert docker.pushed == []
+    with pytest.raises(ImageOptionError, match="set image_repo"):
+        images.refuse_local_only([one.reference], shared_daemon=False)
+    images.refuse_local_only([one.reference], shared_daemon=True)
+    images.refuse_local_only(["busybox:1"], shared_daemon=False)
+
+
+def test_local_images_are_pushed_as_torchx_names_them(workshop: Workshop, docker: FakeDocker) -> None:
+    image = "sha256:" + "5" * 64
+    docker.images[image] = {"Id": image}
+    repository, tag = images.plan_push(image, "reg.example.com:5000/app")
+    assert (repository, tag) == ("reg.example.com:5000/app", "5" * 64)
+    assert workshop.push_local({image: (repository, tag)}) == {f"{repository}:{tag}": PUSHED}
+    with pytest.raises(ImageError, match="does not have it"):
+        workshop.push_local({"sha256:" + "6" * 64: (repository, "6" * 64)})
+
+
+def test_a_local_image_without_a_repository_is_the_error_that_torchx_raises() -> None:
+    with pytest.raises(KeyError, match="must specify the image repository via `image_repo`"):
+        images.plan_push("sha256:" + "5" * 64, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"build_args": {"IMAGE": "x"}}, "IMAGE is set here"),
+        ({"build_args": {"A": 1}}, "a value must be text"),
+        ({"dockerfile": "sub/Dockerfile"}, "is no file of the workspace"),
+        ({"repository": "reg.example.com/app:1"}, "has a tag"),
+        ({"repository": ""}, "is empty"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    workspace: Path, registry_: KnownRegistry, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ImageError, match=said):
+        plan(workspace, registry_, **given)
+
+
+def test_without_a_daemon_the_build_says_so(workspace: Path, registry_: KnownRegistry) -> None:
+    with pytest.raises(ImageError, match="Docker daemon cannot be reached"):
+        Workshop(registry=registry_, tell=print).make([plan(workspace, registry_)])
+
+
+def test_importing_costs_neither_docker_nor_requests() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, torchx_pulumi.images; sys.exit(any(m in sys.modules for m in ('docker', 'requests', 'fsspec')))"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": "sdk"}, cwd=Path(__file__).parents[3])
