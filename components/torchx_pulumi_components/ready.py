@@ -13,6 +13,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.kinds import Kind
+from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 
 from torchx_pulumi_components.gangs import SKIP_AWAIT
@@ -95,35 +96,19 @@ def register_ready(run: ReadyRun) -> None:
     ReadyTrainingJob(run)
 
 
-def component_urn(place_stack: str, project: str, scheduler: str, name: str) -> str:
-    """Return the URN of the component of a run.
-
-    >>> component_urn("dev", "torchx", "volcano", "train")
-    'urn:pulumi:dev::torchx::torchx:index:VolcanoTrainingJob::train'
-    """
-    return f"urn:pulumi:{place_stack}::{project}::{COMPONENT_TYPES[scheduler]}::{name}"
-
-
-def kind_of(manifest: Manifest) -> Kind:
-    """Return the kind that a manifest names.
-
-    >>> kind_of({"apiVersion": "v1", "kind": "Pod"}).api_version
-    'v1'
-    """
-    group, _, api_version = str(manifest["apiVersion"]).rpartition("/")
-    kind = str(manifest["kind"])
-    return Kind(group=group, version=api_version, kind=kind, plural=f"{kind.lower()}s")
-
-
 def _register(run: ReadyRun, options: ChildOptions) -> list[KubernetesObject]:
     head_manifest, *manifests = run.objects
-    head = KubernetesObject(kind_of(head_manifest), run.names[0], head_manifest, options.of_head(()))
+    head = KubernetesObject(_kind(head_manifest), run.names[0], head_manifest, options.of_head(()))
     made = [head]
     for manifest, name in zip(manifests, run.names[1:], strict=True):
         follower = options.of_object()
         follower.replace_on_changes = ["metadata"]
-        made.append(KubernetesObject(kind_of(manifest), name, _after(head, manifest), follower))
+        made.append(KubernetesObject(_kind(manifest), name, _after(head, manifest), follower))
     return made
+
+
+def _kind(manifest: Manifest) -> Kind:
+    return objects_of(manifest)[0][0]
 
 
 def _after(head: KubernetesObject, manifest: Manifest) -> Manifest:

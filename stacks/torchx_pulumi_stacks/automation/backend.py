@@ -89,6 +89,8 @@ def place_environment(place: Place) -> dict[str, str]:
     made = {
         "PULUMI_BACKEND_URL": place.backend,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
+        # Without it no command but those of the Automation API takes --event-log.
+        "PULUMI_DEBUG_COMMANDS": "true",
         # The state of one app is small and is not worked on; each backup is one more file to write.
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     }

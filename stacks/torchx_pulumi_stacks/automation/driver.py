@@ -6,7 +6,6 @@ import importlib
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +77,7 @@ class AutomationDriver:
 
     def find(self, place: Place) -> RunEntry | None:
         """Read an app's entry from its stack's own state; see `torchx_pulumi.driver.Driver`."""
-        entry = find_entry(place, self._root)
-        return None if entry is None else replace(entry, place=place)
+        return find_entry(place, self._root)
 
     def places(self, backend: str, project: str) -> Iterable[Place]:
         """Return the stacks of a project in a backend; see `torchx_pulumi.driver.Driver`."""

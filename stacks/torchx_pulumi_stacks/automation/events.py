@@ -70,7 +70,8 @@ class EngineNotes:
         if event.get("severity") == "error":
             if message not in self.errors and not message.startswith(_NOISE):
                 self.errors.append(message)
-        elif event.get("severity") in ("warning", "info") and not event.get("ephemeral"):
+        elif event.get("severity") in ("warning", "info") and not event.get("ephemeral") and event.get("urn"):
+            # Without a resource it is the engine speaking of itself.
             self.tell(message)
 
     def _take_outputs(self, step: Mapping[str, Any]) -> None:

@@ -6,11 +6,12 @@ import json
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.runs.entry import Place, RunEntry, read_entry
+from torchx_pulumi.runs.entry import Place, RunEntry, Stage, read_entry
 from torchx_pulumi.runs.files import read_json, write_json
 
 from torchx_pulumi_stacks.automation.app_stack import NO_STACK
@@ -19,7 +20,7 @@ from torchx_pulumi_stacks.automation.engine import run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes
 from torchx_pulumi_stacks.automation.recovery import APP_STASH
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, stack_names
-from torchx_pulumi_stacks.automation.workplace import place_key
+from torchx_pulumi_stacks.automation.workplace import note_of_order, place_key
 
 MIRROR_S = 300.0
 """How long what was read of a backend elsewhere is taken for true."""
@@ -35,10 +36,18 @@ def find_entry(place: Place, root: Path) -> RunEntry | None:
     folder = file_root(place.backend)
     if folder is not None:
         checkpoint = FileStack(folder, place).read()
-        note = None if checkpoint is None else checkpoint.stash(APP_STASH)
+        if checkpoint is None:
+            return None
+        note = checkpoint.stash(APP_STASH)
     else:
         note = _mirrored(place, root)
-    return None if note is None else read_entry(note, where)
+    if note is not None:
+        return replace(read_entry(note, where), place=place)
+    order = note_of_order(root, place)
+    if order is None:
+        return None
+    # Its launch was begun here and is not whole.
+    return replace(read_entry(order, where), place=place, stage=Stage.LAUNCHING)
 
 
 def list_places(backend: str, project: str) -> list[Place]:

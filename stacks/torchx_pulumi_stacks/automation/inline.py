@@ -1,4 +1,4 @@
-"""The one `up` of a launch, by an inline program of Pulumi's Automation API. Loads Pulumi; the driver imports it late."""
+"""The one `up` of a launch, an inline program of Pulumi's Automation API. Loads Pulumi; the driver imports it late."""
 
 from __future__ import annotations
 

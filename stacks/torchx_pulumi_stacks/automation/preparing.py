@@ -13,6 +13,7 @@ from torchx_pulumi.driver import LaunchOrder
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.forms import Seen, form_of
 from torchx_pulumi.identity import field_digests, relaunch_hash
+from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.outputs import assemble, build_declared, build_observed, flatten
 from torchx_pulumi.plan import JobPlan, RolePlan
@@ -32,13 +33,14 @@ def prepare(order: LaunchOrder, now: datetime | None = None) -> ReadyRun:
         now: When the launch was decided. None: now.
 
     Raises:
+        InvalidJobError: The manifest has an object of a kind that we do not make.
         DeployError: The manifest is not of the kind that the plan is for.
     """
     from torchx_pulumi_components.ready import UID, ReadyRun
 
     entry, plan, at = order.entry, order.plan, now or datetime.now(timezone.utc)
     form = form_of(plan.options)
-    objects = [copy.deepcopy(dict(item)) for item in objects_of(order.manifest)]
+    objects = [copy.deepcopy(dict(item)) for _, item in objects_of(order.manifest)]
     head = objects[0]
     _check_head(head, form.head.api_version, form.head.kind)
     record = _record(order, at)
@@ -79,13 +81,6 @@ def prepare(order: LaunchOrder, now: datetime | None = None) -> ReadyRun:
         kubeconfig=entry.kubeconfig,
         kube_context=entry.kube_context,
     )
-
-
-def objects_of(manifest: Manifest) -> Sequence[Manifest]:
-    """Return the objects of a manifest: its items where it is a List, else itself."""
-    if manifest.get("kind") == "List":
-        return list(manifest.get("items") or [])
-    return [manifest]
 
 
 def _record(order: LaunchOrder, now: datetime) -> RunRecord:

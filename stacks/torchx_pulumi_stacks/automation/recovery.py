@@ -11,7 +11,7 @@ from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key
-from torchx_pulumi.runs.owner import is_working, this_process
+from torchx_pulumi.runs.owner import is_working
 
 from torchx_pulumi_stacks.automation.app_stack import AppStack
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, is_object
@@ -83,7 +83,7 @@ def _uid(checkpoint: Checkpoint | None) -> str | None:
 
 def _refuse_if_working(entry: RunEntry) -> None:
     owner = entry.owner
-    if owner is None or owner == this_process() or not is_working(owner, entry_key(entry)):
+    if owner is None or not is_working(owner, entry_key(entry)):
         return
     raise DeployError(
         f"another process works on app {entry.app_id}: process {owner.pid} on {owner.host}; wait for its end",

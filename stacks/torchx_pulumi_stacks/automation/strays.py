@@ -12,6 +12,7 @@ from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.forms import FORMS
 from torchx_pulumi.kinds import Kind
+from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.runs.entry import RunEntry
 
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, is_object
@@ -39,7 +40,7 @@ def delete_unrecorded(checkpoint: Checkpoint, entry: RunEntry, connect: Callable
         wanted = metadata.get("labels") or {}
         if wanted and inputs.get("kind"):
             namespace = metadata.get("namespace") or entry.namespace
-            _delete(cluster, _kind(inputs), namespace, str(metadata.get("name")), wanted, tell)
+            _delete(cluster, objects_of(inputs)[0][0], namespace, str(metadata.get("name")), wanted, tell)
 
 
 def delete_head(entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell) -> None:
@@ -74,9 +75,3 @@ def _delete(cluster: LiveCluster, kind: Kind, namespace: str, name: str, wanted:
                 retryable=True,
             )
         time.sleep(POLL_S)
-
-
-def _kind(manifest: Mapping[str, Any]) -> Kind:
-    group, _, version = str(manifest["apiVersion"]).rpartition("/")
-    kind = str(manifest["kind"])
-    return Kind(group=group, version=version, kind=kind, plural=f"{kind.lower()}s")

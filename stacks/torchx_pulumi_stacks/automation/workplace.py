@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.entry import Place, RunEntry
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 def place_key(place: Place) -> str:
     """Return what tells a stack from all others, 24 hex digits."""
     return hashlib.sha256("\n".join((place.backend, place.project, place.stack)).encode()).hexdigest()[:24]
+
+
+def note_of_order(root: Path, place: Place) -> Any:
+    """Return the entry of an app whose launch was begun here and did not come to its end. None: there is none.
+
+    Raises:
+        DeployError: It cannot be read.
+    """
+    order = read_json(root / "work" / place_key(place) / "order.json")
+    return order.get("entry") if isinstance(order, dict) else None
 
 
 class Workplace:
