@@ -15,6 +15,7 @@ from torchx_pulumi.schedulers import SCHEDULERS, scheduler_of
 from torchx_pulumi_components.read_args import OPTION_TO_ARGUMENT
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
+from torchx_pulumi_stacks.images import IMAGE_KEYS, ImageConfig, read_image_config
 from torchx_pulumi_stacks.settings import Settings
 
 CHANGES = ("fail", "replace", "ignore")
@@ -60,11 +61,15 @@ class StackConfig:
     """Path or contents of a kubeconfig (`--secret`). Unset: KUBECONFIG or `~/.kube/config`."""
     kube_context: str | None = None
     """Context of the kubeconfig. Unset: its current one."""
+    images: ImageConfig = field(default_factory=ImageConfig)
+    """Not a key: what `workspace`, `imageRepo` and the other keys of `ImageConfig` come to."""
 
 
+NO_KEYS = ("app", "images")
+"""Fields that several keys come to."""
 KEYS = tuple(
     name.split("_")[0] + "".join(word.capitalize() for word in name.split("_")[1:])
-    for name in (each.name.removesuffix("_s") for each in fields(StackConfig) if each.name != "app")
+    for name in (each.name.removesuffix("_s") for each in fields(StackConfig) if each.name not in NO_KEYS)
 )
 """All keys of the program."""
 
@@ -80,7 +85,7 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
         InvalidJobError: All that is wrong, of the keys, the options and the app.
     """
     settings = Settings(config)
-    settings.check_keys(KEYS)
+    settings.check_keys((*KEYS, *IMAGE_KEYS))
     app = _read_app(settings, root)
     scheduler = settings.choice("scheduler", tuple(SCHEDULERS), "volcano")
     # With a scheduler that nobody knows, the options are still read, so that one error says it all.
@@ -101,6 +106,7 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
         "delete_timeout_s": settings.whole("deleteTimeout", at_least=1),
         "kubeconfig": settings.secret("kubeconfig"),
         "kube_context": settings.text("kubeContext"),
+        "images": read_image_config(settings, root),
     }
     if settings.problems:
         raise invalid_job(pulumi.get_stack(), list(dict.fromkeys(settings.problems)))

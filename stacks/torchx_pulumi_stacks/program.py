@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pulumi
@@ -12,6 +13,7 @@ from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.waiting import failures_deferred
 
 from torchx_pulumi_stacks.config import StackConfig, chosen_options
+from torchx_pulumi_stacks.images import Images, prepare_images
 
 TrainingJob = VolcanoTrainingJob | MCADTrainingJob
 
@@ -29,12 +31,20 @@ def deploy(config: StackConfig) -> TrainingJob:
         pulumi.RunError: The job cannot be launched; or it did not come as far as was to be waited for, in which case
             the exports are there all the same.
     """
+    # Before any resource: an image that cannot be built leaves nothing behind.
+    images = prepare_images(config.app, config.images)
     with failures_deferred() as failures:
-        job = create_job(config)
-        export(config, job)
+        job = create_job(with_images(config, images))
+        export(config, job, images.digests)
     if failures:
         raise pulumi.RunError("\n".join(failures))
     return job
+
+
+def with_images(config: StackConfig, images: Images) -> StackConfig:
+    """Return the configuration with images as pods will name them, and their digests as an annotation of the job."""
+    annotations = {**config.options.annotations, **images.annotations()}
+    return replace(config, app=images.spec, options=replace(config.options, annotations=annotations))
 
 
 def create_job(config: StackConfig) -> TrainingJob:
@@ -80,9 +90,9 @@ def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def export(config: StackConfig, job: TrainingJob) -> None:
+def export(config: StackConfig, job: TrainingJob, digests: Mapping[str, str]) -> None:
     """Export the object `torchx` and the flat outputs; what does not depend on the cluster is known in preview."""
-    whole = pulumi.Output.all(job.declared, job.observed).apply(lambda parts: build(config, job, *parts))
+    whole = pulumi.Output.all(job.declared, job.observed).apply(lambda parts: build(config, job, digests, *parts))
     exports: dict[str, Any] = {
         "torchx": whole,
         "app_id": job.app_id,
@@ -96,13 +106,18 @@ def export(config: StackConfig, job: TrainingJob) -> None:
 
 
 def build(
-    config: StackConfig, job: TrainingJob, declared: Mapping[str, Any], observed: Mapping[str, Any]
+    config: StackConfig,
+    job: TrainingJob,
+    digests: Mapping[str, str],
+    declared: Mapping[str, Any],
+    observed: Mapping[str, Any],
 ) -> TorchxOutput:
     """Put the object `torchx` together."""
+    roles = [{**role, "digest": role["digest"] or digests.get(role["image"])} for role in declared["roles"]]
     who = declared.get("created_by") or f"{pulumi.get_project()}/{pulumi.get_stack()}"
     return assemble(
         job.plan,
-        cast("Declared", {**declared, "created_by": who}),
+        cast("Declared", {**declared, "roles": roles, "created_by": who}),
         cast("Observed", observed),
         scheduler=config.scheduler,
         kube_context=config.kube_context,

@@ -88,6 +88,11 @@ class Settings:
             return {}
         return dict(value)
 
+    def text_or_mapping(self, key: str) -> str | dict[str, Any]:
+        """Read text, or a mapping of text. Empty mapping: unset."""
+        value = self._structure(key)
+        return self.mapping(key) if isinstance(value, Mapping) else self.text(key) or {}
+
     def texts(self, key: str) -> list[str]:
         """Read a list of texts; numbers and flags in it become text. Empty: unset."""
         value = self._structure(key)

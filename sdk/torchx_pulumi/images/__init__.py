@@ -6,20 +6,23 @@ What needs docker-py or the network is imported when it is used.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.errors import ImageError, ImageOptionError
 from torchx_pulumi.images.patching import PatchedImage, Workshop
 from torchx_pulumi.images.plan import LOCAL_REPOSITORY, ImagePlan, make_plan
-from torchx_pulumi.images.reference import is_local_id, parse_repository
+from torchx_pulumi.images.reference import is_local_id, parse_reference, parse_repository
 from torchx_pulumi.images.registry.client import RegistryClient
+from torchx_pulumi.images.registry.retrying import Backoff
 
 __all__ = [
     "ImagePlan",
     "PatchedImage",
     "build_plans",
     "is_local_id",
+    "known_digests",
     "patch_image",
     "plan_patch",
     "plan_push",
@@ -139,6 +142,18 @@ def patch_image(
         client=client,
     )
     return Workshop(registry=RegistryClient(), tell=tell or _nothing, client=client).make([plan])[0]
+
+
+def known_digests(references: Sequence[str]) -> Mapping[str, str]:
+    """Return the digests of those images that a registry has now; one that does not answer counts as without."""
+    registry, found = RegistryClient(backoff=Backoff(tries=1)), {}
+    for reference in dict.fromkeys(references):
+        # For what is shown in a preview: whoever builds asks again, and hears why.
+        with contextlib.suppress(ImageError):
+            digest = registry.digest(parse_reference(reference))
+            if digest:
+                found[reference] = digest
+    return found
 
 
 def plan_push(image: str, repository: str | None) -> tuple[str, str]:

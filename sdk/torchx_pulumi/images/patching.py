@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -160,7 +161,8 @@ def side_by_side(items: Sequence[Item], work: Callable[[Item], Made], at_once: i
     results: list[Made] = []
     failures: list[ImageError] = []
     with ThreadPoolExecutor(max_workers=min(at_once, len(items)), thread_name_prefix="image") as pool:
-        for future in [pool.submit(work, item) for item in items]:
+        # The caller's context goes along: Pulumi finds the engine by it.
+        for future in [pool.submit(contextvars.copy_context().run, work, item) for item in items]:
             try:
                 results.append(future.result())
             except ImageError as error:

@@ -1,0 +1,153 @@
+"""The stack program's images: roles are patched with the workspace, and local ones pushed, before the job is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from torchx_pulumi import labels
+from torchx_pulumi.errors import ImageError, ImageOptionError
+from torchx_pulumi.images import (
+    ImagePlan,
+    is_local_id,
+    known_digests,
+    plan_patch,
+    plan_push,
+    push_local,
+    refuse_local_only,
+)
+from torchx_pulumi.spec import JobSpec, RoleSpec
+from torchx_pulumi_components.construct import spec_of
+from torchx_pulumi_components.images import build_in_up
+
+from torchx_pulumi_stacks.settings import Settings
+
+IMAGE_KEYS = ("workspace", "imageRepo", "dockerfile", "buildArgs", "platform", "ignoreRules", "sharedDaemon")
+"""Configuration keys that are read here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageConfig:
+    """What the configuration says of images. The text under a field describes its key, written in camelCase."""
+
+    workspace: Mapping[str, str] = field(default_factory=dict)
+    """Folder or URL whose files are laid on the image of every role; or a mapping of several to their places in the
+    image's folder. Relative paths start at the project's folder. Unset: images are taken as they are."""
+    image_repo: str | None = None
+    """Repository, without a tag, that patched and local images are pushed to. Unset: they stay on this machine."""
+    dockerfile: str | None = None
+    """Path in the workspace. Unset: `Dockerfile.torchx`, else a default that copies the workspace."""
+    build_args: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Mapping: arguments of the Dockerfile. Their values come into no state, label or log; set secret ones with
+    `pulumi config set --secret --path`."""
+    platform: str | None = None
+    """For example `linux/arm64`. Unset: that of this machine."""
+    ignore_rules: str = "docker"
+    """How `.dockerignore` is read: `docker`, or `torchx` for TorchX's simpler rules."""
+    shared_daemon: bool = False
+    """true: the cluster's nodes use this machine's Docker daemon, so that images need no repository."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Images:
+    """The app with its images as pods will name them, and what they stand for."""
+
+    spec: JobSpec
+    digests: Mapping[str, str]
+    """Reference to digest, as far as known."""
+
+    def annotations(self) -> dict[str, str]:
+        """Return the annotation of the job object. Empty: no digest is known."""
+        found = {role.name: self.digests[role.image] for role in self.spec.roles if role.image in self.digests}
+        return {labels.IMAGE_DIGESTS: json.dumps(found, sort_keys=True)} if found else {}
+
+
+def read_image_config(settings: Settings, root: Path) -> ImageConfig:
+    """Read the keys; problems are noted in the settings."""
+    given = settings.text_or_mapping("workspace")
+    places = {given: ""} if isinstance(given, str) else {place: to or "" for place, to in given.items()}
+    return ImageConfig(
+        workspace={_placed(place, root): to for place, to in places.items()},
+        image_repo=settings.text("imageRepo"),
+        dockerfile=settings.text("dockerfile"),
+        build_args={name: str(value) for name, value in settings.mapping("buildArgs").items()},
+        platform=settings.text("platform"),
+        ignore_rules=settings.choice("ignoreRules", ("docker", "torchx"), "docker"),
+        shared_daemon=settings.flag("sharedDaemon"),
+    )
+
+
+def _placed(place: str, root: Path) -> str:
+    return place if "://" in place else str(root / Path(place).expanduser())
+
+
+def prepare_images(app: Any, config: ImageConfig) -> Images:
+    """Give every role the image that its pods will name; in `up`, build and push what is missing.
+
+    Args:
+        app: AppDef or `JobSpec`; it is not changed.
+        config: Of the images.
+
+    Raises:
+        ImageError: An image cannot be planned, built or pushed, or the cluster could not see it. All roles' problems
+            in one message; nothing was registered.
+    """
+    spec = spec_of(app)
+    plans: dict[str, ImagePlan] = {}
+    pushes: dict[str, tuple[str, str]] = {}
+    problems: list[ImageError] = []
+    for image in dict.fromkeys(role.image for role in spec.roles):
+        try:
+            if config.workspace:
+                plans[image] = _plan(image, config)
+            elif is_local_id(image) and not config.shared_daemon:
+                pushes[image] = plan_push(image, config.image_repo)
+        except ImageError as error:
+            problems.append(error)
+    _raise_all(problems)
+    names = {image: plan.reference for image, plan in plans.items()}
+    names |= {image: f"{repository}:{tag}" for image, (repository, tag) in pushes.items()}
+    roles = [replace(role, image=names.get(role.image, role.image)) for role in spec.roles]
+    refuse_local_only([role.image for role in roles], shared_daemon=config.shared_daemon)
+    return Images(spec=replace(spec, roles=roles), digests=_make(list(plans.values()), pushes, roles))
+
+
+def _plan(image: str, config: ImageConfig) -> ImagePlan:
+    return plan_patch(
+        image,
+        config.workspace,
+        config.image_repo,
+        dockerfile=config.dockerfile,
+        build_args=config.build_args,
+        platform=config.platform,
+        ignore_rules=config.ignore_rules,
+    )
+
+
+def _make(
+    plans: list[ImagePlan], pushes: Mapping[str, tuple[str, str]], roles: Sequence[RoleSpec]
+) -> Mapping[str, str]:
+    if not plans and not pushes:
+        return {}
+    digests = build_in_up(plans)
+    if not pulumi.runtime.is_dry_run():
+        return {**digests, **push_local(pushes, pulumi.log.info)}
+    made = [plan.reference for plan in plans] + [f"{repository}:{tag}" for repository, tag in pushes.values()]
+    found = known_digests(made)
+    for reference in dict.fromkeys(role.image for role in roles if role.image in made):
+        there = "is in the registry, nothing to build" if reference in found else "is built and pushed by up"
+        pulumi.log.info(f"image {reference}: {there}")
+    return found
+
+
+def _raise_all(problems: Sequence[ImageError]) -> None:
+    distinct = {str(problem): problem for problem in problems}
+    if len(distinct) == 1:
+        raise problems[0]
+    if distinct:
+        kind = ImageOptionError if all(isinstance(each, ImageOptionError) for each in problems) else ImageError
+        raise kind("images cannot be prepared:\n" + "\n".join(f"- {text}" for text in distinct))
