@@ -5,33 +5,57 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from torchx_pulumi.commands.apps import add_apps
+from torchx_pulumi.commands.doctor import add_doctor
 from torchx_pulumi.commands.fleet import add_fleet
-from torchx_pulumi.errors import Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.errors import DeployError, Problem, TorchxPulumiError, invalid_job
+
+if TYPE_CHECKING:
+    from torchx_pulumi.driver import Driver
 
 EXIT_INVALID = 2
 """Exit code of a mistake in the command line or in the job."""
 
+EXIT_INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
-def main(argv: Sequence[str] | None = None) -> int:
+
+def main(
+    argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver] | None = None, doors: Any = None
+) -> int:
     """Run a command; return its exit code.
 
     A user's mistake ends as one message on stderr and exit code 2, never as a traceback.
+
+    Args:
+        argv: Words after the command's name. None: those of this process.
+        make_driver: Makes the engine. None: commands that need one say so.
+        doors: Ways out of the TorchX schedulers, for tests. None: the real ones.
     """
     try:
         arguments = _parser().parse_args(argv)
     except SystemExit as exit_:  # argparse ends the process, which a caller of this function does not expect
         return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
+    arguments.make_driver = make_driver or _no_driver
+    arguments.doors = doors
     try:
         code: int = arguments.command(arguments)
     except TorchxPulumiError as error:
         print(f"torchx-pulumi: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_INVALID
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+def _no_driver() -> Driver:
+    raise DeployError("this way of starting torchx-pulumi has no engine; start the console command `torchx-pulumi`")
 
 
 def render_command(arguments: argparse.Namespace) -> int:
@@ -77,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchx-pulumi", description="TorchX training jobs on Kubernetes.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_render(commands)
+    add_apps(commands)
     add_fleet(commands)
+    add_doctor(commands)
     return parser
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -207,19 +207,39 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """
         if streams not in (None, Stream.COMBINED):
             raise ValueError(f"{self.backend} has COMBINED log streams only, asked for {streams}; leave streams out")
+        return self.read_log(
+            app_id, role_name, k, options={}, regex=regex, since=since, until=until, follow=should_tail
+        )
+
+    def read_log(
+        self, app_id: str, role: str, replica: int, *, options: Mapping[str, Any], **query: Any
+    ) -> Iterator[str]:
+        """Return the lines of a replica's log; arguments as `reading_logs.read_log`.
+
+        Args:
+            app_id: `namespace:name`.
+            role: Name of the role.
+            replica: Replica in the role, from 0.
+            options: `log_containers`, `log_previous` and `log_timestamps`, before those of the launch.
+            query: What of the log is wanted.
+        """
         entry = self._known(app_id)
         ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
-        return read_log(
-            self._doors,
-            entry,
-            role_name,
-            k,
-            options={**entry.log_options, **ambient},
-            regex=regex,
-            since=since,
-            until=until,
-            follow=should_tail,
-        )
+        chosen = {**entry.log_options, **ambient, **options}
+        return read_log(self._doors, entry, role, replica, options=chosen, **query)
+
+    def replicas(self, app_id: str, role: str | None = None, replica: int | None = None) -> Sequence[tuple[str, int]]:
+        """Return the replicas that are meant; without a role those of all roles.
+
+        Raises:
+            InvalidJobError: There is no such app.
+        """
+        entry = self._known(app_id)
+        if role is not None and (replica is not None or role not in entry.pods):
+            return [(role, replica or 0)]
+        return [
+            (name, index) for name, pods in entry.pods.items() if role in (None, name) for index in range(len(pods))
+        ]
 
     def cancel(self, app_id: str) -> None:
         """Ask for an app to stop; fine for one that has ended or was never heard of."""

@@ -115,7 +115,7 @@ def test_an_unreachable_cluster_is_a_warning_in_the_dry_run_and_an_error_in_the_
 
 def test_what_the_cluster_refuses_is_refused_in_the_dry_run(world: World) -> None:
     world.cluster.error = ClusterError("admission webhook denied it: unknown queue")
-    with pytest.raises(ValueError, match="Invalid job spec.*unknown queue"):
+    with pytest.raises(ValueError, match=r"Invalid job spec.*unknown queue"):
         world.scheduler().submit_dryrun(app(), CONFIG["volcano"])
     world.scheduler().submit_dryrun(app(), {**CONFIG["volcano"], "validate_spec": False})
 

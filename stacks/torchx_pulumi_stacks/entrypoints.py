@@ -1,0 +1,40 @@
+"""The entry points of `torchx.schedulers`: the schedulers of the sdk, with the real engine under them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchx_pulumi.driver import Driver
+from torchx_pulumi.torchx_scheduler.doors import Doors
+from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+
+
+def create_volcano(session_name: str, client: Any = None, docker_client: Any = None, **kwargs: Any) -> PulumiScheduler:
+    """Make the scheduler `pulumi_volcano`.
+
+    Args:
+        session_name: TorchX session.
+        client: A `kubernetes.client.ApiClient` of the caller's. None: the kubeconfig says.
+        docker_client: A docker-py client of the caller's. None: Docker's own environment says.
+        kwargs: Ignored; TorchX passes whatever its environment holds.
+    """
+    del kwargs
+    return _create("volcano", session_name, client, docker_client)
+
+
+def create_mcad(session_name: str, client: Any = None, docker_client: Any = None, **kwargs: Any) -> PulumiScheduler:
+    """Make the scheduler `pulumi_mcad`; arguments as `create_volcano`."""
+    del kwargs
+    return _create("mcad", session_name, client, docker_client)
+
+
+def make_driver() -> Driver:
+    """Make the real driver; the engine is loaded when something is launched or deleted."""
+    from torchx_pulumi_stacks.automation import AutomationDriver
+
+    return AutomationDriver()
+
+
+def _create(scheduler: str, session_name: str, client: Any, docker_client: Any) -> PulumiScheduler:
+    doors = Doors(make_driver=make_driver, client=client)
+    return PulumiScheduler(scheduler, session_name, doors, docker_client=docker_client)
