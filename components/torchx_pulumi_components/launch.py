@@ -211,7 +211,7 @@ def _new_run(
 def _judge(request: Request, last: RunRecord | None, seen: Seen) -> Look:
     if seen.head is None:
         return GONE
-    status = _last_form(request).read_status(seen)
+    status = _last_form(request).read_status(seen, request.now)
     return Look(
         exists=True,
         owned=request.importing or _is_ours(request, last, seen.head),
@@ -268,7 +268,7 @@ def _launch(request: Request, decision: Decision, last: RunRecord | None, new: R
     """Put together what a decision comes to."""
     wanted, memory = request.wanted, request.memory
     spec = wanted.spec
-    status = None if seen.head is None else _last_form(request).read_status(seen)
+    status = None if seen.head is None else _last_form(request).read_status(seen, request.now)
     if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
         run = new if seen.head is None or decision.action is not Action.KEEP else _with_uid(new, seen)
         plan = _plan(spec, run, request)

@@ -1,4 +1,4 @@
-"""Waiting until a run has come as far as was asked for, and what is said when it does not.
+"""Waiting in a constructor until a run has come as far as was asked for; what a look means is in the sdk's `waiting`.
 
 A constructor waits in the program, never by the `pulumi.com/waitFor` annotation: a list of conditions there means all
 of them, and a failed job would hang it. The stack is locked meanwhile; an interrupt leaves the run as it is.
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime, timezone
 from typing import Any
 
 import pulumi
@@ -18,13 +19,12 @@ from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError, JobFailedError
 from torchx_pulumi.forms import Seen, form_of
 from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.status.model import JobState, JobStatus, Reason
+from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.waiting import POLL_S, Wait, WaitGoal
 
 from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.leaves import wait_for
-
-POLL_S = 1.0
 
 _deferred: ContextVar[list[str] | None] = ContextVar("deferred", default=None)
 
@@ -56,16 +56,6 @@ def fail(message: str) -> None:
     collected.append(message)
 
 
-def reached(status: JobStatus, goal: WaitFor) -> bool:
-    """Say whether a run has come as far as the goal."""
-    if goal is WaitFor.COMPLETED:
-        return status.state is JobState.SUCCEEDED
-    if status.state in (JobState.RUNNING, JobState.SUCCEEDED):
-        return True
-    admitted = any(item.type == "Admitted" and item.status == "True" for item in status.conditions)
-    return goal is WaitFor.CREATED or (goal is WaitFor.ADMITTED and admitted)
-
-
 def wait_until(
     plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None
 ) -> tuple[Seen, JobStatus, str | None]:
@@ -86,28 +76,25 @@ def wait_until(
 async def _poll(
     plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None
 ) -> tuple[Seen, JobStatus, str | None]:
-    end = None if timeout_s is None else time.monotonic() + timeout_s
-    said: tuple[JobState, Reason] | None = None
-    form = form_of(plan.options)
+    begun, form, note = (
+        time.monotonic(),
+        form_of(plan.options),
+        "; an interrupt ends the wait and leaves the job running",
+    )
+    wait = Wait(WaitGoal(goal.value), job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s)
     while True:
         try:
             seen = await asyncio.to_thread(form.look, cluster, plan.namespace, plan.job_name)
         except ClusterError as error:
-            if not error.retryable or (end is not None and time.monotonic() >= end):
+            if not error.retryable or wait.late(time.monotonic() - begun):
                 raise
             await asyncio.sleep(POLL_S)
             continue
-        status = form.read_status(seen)
-        if reached(status, goal):
-            return seen, status, None
-        where = (
-            f"job {plan.namespace}/{plan.job_name} is {status.state.value} ({status.reason.value}: {status.message})"
-        )
-        if status.state.terminal or seen.head is None:
-            return seen, status, f"{where}; it will not be {goal.value}"
-        if end is not None and time.monotonic() >= end:
-            return seen, status, f"{where}, not {goal.value} within {timeout_s} s; it is left as it is"
-        if said != (status.state, status.reason):
-            said = (status.state, status.reason)
-            pulumi.log.info(f"waiting until {goal.value}: {where}", gang.head)
+        status = form.read_status(seen, datetime.now(timezone.utc))
+        turn = wait.look(status, time.monotonic() - begun)
+        if turn.done or turn.failure is not None:
+            return seen, status, turn.failure
+        if turn.line:
+            pulumi.log.info(turn.line + note, gang.head)
+            note = ""
         await asyncio.sleep(POLL_S)

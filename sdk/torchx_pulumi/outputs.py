@@ -6,141 +6,70 @@ only when something else in it does, so that an `up` without a change shows none
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, Final, Literal, TypedDict, cast
+from typing import Any, Final, cast
 
+from torchx_pulumi.outputs_types import (
+    SCHEMA_VERSION,
+    AppOutput,
+    Declared,
+    DeclaredRole,
+    FlatOutputs,
+    Links,
+    Observed,
+    ObservedCondition,
+    ObservedDiagnosis,
+    ObservedObject,
+    ObservedReplica,
+    ObservedRole,
+    ResourceOutput,
+    Source,
+    TorchxOutput,
+)
 from torchx_pulumi.plan import JobPlan, RolePlan
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import ResourceSpec
-from torchx_pulumi.status.model import JobState, JobStatus, RoleStatus
+from torchx_pulumi.status.model import Diagnosis, JobState, JobStatus, RoleStatus
 
-SCHEMA_VERSION: Final = 1
-"""Version of the object `torchx`. A new field keeps it; a removed or changed one raises it."""
+__all__ = [
+    "MAX_REPLICAS_LISTED",
+    "SCHEMA_VERSION",
+    "AppOutput",
+    "Declared",
+    "DeclaredRole",
+    "FlatOutputs",
+    "Links",
+    "Observed",
+    "ObservedCondition",
+    "ObservedDiagnosis",
+    "ObservedObject",
+    "ObservedReplica",
+    "ObservedRole",
+    "ResourceOutput",
+    "Source",
+    "TorchxOutput",
+    "app_handle",
+    "assemble",
+    "build_declared",
+    "build_observed",
+    "build_outputs",
+    "flatten",
+    "log_command",
+    "same",
+    "written",
+]
 
 MAX_REPLICAS_LISTED: Final = 64
 """A role with more replicas lists the failed ones only, and at most this many; `omitted` counts the rest."""
 
-Source = Literal["live", "record"]
-"""`live`: the cluster said so; `record`: the stack remembers it."""
+MAX_OBSERVED_BYTES: Final = 60_000
+"""Longest `observed` as JSON; where it would be longer, fewer replicas are listed."""
 
-
-class AppOutput(TypedDict):
-    """Which job this is."""
-
-    id: str
-    handle: str
-    name: str
-    scheduler: str
-    namespace: str
-    queue: str | None
-
-
-class ResourceOutput(TypedDict):
-    """Amounts that were asked for; memory in MB (10^6 bytes)."""
-
-    cpu: float
-    gpu: int
-    memory_mb: int
-    devices: dict[str, int]
-
-
-class DeclaredRole(TypedDict):
-    """One role as asked for; `resource` is of one replica."""
-
-    name: str
-    image: str
-    digest: str | None
-    replicas: int
-    min_replicas: int | None
-    resource: ResourceOutput
-
-
-class Declared(TypedDict):
-    """What was asked for."""
-
-    roles: list[DeclaredRole]
-    resources_total: ResourceOutput
-    priority: str | None
-    spec_hash: str
-    created_by: str | None
-
-
-class ObservedCondition(TypedDict):
-    """One thing that is true of the job, or not."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    since: str | None
-
-
-class ObservedReplica(TypedDict):
-    """One replica as seen."""
-
-    id: int
-    pod: str | None
-    state: str
-    reason: str
-    message: str
-    exit_code: int | None
-    node: str | None
-    restarts: int
-
-
-class ObservedRole(TypedDict):
-    """One role as seen: `counts` by state covers all replicas, `omitted` of which are not listed."""
-
-    name: str
-    replicas: list[ObservedReplica]
-    omitted: int
-    counts: dict[str, int]
-
-
-class Observed(TypedDict):
-    """What was seen; times are ISO 8601 in UTC."""
-
-    state: str
-    phase: str | None
-    reason: str
-    message: str
-    conditions: list[ObservedCondition]
-    roles: list[ObservedRole]
-    attempt: int
-    queued_at: str | None
-    started_at: str | None
-    finished_at: str | None
-    observed_at: str
-    source: Source
-
-
-class Links(TypedDict):
-    """Where to go from here."""
-
-    log_command: str
-    ui_url: str | None
-
-
-class TorchxOutput(TypedDict):
-    """The stack output `torchx`."""
-
-    schema_version: int
-    app: AppOutput
-    declared: Declared
-    observed: Observed
-    links: Links
-
-
-class FlatOutputs(TypedDict):
-    """The stack outputs for shells."""
-
-    app_id: str
-    app_handle: str
-    state: str
-    reason: str
-    log_command: str
+MAX_REPLICA_MESSAGE: Final = 400
+"""Characters of a replica's message; the diagnoses have more."""
 
 
 def build_outputs(
@@ -155,6 +84,7 @@ def build_outputs(
     created_by: str | None = None,
     digests: Mapping[str, str] | None = None,
     kube_context: str | None = None,
+    ui_url: str | None = None,
 ) -> TorchxOutput:
     """Build the object `torchx`.
 
@@ -169,11 +99,12 @@ def build_outputs(
         created_by: Who asked for the job. None: not known.
         digests: Image reference to its digest, as far as known.
         kube_context: Context that the log command names. None: the current one.
+        ui_url: Link to the job in a dashboard (`ui_url.fill_ui_url`). None: there is none.
     """
     declared = build_declared(plan, spec_hash=spec_hash, created_by=created_by, digests=digests)
     before = previous.get("observed") if previous else None
     observed = build_observed(status, observed_at=observed_at, source=source, previous=before)
-    return assemble(plan, declared, observed, scheduler=scheduler, kube_context=kube_context)
+    return assemble(plan, declared, observed, scheduler=scheduler, kube_context=kube_context, ui_url=ui_url)
 
 
 def assemble(
@@ -183,6 +114,7 @@ def assemble(
     *,
     scheduler: str,
     kube_context: str | None = None,
+    ui_url: str | None = None,
 ) -> TorchxOutput:
     """Put the parts of the object `torchx` together."""
     return {
@@ -197,7 +129,7 @@ def assemble(
         },
         "declared": declared,
         "observed": observed,
-        "links": {"log_command": log_command(plan, kube_context=kube_context), "ui_url": None},
+        "links": {"log_command": log_command(plan, kube_context=kube_context), "ui_url": ui_url},
     }
 
 
@@ -293,6 +225,7 @@ def build_observed(
         "phase": status.phase,
         "reason": status.reason.value,
         "message": status.message,
+        "diagnoses": [observe_diagnosis(diagnosis) for diagnosis in status.diagnoses],
         "conditions": [
             {
                 "type": condition.type,
@@ -303,7 +236,7 @@ def build_observed(
             }
             for condition in status.conditions
         ],
-        "roles": [observe_role(role) for role in status.roles],
+        "roles": [],
         "attempt": status.attempt,
         "queued_at": written(status.queued_at),
         "started_at": written(status.started_at),
@@ -311,6 +244,11 @@ def build_observed(
         "observed_at": written(observed_at) or "",
         "source": source,
     }
+    listed = MAX_REPLICAS_LISTED
+    observed["roles"] = [observe_role(role, listed) for role in status.roles]
+    while listed and len(json.dumps(observed)) > MAX_OBSERVED_BYTES:
+        listed //= 2
+        observed["roles"] = [observe_role(role, listed) for role in status.roles]
     if previous and isinstance(previous.get("observed_at"), str) and same(previous, cast("dict[str, Any]", observed)):
         observed["observed_at"] = previous["observed_at"]
     return observed
@@ -335,11 +273,22 @@ def _without_freshness(observed: Any, depth: int = 0) -> Any:
     return observed
 
 
-def observe_role(role: RoleStatus) -> ObservedRole:
-    """Build one role as seen; of a large one, the failed replicas only."""
+def observe_diagnosis(diagnosis: Diagnosis) -> ObservedDiagnosis:
+    """Build one diagnosis."""
+    return {
+        "reason": diagnosis.reason.value,
+        "summary": diagnosis.summary,
+        "detail": diagnosis.detail,
+        "resolution": diagnosis.resolution,
+        "objects": [{"kind": one.kind, "namespace": one.namespace, "name": one.name} for one in diagnosis.objects],
+    }
+
+
+def observe_role(role: RoleStatus, most: int = MAX_REPLICAS_LISTED) -> ObservedRole:
+    """Build one role as seen; of one with more replicas than are listed, the failed ones only."""
     listed = role.replicas
-    if len(listed) > MAX_REPLICAS_LISTED:
-        listed = tuple(r for r in listed if r.state is JobState.FAILED)[:MAX_REPLICAS_LISTED]
+    if len(listed) > most:
+        listed = tuple(r for r in listed if r.state is JobState.FAILED)[:most]
     return {
         "name": role.name,
         "replicas": [
@@ -348,7 +297,7 @@ def observe_role(role: RoleStatus) -> ObservedRole:
                 "pod": replica.pod,
                 "state": replica.state.value,
                 "reason": replica.reason.value,
-                "message": replica.message,
+                "message": replica.message[:MAX_REPLICA_MESSAGE],
                 "exit_code": replica.exit_code,
                 "node": replica.node,
                 "restarts": replica.restarts,

@@ -1,0 +1,129 @@
+"""A wait ends at its goal, tells what changes and nothing twice, and leaves the job as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from torchx_pulumi.errors import ClusterError, JobFailedError
+from torchx_pulumi.status.model import Condition, Diagnosis, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.waiting import WaitGoal, progress_line, wait_until
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float, /) -> None:
+        self.now += seconds
+
+
+def status(state: JobState, reason: Reason = Reason.RUNNING, message: str = "so", **more: Any) -> JobStatus:
+    return JobStatus(state=state, reason=reason, message=message, **more)
+
+
+PENDING = status(JobState.PENDING, Reason.WAITING_IN_QUEUE, "number 2 of 3")
+RUNNING = status(JobState.RUNNING)
+DONE = status(JobState.SUCCEEDED, Reason.COMPLETED)
+
+
+def reads(*given: Any) -> Callable[[], JobStatus | None]:
+    left = list(given)
+
+    def read() -> JobStatus | None:
+        item = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(item, BaseException):
+            raise item
+        return item  # type: ignore[no-any-return]
+
+    return read
+
+
+def wait(*given: Any, goal: WaitGoal = WaitGoal.COMPLETED, timeout_s: float | None = None) -> tuple[Any, Sequence[str]]:
+    lines: list[str] = []
+    try:
+        found: Any = wait_until(
+            reads(*given), goal, timeout_s=timeout_s, tell=lines.append, clock=Clock(), job="job a/b"
+        )
+    except (JobFailedError, ClusterError, KeyboardInterrupt) as error:
+        found = error
+    return found, lines
+
+
+@pytest.mark.parametrize(
+    ("goal", "given"),
+    [
+        (WaitGoal.CREATED, PENDING),
+        (
+            WaitGoal.ADMITTED,
+            status(JobState.PENDING, conditions=(Condition(type="Admitted", status="True", reason=Reason.STARTING),)),
+        ),
+        (WaitGoal.RUNNING, RUNNING),
+        (WaitGoal.RUNNING, DONE),
+        (WaitGoal.COMPLETED, DONE),
+    ],
+)
+def test_it_ends_at_its_goal(goal: WaitGoal, given: JobStatus) -> None:
+    assert wait(given, goal=goal) == (given, [])
+
+
+def test_it_tells_each_change_once() -> None:
+    found, lines = wait(PENDING, PENDING, RUNNING, RUNNING, DONE)
+    assert found is DONE
+    assert lines == [
+        "waiting until job a/b is completed: PENDING (WaitingInQueue): number 2 of 3",
+        "waiting until job a/b is completed: RUNNING: so",
+    ]
+
+
+def test_a_line_counts_replicas() -> None:
+    replicas = tuple(
+        ReplicaStatus(id=index, pod=None, state=state, reason=Reason.RUNNING, message="")
+        for index, state in enumerate([JobState.RUNNING, JobState.SUCCEEDED, JobState.PENDING])
+    )
+    line = progress_line(status(JobState.RUNNING, roles=(RoleStatus(name="r", replicas=replicas),)))
+    assert line.endswith("; 2 of 3 replicas ready")
+
+
+def test_a_failure_has_diagnosis_and_status() -> None:
+    why = Diagnosis(reason=Reason.EXIT_CODE, summary="exited", detail="", resolution="read the log")
+    failed = status(JobState.FAILED, Reason.EXIT_CODE, "exited", diagnoses=(why,))
+    error, _ = wait(PENDING, failed)
+    assert isinstance(error, JobFailedError)
+    assert str(error) == "job a/b is FAILED (ExitCode: exited); it will not be completed\n  what to do: read the log"
+    assert error.status is failed
+
+
+def test_a_timeout_leaves_the_job_as_it_is() -> None:
+    error, _ = wait(PENDING, timeout_s=3)
+    assert "not completed within 3 s; it is left as it is" in str(error)
+
+
+@pytest.mark.parametrize("given", [None, status(JobState.UNKNOWN, Reason.NOT_FOUND, "gone")])
+def test_a_job_that_is_gone_is_not_waited_for(given: JobStatus | None) -> None:
+    error, _ = wait(given)
+    assert "it will not be completed" in str(error)
+
+
+def test_a_cluster_that_is_away_is_waited_for_and_said_once() -> None:
+    away = ClusterError("no answer", retryable=True)
+    found, lines = wait(away, away, DONE)
+    assert found is DONE
+    assert lines == ["waiting until job a/b is completed: the cluster does not answer (no answer)"]
+
+
+def test_a_cluster_that_stays_away_or_refuses_is_an_error() -> None:
+    away = ClusterError("no answer", retryable=True)
+    assert wait(away, timeout_s=2)[0] is away
+    refused = ClusterError("forbidden")
+    assert wait(refused)[0] is refused
+
+
+def test_an_interrupt_says_that_the_job_goes_on() -> None:
+    error, lines = wait(RUNNING, KeyboardInterrupt())
+    assert isinstance(error, KeyboardInterrupt)
+    assert lines[-1] == "no longer waiting; job a/b is left as it is and goes on"
