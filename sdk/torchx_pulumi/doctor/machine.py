@@ -1,0 +1,177 @@
+"""Checks of this machine: Pulumi, its Kubernetes provider, Docker, the registry, the state folder, the passphrase."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from torchx_pulumi.doctor.finding import Finding, ok, problem, skipped
+from torchx_pulumi.errors import ImageError
+
+OLDEST_PULUMI = (3, 259)
+OLDEST_PROVIDER = (4, 24)
+MIN_FREE_BYTES = 100_000_000
+"""A state folder with less room is said to be full."""
+COMMAND_TIMEOUT_S = 4.5
+
+Run = Callable[[str, str], str | None]
+"""Program and its arguments, parted by spaces, to what it printed. None: it is not on PATH, or failed."""
+
+
+def run_program(program: str, arguments: str) -> str | None:
+    """Run a program of PATH. None: it is not there, failed, or took too long."""
+    found = shutil.which(program)
+    if found is None:
+        return None
+    environment = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"}
+    try:
+        done = subprocess.run(
+            [found, *arguments.split()],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_TIMEOUT_S,
+            env=environment,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def check_pulumi(run: Run) -> Finding:
+    """Check the Pulumi CLI and its version."""
+    name, wanted = "pulumi", words(OLDEST_PULUMI)
+    printed = run("pulumi", "version")
+    if printed is None:
+        return problem(
+            name,
+            "the Pulumi CLI is not on PATH, or does not start",
+            f"install version {wanted} or later as https://www.pulumi.com/docs/install says",
+        )
+    version = read_version(printed)
+    if version is None:
+        return problem(name, f"`pulumi version` printed {printed.strip()[:80]!r}", "install the CLI anew")
+    if version < OLDEST_PULUMI:
+        return problem(name, f"version {words(version)} is too old", f"install version {wanted} or later")
+    return ok(name, f"version {words(version)}")
+
+
+def check_provider(run: Run) -> Finding:
+    """Check Pulumi's Kubernetes provider: on PATH, which comes first, or among the plugins."""
+    name, wanted = "kubernetes-provider", words(OLDEST_PROVIDER)
+    printed = run("pulumi-resource-kubernetes", "-version")
+    found = read_version(printed) if printed else None
+    if found is not None:
+        where = f"version {(printed or '').strip()} on PATH"
+    else:
+        versions = [version for version in map(read_version, plugins(run, "kubernetes")) if version is not None]
+        found = max(versions, default=None)
+        where = f"plugin version {words(found)}" if found else ""
+    if found is None:
+        return skipped(
+            name,
+            "not installed yet; Pulumi downloads it at the first launch, about 30 MB",
+            f"without a way to get.pulumi.com: put pulumi-resource-kubernetes {wanted} or later on PATH",
+        )
+    if found < OLDEST_PROVIDER:
+        return problem(name, f"{where} is too old", f"run `pulumi plugin install resource kubernetes` for {wanted}+")
+    return ok(name, where)
+
+
+def check_docker(ping: Callable[[], None], image_repo: str | None) -> Finding:
+    """Check the Docker daemon, which is needed where images are patched."""
+    name = "docker"
+    try:
+        ping()
+    except ImageError as error:
+        if image_repo is None:
+            return skipped(name, "no daemon answers; only images that are patched with a workspace need one")
+        return problem(name, str(error), "start Docker, or give images that need no workspace: --workspace ''")
+    return ok(name, "the daemon answers")
+
+
+def check_registry(ask: Callable[[str], None], image_repo: str | None) -> Finding:
+    """Check that the repository of patched images can be reached and read."""
+    name = "registry"
+    if image_repo is None:
+        return skipped(name, "no image_repo was named, so that no image is pushed", "name one with --image-repo")
+    try:
+        ask(image_repo)
+    except ImageError as error:
+        return problem(name, str(error), "see that the name is right and that this machine may reach and use it")
+    return ok(name, f"{image_repo} answers")
+
+
+def check_state_folder(folder: Path, free_bytes: Callable[[Path], int] | None = None) -> Finding:
+    """Check the folder in which this machine keeps what it launched."""
+    name = "state-folder"
+    if not folder.exists():
+        return ok(name, f"{folder} is made by the first launch")
+    if not folder.is_dir():
+        return problem(name, f"{folder} is no folder", "move it away, or set XDG_STATE_HOME")
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        return problem(name, f"{folder} has mode {mode:04o}: others may read it", f"run `chmod 700 {folder}`")
+    if not os.access(folder, os.W_OK):
+        return problem(name, f"{folder} cannot be written", f"run `chmod u+w {folder}`, or set XDG_STATE_HOME")
+    free = (free_bytes or (lambda path: shutil.disk_usage(path).free))(folder)
+    if free < MIN_FREE_BYTES:
+        return problem(name, f"{folder} has {free / 1e6:.0f} MB left", "free space, or set XDG_STATE_HOME")
+    return ok(name, f"{folder}, {free / 1e9:.1f} GB free")
+
+
+def check_passphrase(folder: Path, environment: Mapping[str, str], backend: str) -> Finding:
+    """Check that the passphrase of secrets in the state is known, and that nobody else may read it."""
+    name = "passphrase"
+    if backend.startswith(("https://", "http://")):
+        return skipped(name, f"{backend} keeps secrets by itself")
+    if "PULUMI_CONFIG_PASSPHRASE" in environment:
+        return ok(name, "PULUMI_CONFIG_PASSPHRASE is set")
+    given = environment.get("PULUMI_CONFIG_PASSPHRASE_FILE")
+    file = Path(given).expanduser() if given else folder / "passphrase"
+    if not file.is_file():
+        if given:
+            return problem(name, f"PULUMI_CONFIG_PASSPHRASE_FILE is {given}: no such file", "write it, or unset it")
+        return ok(name, f"{file} is made by the first launch")
+    mode = stat.S_IMODE(file.stat().st_mode)
+    if mode & 0o077:
+        return problem(name, f"{file} has mode {mode:04o}: others may read it", f"run `chmod 600 {file}`")
+    if not os.access(file, os.R_OK):
+        return problem(name, f"{file} cannot be read", f"run `chmod 600 {file}` as its owner")
+    return ok(name, str(file))
+
+
+def plugins(run: Run, name: str) -> list[str]:
+    """Return the versions of an installed plugin of Pulumi."""
+    try:
+        listed = json.loads(run("pulumi", "plugin ls --json") or "[]")
+    except ValueError:
+        return []
+    if not isinstance(listed, list):
+        return []
+    return [str(item.get("version")) for item in listed if isinstance(item, dict) and item.get("name") == name]
+
+
+def read_version(text: str) -> tuple[int, ...] | None:
+    """Read a version's first two numbers. None: there are none.
+
+    >>> read_version("v3.259.0"), read_version("4.34.2+stand-in"), read_version("x")
+    ((3, 259), (4, 34), None)
+    """
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def words(version: tuple[int, ...]) -> str:
+    """Write a version.
+
+    >>> words((3, 259))
+    '3.259'
+    """
+    return ".".join(map(str, version))

@@ -1,0 +1,51 @@
+"""What the doctor found, as lines for people and as plain values for programs."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from torchx_pulumi.doctor.finding import Finding, Verdict
+
+
+def to_lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
+    """Word findings: one line each, what to do beneath, and how many problems there are.
+
+    Args:
+        findings: What was found.
+        width: Columns. None: those of the terminal.
+    """
+    size = max(len(item.check) for item in findings) if findings else 0
+    columns = max(width or shutil.get_terminal_size((120, 24)).columns, 60)
+    lines: list[str] = []
+    for item in findings:
+        head = f"{item.verdict.value:<7}  {item.check:<{size}}  "
+        lines += textwrap.wrap(
+            head + " ".join(item.detail.split()), columns, subsequent_indent=" " * len(head), break_on_hyphens=False
+        )
+        if item.resolution:
+            indent = " " * len(head)
+            lines += textwrap.wrap(
+                f"{indent}-> {item.resolution}", columns, subsequent_indent=f"{indent}   ", break_on_hyphens=False
+            )
+    problems = sum(item.verdict is Verdict.PROBLEM for item in findings)
+    return [*lines, "1 problem" if problems == 1 else f"{problems or 'no'} problems"]
+
+
+def finding_values(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return findings as plain JSON values."""
+    return {
+        "version": 1,
+        "ok": all(item.verdict is not Verdict.PROBLEM for item in findings),
+        "findings": [
+            {
+                "check": item.check,
+                "verdict": item.verdict.value,
+                "detail": item.detail,
+                "resolution": item.resolution,
+            }
+            for item in findings
+        ],
+    }

@@ -1,0 +1,207 @@
+"""Each check says ok, or what to do; none of them keeps the others from ending."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi import kinds
+from torchx_pulumi.cli import main
+from torchx_pulumi.doctor import Asked, Finding, Seams, Verdict, examine, finding_values, to_lines
+from torchx_pulumi.doctor.examining import run_all
+from torchx_pulumi.doctor.finding import ok
+from torchx_pulumi.doctor.machine import check_state_folder, run_program
+from torchx_pulumi.errors import ClusterError, ImageError
+from torchx_pulumi.testing import FakeCluster
+
+PRINTED = {
+    ("pulumi", "version"): "v3.259.0\n",
+    ("pulumi", "plugin ls --json"): json.dumps([{"name": "kubernetes", "kind": "resource", "version": "4.24.1"}]),
+}
+
+
+def volcano(state: str = "Open") -> list[dict[str, Any]]:
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
+    webhook = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "volcano-admission-service-jobs-validate"},
+    }
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    return [{**queue, "status": {"state": state}}, webhook, namespace]
+
+
+def seams(folder: Path, cluster: FakeCluster | None = None, printed: dict[Any, str] | None = None) -> Seams:
+    known = PRINTED if printed is None else printed
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o700)
+    return Seams(
+        run=lambda program, words: known.get((program, words)),
+        connect=lambda: cluster or FakeCluster(volcano()),
+        ping_docker=lambda: None,
+        ask_registry=lambda _: None,
+        environment={},
+        folder=folder,
+        backend="file:///b",
+    )
+
+
+def found(asked: Asked, given: Seams) -> dict[str, Finding]:
+    return {item.check: item for item in examine(asked, given)}
+
+
+def test_all_is_well(tmp_path: Path) -> None:
+    findings = examine(Asked(image_repo="localhost:1/x"), seams(tmp_path / "state"))
+    assert {item.check: item.verdict.value for item in findings} == dict.fromkeys(
+        [
+            "pulumi", "kubernetes-provider", "state-folder", "passphrase", "docker", "registry", "cluster", "namespace",
+            "volcano", "mcad", "webhooks", "queue", "permissions",
+        ],
+        "ok",
+    )  # fmt: skip
+    assert finding_values(findings)["ok"]
+    assert to_lines(findings)[-1] == "no problems"
+
+
+@pytest.mark.parametrize(
+    ("printed", "check", "verdict", "said"),
+    [
+        ({}, "pulumi", "problem", "not on PATH"),
+        ({("pulumi", "version"): "v3.220.1"}, "pulumi", "problem", "3.220 is too old"),
+        ({("pulumi", "version"): "hello"}, "pulumi", "problem", "printed 'hello'"),
+        ({}, "kubernetes-provider", "skipped", "downloads it"),
+        ({("pulumi-resource-kubernetes", "-version"): "4.34.2+x"}, "kubernetes-provider", "ok", "on PATH"),
+        ({("pulumi-resource-kubernetes", "-version"): "4.9.0"}, "kubernetes-provider", "problem", "too old"),
+        ({("pulumi", "plugin ls --json"): "no JSON"}, "kubernetes-provider", "skipped", "not installed"),
+    ],
+)
+def test_programs(tmp_path: Path, printed: dict[Any, str], check: str, verdict: str, said: str) -> None:
+    finding = found(Asked(), seams(tmp_path / "s", printed=printed))[check]
+    assert finding.verdict.value == verdict
+    assert said in finding.detail
+    assert finding.resolution or verdict == "ok"
+
+
+def denied(*items: tuple[str, kinds.Kind]) -> FakeCluster:
+    return FakeCluster(volcano(), denied=items)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked", "check", "verdict", "said"),
+    [
+        (FakeCluster(error=ClusterError("no answer")), Asked(), "cluster", "problem", "no answer"),
+        (FakeCluster(volcano()), Asked(queue="big"), "queue", "problem", "no queue 'big'"),
+        (FakeCluster(volcano("Closed")), Asked(), "queue", "problem", "is Closed"),
+        (FakeCluster(volcano()[:2]), Asked(), "namespace", "problem", "no namespace 'default'"),
+        (FakeCluster(served=[kinds.POD]), Asked(scheduler="volcano"), "volcano", "problem", "does not serve"),
+        (FakeCluster(served=[kinds.POD]), Asked(), "volcano", "skipped", "not installed"),
+        (FakeCluster(served=[kinds.POD]), Asked(), "webhooks", "skipped", "no Volcano"),
+        (FakeCluster(served=[kinds.POD]), Asked(scheduler="mcad"), "mcad", "problem", "no AppWrapper"),
+        (FakeCluster(served=[kinds.POD]), Asked(), "permissions", "skipped", "no scheduler"),
+        (FakeCluster([]), Asked(), "webhooks", "problem", "no ValidatingWebhookConfiguration"),
+        (denied(("create", kinds.VOLCANO_JOB)), Asked(), "permissions", "problem", "create jobs.batch.volcano.sh"),
+        (denied(("create", kinds.VOLCANO_JOB)), Asked(), "webhooks", "skipped", "could not be tried"),
+        (denied(("list", kinds.VALIDATING_WEBHOOK)), Asked(), "webhooks", "ok", "cannot be seen"),
+        (denied(("get", kinds.VOLCANO_QUEUE)), Asked(), "queue", "skipped", "cannot be looked at"),
+    ],
+)
+def test_clusters(tmp_path: Path, cluster: FakeCluster, asked: Asked, check: str, verdict: str, said: str) -> None:
+    finding = found(asked, seams(tmp_path / "s", cluster))[check]
+    assert finding.verdict.value == verdict
+    assert said in finding.detail
+    assert finding.resolution or verdict != "problem"
+
+
+def test_without_a_cluster_the_machine_is_still_looked_at(tmp_path: Path) -> None:
+    def connect() -> FakeCluster:
+        raise ClusterError("no kubeconfig")
+
+    verdicts = found(Asked(), replace(seams(tmp_path / "s"), connect=connect))
+    assert verdicts["cluster"].verdict is Verdict.PROBLEM
+    assert verdicts["queue"].verdict is Verdict.SKIPPED
+    assert verdicts["pulumi"].verdict is Verdict.OK
+
+
+def test_docker_is_needed_only_where_images_are_patched(tmp_path: Path) -> None:
+    def refuse(*_: str) -> None:
+        raise ImageError("no daemon")
+
+    given = replace(seams(tmp_path / "s"), ping_docker=refuse, ask_registry=refuse)
+    assert found(Asked(), given)["docker"].verdict is Verdict.SKIPPED
+    for check in ("docker", "registry"):
+        assert found(Asked(image_repo="r/x"), given)[check].verdict is Verdict.PROBLEM
+
+
+def test_only_the_asked_scheduler_is_looked_at(tmp_path: Path) -> None:
+    assert "mcad" not in found(Asked(scheduler="volcano"), seams(tmp_path / "s"))
+    assert not {"volcano", "queue", "webhooks"} & found(Asked(scheduler="mcad"), seams(tmp_path / "s")).keys()
+
+
+def test_files_that_others_may_read_and_a_full_disk_are_problems(tmp_path: Path) -> None:
+    given = seams(tmp_path / "s")
+    passphrase = given.folder / "passphrase"
+    passphrase.write_text("x")
+    passphrase.chmod(0o644)
+    assert "chmod 600" in found(Asked(), given)["passphrase"].resolution
+    passphrase.chmod(0o600)
+    given.folder.chmod(0o755)
+    findings = found(Asked(), given)
+    assert findings["passphrase"].verdict is Verdict.OK
+    assert "chmod 700" in findings["state-folder"].resolution
+    given.folder.chmod(stat.S_IRWXU)
+    assert "MB left" in check_state_folder(given.folder, lambda _: 1).detail
+
+
+def test_the_passphrase_may_come_from_elsewhere(tmp_path: Path) -> None:
+    given = seams(tmp_path / "s")
+    gone = {"PULUMI_CONFIG_PASSPHRASE_FILE": str(tmp_path / "gone")}
+    for change, verdict in (
+        ({"environment": {"PULUMI_CONFIG_PASSPHRASE": ""}}, "ok"),
+        ({"environment": gone}, "problem"),
+        ({"backend": "https://api.example.com"}, "skipped"),
+    ):
+        assert found(Asked(), replace(given, **change))["passphrase"].verdict.value == verdict  # type: ignore[arg-type]
+
+
+def test_a_check_that_hangs_or_breaks_is_said_and_the_others_are_heard() -> None:
+    released = threading.Event()
+
+    def hang() -> Finding:
+        released.wait(10)
+        return ok("hangs", "")
+
+    def fail() -> Finding:
+        raise RuntimeError("odd")
+
+    hangs, breaks, fine = run_all([("hangs", hang), ("breaks", fail), ("fine", lambda: ok("fine", "yes"))], 0.05)
+    released.set()
+    assert "no answer in 0.05 s" in hangs.detail
+    assert "RuntimeError: odd" in breaks.detail
+    assert fine.verdict is Verdict.OK
+
+
+def test_programs_are_found_run_and_their_failures_are_no_error() -> None:
+    assert run_program("sh", "-c true") == ""
+    assert run_program("sh", "-c false") is None
+    assert run_program("no-such-program-of-anybody", "") is None
+
+
+def test_the_command_prints_and_says_by_its_exit_code_whether_all_is_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    absent = str(tmp_path / "absent")
+    assert main(["doctor", "--kubeconfig", absent]) == 1
+    printed = capsys.readouterr().out
+    assert "problem  cluster" in printed
+    assert "-> name a kubeconfig" in printed
+    assert main(["doctor", "--kubeconfig", absent, "--json"]) == 1
+    values = json.loads(capsys.readouterr().out)
+    assert not values["ok"]
+    assert {"check", "verdict", "detail", "resolution"} == values["findings"][0].keys()
