@@ -1,0 +1,154 @@
+"""What every driver does, whatever it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torchx_pulumi import labels
+from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
+from torchx_pulumi.forms.table import FORMS
+from torchx_pulumi.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.options import Gang
+from torchx_pulumi.runs.entry import RunEntry, Stage
+
+from .conftest import DriverWorld
+
+
+def nothing(_line: str) -> None:
+    """Take a line of progress."""
+
+
+def launch(world: DriverWorld, order: Any) -> RunEntry:
+    launched = world.driver.launch(order, nothing)
+    return replace(order.entry, stage=Stage.LAUNCHED, owner=None, uid=launched.uid)
+
+
+def head(world: DriverWorld, entry: RunEntry) -> dict[str, Any] | None:
+    return world.cluster.get(VOLCANO_JOB, entry.namespace, entry.job_name)
+
+
+def wait_gone(world: DriverWorld, entry: RunEntry) -> bool:
+    import time
+
+    for _ in range(240):
+        if head(world, entry) is None:
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def test_launch_makes_the_object_as_given_with_our_labels(driver_world: DriverWorld) -> None:
+    order = driver_world.order()
+    order.manifest["metadata"].setdefault("annotations", {})["example.com/mine"] = "kept"
+    entry = launch(driver_world, order)
+    try:
+        made = head(driver_world, entry)
+        assert made is not None
+        assert made["metadata"]["uid"] == entry.uid
+        assert made["metadata"]["labels"][labels.LAUNCH] == entry.launch
+        assert made["metadata"]["annotations"][labels.RUN] == entry.run
+        assert made["metadata"]["annotations"]["example.com/mine"] == "kept"
+        assert len(made["spec"]["tasks"]) == 2
+    finally:
+        driver_world.driver.destroy(entry, nothing)
+
+
+def test_a_colleague_finds_the_app_by_its_place(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    try:
+        found = driver_world.driver.find(entry.place)
+        assert found is not None
+        assert (found.app_id, found.scheduler, found.launch) == (entry.app_id, "volcano", entry.launch)
+        stacks = {place.stack for place in driver_world.driver.places(driver_world.backend, "torchx")}
+        assert entry.place.stack in stacks
+        assert driver_world.driver.find(replace(entry.place, stack="default.none-00000000")) is None
+    finally:
+        driver_world.driver.destroy(entry, nothing)
+
+
+def test_destroy_removes_object_and_stack_and_may_be_called_again(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    driver_world.driver.destroy(entry, nothing)
+    assert wait_gone(driver_world, entry)
+    assert driver_world.driver.find(entry.place) is None
+    driver_world.driver.destroy(entry, nothing)
+
+
+def test_destroy_is_fine_where_the_object_is_gone(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    driver_world.cluster.delete(VOLCANO_JOB, entry.namespace, entry.job_name)
+    assert wait_gone(driver_world, entry)
+    driver_world.driver.destroy(entry, nothing)
+    assert driver_world.driver.find(entry.place) is None
+
+
+def test_a_refused_launch_leaves_neither_object_nor_stack(driver_world: DriverWorld) -> None:
+    order = driver_world.order()
+    order.manifest["metadata"]["namespace"] = "is-not-there"
+    if driver_world.backend and hasattr(driver_world.driver, "error"):
+        driver_world.driver.error = DeployError("refused")
+    with pytest.raises(TorchxPulumiError):
+        driver_world.driver.launch(order, nothing)
+    assert driver_world.driver.find(order.entry.place) is None
+
+
+def test_recover_of_nothing_is_nothing(driver_world: DriverWorld) -> None:
+    entry = replace(driver_world.order().entry, owner=driver_world.dead_owner())
+    assert driver_world.driver.recover(entry, nothing) is None
+    assert driver_world.driver.find(entry.place) is None
+
+
+def test_recover_of_a_launch_whose_object_is_there_keeps_it(driver_world: DriverWorld) -> None:
+    order = driver_world.order()
+    entry = launch(driver_world, order)
+    try:
+        interrupted = replace(order.entry, owner=driver_world.dead_owner())
+        settled = driver_world.driver.recover(interrupted, nothing)
+        assert settled is not None
+        assert settled.uid == entry.uid
+        assert (head(driver_world, entry) or {})["metadata"]["uid"] == entry.uid
+    finally:
+        driver_world.driver.destroy(entry, nothing)
+
+
+def test_recover_of_a_deletion_finishes_it(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    interrupted = replace(entry, stage=Stage.DELETING, owner=driver_world.dead_owner())
+    assert driver_world.driver.recover(interrupted, nothing) is None
+    assert wait_gone(driver_world, entry)
+    assert driver_world.driver.find(entry.place) is None
+
+
+def test_an_unreachable_cluster_is_forgotten_only_when_asked_for(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    driver_world.break_cluster()
+    with pytest.raises((ClusterError, DeployError)):
+        driver_world.driver.destroy(entry, nothing)
+    assert driver_world.driver.find(entry.place) is not None
+    driver_world.driver.destroy(entry, nothing, forget_unreachable=True)
+    assert driver_world.driver.find(entry.place) is None
+
+
+def test_a_gang_of_pods_is_made_and_removed_whole(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order(gang=Gang.PODS))
+    form = FORMS["volcano"][1][Gang.PODS]
+    seen = form.look(driver_world.cluster, entry.namespace, entry.job_name)
+    assert seen.head is not None
+    assert [pod["metadata"]["name"] for pod in seen.pods or ()] == list(entry.pods["trainer"])
+    driver_world.driver.destroy(entry, nothing)
+    assert driver_world.cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}) == []
+
+
+def test_record_brings_the_observed_part_up_to_date(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    try:
+        driver_world.driver.record(entry, {"state": "RUNNING", "reason": "Running"})
+    finally:
+        driver_world.driver.destroy(entry, nothing)
+
+
+def test_close_may_be_called_twice(driver_world: DriverWorld) -> None:
+    driver_world.driver.close()
+    driver_world.driver.close()
