@@ -23,6 +23,8 @@ _FINE_NS: Final = 20_000_000
 """A file that was written this short a time ago may change again with the same time: the kernel's clock ticks."""
 _COARSE_NS: Final = 2_000_000_000
 """The same where the file system counts in seconds."""
+_KEPT_S: Final = 90 * 86_400.0
+"""Seconds for which a cache is kept that nothing was added to; afterwards all files are read once."""
 
 Mark = tuple[int, int, int, int]
 
@@ -67,9 +69,17 @@ class Manifest:
                 with os.fdopen(handle, "w", encoding="ascii") as file:
                     json.dump({"version": _VERSION, "files": self._used}, file, separators=(",", ":"))
                 Path(name).replace(self._file)
+                _forget_old(self._file.parent)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
+
+
+def _forget_old(folder: Path) -> None:
+    """Remove what was not written for long: caches of workspaces that are gone."""
+    for file in folder.glob("*.json"):
+        if file.stat().st_mtime < time.time() - _KEPT_S:
+            file.unlink(missing_ok=True)
 
 
 def _load(file: Path) -> dict[str, list[int | str]]:

@@ -1,0 +1,290 @@
+"""Patched images on a real daemon, a real registry and a real node: what is built, pushed, run, and left behind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.errors import ImageError
+from torchx_pulumi.images import PatchedImage, build_plans, patch_image, plan_patch, plan_push, push_local
+from torchx_pulumi.images.reference import parse_reference
+from torchx_pulumi.images.registry.client import RegistryClient
+from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.kinds import VOLCANO_JOB
+
+from tests.e2e.docker_daemon import docker_environment, docker_host
+from tests.e2e.project import changes, eventually
+from tests.e2e.stack_project import StackProject
+
+pytestmark = pytest.mark.e2e
+
+NOWHERE = "unix:///nonexistent/docker.sock"
+TOKEN = "build-token-4711"
+PASSWORD = "$2b$05$abcdefghijklmnopqrstuu8xaCxxL82bnl.UY74PMksDxIJShppPC"
+"""`right`, by bcrypt."""
+
+
+@pytest.fixture(scope="module")
+def daemon(cluster: Any) -> Iterator[str]:
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node: no container can run")
+    with docker_host() as host:
+        yield host
+
+
+@pytest.fixture
+def base(cluster: Any) -> str:
+    return str(cluster.images["busybox"])
+
+
+@pytest.fixture
+def env(daemon: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Environment with the daemon; this process's own is the same."""
+    made = docker_environment(daemon, tmp_path)
+    for name, value in made.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+@pytest.fixture
+def repository(cluster: Any, namespace: str) -> str:
+    return f"{cluster.registry}/{namespace}"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.sh").write_text("echo one\n")
+    return folder
+
+
+def digest_of(reference: str) -> str | None:
+    return RegistryClient().digest(parse_reference(reference))
+
+
+@pytest.fixture
+def stack(tmp_path: Path, e2e_env: dict[str, str], env: dict[str, str], namespace: str) -> Iterator[StackProject]:
+    root = tmp_path / "root"
+    root.mkdir()
+    docker = {name: env[name] for name in ("DOCKER_HOST", "DOCKER_CONFIG", "XDG_CACHE_HOME")}
+    made = StackProject(root, {**e2e_env, **docker}, namespace, config_dir="stacks")
+    yield made
+    made.destroy()
+
+
+def test_an_edit_reaches_the_container_and_no_edit_does_nothing(
+    stack: StackProject, look: KubernetesCluster, kubeconfig: Path, base: str, repository: str
+) -> None:
+    code = stack.root / "code"
+    code.mkdir()
+    (code / "train.sh").write_text("echo one\n")
+    (code / "private.key").write_text(TOKEN)
+    (code / ".dockerignore").write_text("*.key\n")
+    (code / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nARG TOKEN\nCOPY . .\n")
+    role = {"name": "trainer", "image": base, "entrypoint": "sh", "args": ["-c", "ls /*.key; sh /train.sh"]}
+    (stack.root / "app.yaml").write_text(yaml.safe_dump({"name": "train", "roles": [role]}))
+    stack.configure(
+        appFile="app.yaml",
+        options={"queue": "default", "namespace": stack.namespace},
+        workspace="code",
+        imageRepo=repository,
+        waitFor="completed",
+        timeout=180,
+    )
+    stack.run("config", "set", "--secret", "--path", "buildArgs.TOKEN", TOKEN)
+    working, stopped = stack.env, {**stack.env, "DOCKER_HOST": NOWHERE}
+
+    def image_in_preview() -> str:
+        stack.env = stopped
+        text = stack.run("preview")
+        stack.env = working
+        return next(word.rstrip(":") for word in text.split() if word.startswith(f"{repository}:"))
+
+    def job() -> dict[str, Any]:
+        found = look.get(VOLCANO_JOB, stack.namespace, stack.output("app_id").partition(":")[2])
+        assert found is not None
+        return dict(found)
+
+    first = image_in_preview()
+    assert digest_of(first) is None
+    text = stack.up()
+    assert TOKEN not in text
+    assert printed(kubeconfig, stack.namespace, job()) == "one"
+    declared = stack.output("torchx")["declared"]["roles"][0]
+    assert (declared["image"], declared["digest"]) == (first, digest_of(first))
+    assert json.loads(job()["metadata"]["annotations"]["torchx-pulumi/image-digests"]) == {"trainer": digest_of(first)}
+    uid = job()["metadata"]["uid"]
+
+    stack.env = stopped
+    assert changes(stack.up()).keys() == {"unchanged"}
+    assert job()["metadata"]["uid"] == uid
+
+    (code / "train.sh").write_text("echo two\n")
+    second = image_in_preview()
+    assert second != first
+    stack.up()
+    assert stack.output("torchx")["declared"]["roles"][0]["image"] == second
+    assert printed(kubeconfig, stack.namespace, job()) == "two"
+    uid, before = job()["metadata"]["uid"], uid
+    assert uid != before
+
+    (code / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nRUN echo why; exit 7\nCOPY . .\n")
+    text = stack.run("up", "--yes", "--skip-preview", fails=True)
+    assert "RUN echo why; exit 7" in text
+    assert job()["metadata"]["uid"] == uid
+
+    backend = Path(stack.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
+    assert not [file for file in backend.rglob("*") if file.is_file() and TOKEN.encode() in file.read_bytes()]
+
+
+def printed(kubeconfig: Path, namespace: str, job: dict[str, Any]) -> str:
+    """Return the last line that the job's only pod printed."""
+    from kubernetes import client, config
+
+    api = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
+    name = f"{job['metadata']['name']}-trainer-0-0"
+
+    def read() -> str:
+        return str(api.read_namespaced_pod_log(name, namespace)).strip()
+
+    return str(eventually(read)).splitlines()[-1]
+
+
+def test_what_is_there_is_not_made_again_and_roles_are_made_together(
+    env: dict[str, str], base: str, repository: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    plans = [plan_patch(base, str(workspace), repository, labels={"role": str(number % 2)}) for number in range(4)]
+    assert len(build_plans(plans, told.append)) == 2
+    assert sum("building on" in line for line in told) == 2
+    assert {digest_of(plan.reference) for plan in plans} == set(build_plans(plans, told.append).values())
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    again = patch_image(base, str(workspace), repository, labels={"role": "1"})
+    assert (again.reference, again.built, again.pushed) == (plans[1].reference, False, False)
+
+
+def test_a_local_image_is_pushed_under_its_id(
+    env: dict[str, str], base: str, repository: str, workspace: Path, daemon: str
+) -> None:
+    local = patch_image(base, str(workspace), None)
+    assert (local.built, local.pushed) == (True, False)
+    name, tag = plan_push(local.digest, repository)
+    assert push_local({local.digest: (name, tag)}, print) == {f"{name}:{tag}": digest_of(f"{name}:{tag}")}
+
+
+KILLED = """
+import os, signal, sys
+from torchx_pulumi.images import patch_image
+from torchx_pulumi.images.building import push
+really = push.Layers.take
+def take(layers, event):
+    if event.get("id"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    really(layers, event)
+push.Layers.take = take
+import torchx_pulumi.images.building.bases as bases
+class Quiet(push.Layers):
+    take = really
+bases.Layers = Quiet
+patch_image(*sys.argv[1:], tell=print)
+"""
+
+
+def test_after_a_kill_in_the_middle_of_a_push_the_next_run_succeeds(
+    env: dict[str, str], e2e_env: dict[str, str], base: str, repository: str, workspace: Path
+) -> None:
+    (workspace / "big").write_bytes(os.urandom(30_000_000))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, base, str(workspace), repository],
+        env={**env, "PYTHONPATH": e2e_env["PYTHONPATH"]},
+        check=False,
+        timeout=240,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    made = patch_image(base, str(workspace), repository)
+    assert (made.built, made.pushed) == (False, True)
+    assert digest_of(made.reference) == made.digest
+
+
+def test_what_goes_wrong_is_said_and_leaves_no_tag(
+    env: dict[str, str], base: str, repository: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    def refused(base: str = base, repository: str = repository) -> str:
+        with pytest.raises(ImageError) as caught:
+            patch_image(base, str(workspace), repository)
+        return str(caught.value)
+
+    assert "does not have" in refused(base=f"{base}-absent")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+        assert f"registry {nobody}: cannot be reached" in refused(repository=f"{nobody}/app")
+    (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nRUN echo the reason; exit 7\nCOPY . .\n")
+    text = refused()
+    assert re.search(r"failed in step 3/\d+: RUN echo the reason; exit 7", text)
+    assert "the reason" in text
+    assert digest_of(plan_patch(base, str(workspace), repository).reference) is None
+
+
+@pytest.fixture
+def closed_registry(tmp_path: Path) -> Iterator[str]:
+    """A registry of the test's own that wants a login: `me` with `right`."""
+    from tools.bootstrap import ensure
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{free.getsockname()[1]}"
+    (tmp_path / "htpasswd").write_text(f"me:{PASSWORD}\n")
+    content = {
+        "version": "0.1",
+        "log": {"level": "error", "accesslog": {"disabled": True}},
+        "storage": {"filesystem": {"rootdirectory": str(tmp_path / "stored")}},
+        "http": {"addr": host},
+        "auth": {"htpasswd": {"realm": "test", "path": str(tmp_path / "htpasswd")}},
+    }
+    (tmp_path / "registry.yml").write_text(json.dumps(content))
+    program = ensure(["registry"])["registry"] / "docker-registry"
+    with (tmp_path / "registry.log").open("wb") as log:
+        process = subprocess.Popen([program, "serve", tmp_path / "registry.yml"], stdout=log, stderr=log)
+    try:
+        eventually(lambda: answers(host))
+        yield host
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def answers(host: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host.partition(":")[0], int(host.partition(":")[2]))) == 0
+
+
+def test_credentials_are_dockers_own(closed_registry: str, env: dict[str, str], base: str, workspace: Path) -> None:
+    def log_in(password: str) -> Callable[[], PatchedImage]:
+        secret = base64.b64encode(f"me:{password}".encode()).decode()
+        folder = Path(env["DOCKER_CONFIG"])
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps({"auths": {closed_registry: {"auth": secret}}}))
+        return lambda: patch_image(base, str(workspace), f"{closed_registry}/team/app")
+
+    with pytest.raises(ImageError, match=f"docker login {closed_registry}") as caught:
+        log_in("wrong")()
+    assert "wrong" not in str(caught.value)
+    made = log_in("right")()
+    assert made.pushed
+    assert RegistryClient(backoff=Backoff(tries=2)).digest(parse_reference(made.reference)) == made.digest
