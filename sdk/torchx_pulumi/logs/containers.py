@@ -25,6 +25,8 @@ class Run:
     """Id of the run that the log belongs to. None: it never ran."""
     previous: str | None
     """Id of the run before. None: there was none, or it is forgotten."""
+    restarts: int
+    """How often it was started again."""
     running: bool
     waits_for: str
     """Why it does not run. Empty: it does, or nobody says."""
@@ -68,6 +70,7 @@ def run_of(pod: Mapping[str, Any], container: str) -> Run:
         # Between two runs the log is still that of the last one.
         current=current or last.get("containerID") or None,
         previous=last.get("containerID") or None,
+        restarts=int(found.get("restartCount") or 0),
         running=running is not None,
         waits_for=waits_for or ("" if running is not None else str(status.get("phase") or "")),
     )
@@ -100,4 +103,18 @@ def not_started(query: LogQuery, container: str, run: Run) -> ClusterError:
         "is no log yet; follow it to wait for its start",
         retryable=True,
         reason="NotStarted",
+    )
+
+
+def no_previous(query: LogQuery, container: str, run: Run) -> ClusterError:
+    """Make the error of an earlier run that there is none of, or none any more."""
+    runs = (
+        f"was restarted {run.restarts} times, and the node keeps no log of an earlier run any more"
+        if run.restarts
+        else "has had one run only; a retry of the whole job makes new pods, and the logs of the old ones go with them"
+    )
+    return ClusterError(
+        f"container {container!r} of pod {query.pod!r} in namespace {query.namespace!r} has no previous log: it "
+        f"{runs}; leave `previous` out to read the last run",
+        reason="NoPrevious",
     )

@@ -13,7 +13,7 @@ from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import POD
 from torchx_pulumi.logs.clock import Clock, SystemClock
 from torchx_pulumi.logs.container_log import GIVE_UP_AFTER_S, POLL_S, ContainerLog
-from torchx_pulumi.logs.containers import chosen_containers, no_pod, not_started, run_of
+from torchx_pulumi.logs.containers import chosen_containers, no_pod, no_previous, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, limits_of
 from torchx_pulumi.logs.stamps import Line
 from torchx_pulumi.options import Manifest
@@ -107,12 +107,7 @@ def _explained(log: ContainerLog, pod: Manifest, query: LogQuery) -> Iterator[Li
         if error.reason == "NotFound":
             raise ClusterError(f"{error}; it was there a moment ago", reason=error.reason) from None
         if query.previous and "previous terminated container" in str(error):
-            raise ClusterError(
-                f"container {log.container!r} of pod {query.pod!r} in namespace {query.namespace!r} has had one run "
-                "only, so there is no previous log; a retry of the whole job makes new pods, and the logs of the old "
-                "ones go with them",
-                reason=error.reason,
-            ) from None
+            raise no_previous(query, log.container, run) from None
         raise
 
 

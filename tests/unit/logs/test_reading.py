@@ -239,6 +239,11 @@ def test_a_run_that_never_was_is_told_from_one_that_a_retry_took() -> None:
     cluster = ScriptedCluster(pod=pod(), streams=[Stream(None, refused)])
     with pytest.raises(ClusterError, match=r"one run only.*new pods"):
         read(cluster, ask(previous=True))
+    cluster.streams = [Stream(None, refused)]
+    assert cluster.pod is not None
+    cluster.pod["status"]["containerStatuses"][0]["restartCount"] = 2
+    with pytest.raises(ClusterError, match="restarted 2 times"):
+        read(cluster, ask(previous=True))
 
 
 def test_a_previous_run_is_read_and_not_followed() -> None:
