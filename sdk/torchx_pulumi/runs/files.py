@@ -42,7 +42,7 @@ def write_json(path: Path, value: Any) -> None:
     try:
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(value, file, separators=(",", ":"), sort_keys=True)
+            json.dump(value, file, separators=(",", ":"))
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)

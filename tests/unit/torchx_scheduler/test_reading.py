@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx import specs
+from torchx.schedulers.api import Stream
+from torchx_pulumi import kinds, labels
+from torchx_pulumi.errors import ClusterError, InvalidJobError
+from torchx_pulumi.runs.entry import Owner, Stage
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.owner import this_process
+from torchx_pulumi.testing import FakeCluster
+
+from .conftest import World, app, role
+
+
+def pod(name: str, job: str, phase: str = "Running", **status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {
+                labels.VOLCANO_JOB_NAME: job,
+                labels.ROLE_NAME: "trainer",
+                labels.REPLICA_ID: name.rpartition("-trainer-")[2].partition("-")[0],
+            },
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "trainer-0"}]},
+        "status": {"phase": phase, "podIP": "10.1.2.3", **status},
+    }
+
+
+def rich_app() -> Any:
+    first = role(
+        env={"A": "1", "B": "[FIELD_PATH]status.hostIP"},
+        args=["${app_id}", "${replica_id}", "$$", "${unknown}"],
+        min_replicas=2,
+        max_retries=3,
+        retry_policy=specs.RetryPolicy.REPLICA,
+        port_map={"tensorboard": 6006},
+        mounts=[
+            specs.BindMount(src_path="/a", dst_path="/b", read_only=True),
+            specs.VolumeMount(src="claim", dst_path="/c"),
+            specs.DeviceMount(src_path="/dev/x", dst_path="/dev/x", permissions="r"),
+        ],
+        metadata={"kubernetes": {"V1Pod": {"spec": {"tolerations": [{"key": "gpu"}]}}}, "x": ("a", 1)},
+        resource=specs.Resource(cpu=2, gpu=0, memMB=100, capabilities={"a": "b"}, devices={"example.com/nic": 1}),
+    )
+    return app(first, role(name="reader", num_replicas=1), metadata={"owner": "me"})
+
+
+def test_describe_returns_the_roles_exactly_as_given(world: World, kind: str, submit: Callable[..., str]) -> None:
+    given = rich_app()
+    described = world.scheduler(kind).describe(submit(kind, given))
+    assert described.roles == rich_app().roles
+    assert [type(mount) for mount in described.roles[0].mounts] == [type(m) for m in given.roles[0].mounts]
+    assert described.roles[0].metadata["x"] == ("a", 1)
+    assert [(status.role, len(status.replicas)) for status in described.roles_statuses] == [
+        ("trainer", 2),
+        ("reader", 1),
+    ]
+
+
+def test_describe_of_the_never_heard_of_is_none(world: World, kind: str) -> None:
+    scheduler = world.scheduler(kind)
+    for app_id in ("default:none", "none", "", "a:b:c", "Not Valid:/../x"):
+        assert scheduler.describe(app_id) is None
+        assert scheduler.exists(app_id) is False
+        assert scheduler.describe_native(app_id) is None
+    assert world.driver.stacks == {}
+
+
+@pytest.mark.parametrize(
+    ("phase", "state"),
+    [
+        ("Pending", "PENDING"),
+        ("Running", "RUNNING"),
+        ("Restarting", "RUNNING"),
+        ("Aborting", "RUNNING"),
+        ("Terminating", "RUNNING"),
+        ("Completing", "RUNNING"),
+        ("Aborted", "CANCELLED"),
+        ("Completed", "SUCCEEDED"),
+        ("Terminated", "FAILED"),
+        ("Failed", "FAILED"),
+    ],
+)
+def test_phases_of_volcano_are_torchx_states(world: World, submit: Callable[..., str], phase: str, state: str) -> None:
+    app_id = submit()
+    world.phase(app_id, phase)
+    scheduler = world.scheduler()
+    assert str(scheduler.describe(app_id).state) == state
+    assert [str(item.state) for item in scheduler.list()] == [state]
+
+
+def test_replicas_have_hostname_state_and_reason(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    name = app_id.partition(":")[2]
+    world.phase(app_id, "Running", retryCount=2)
+    failed = {"containerStatuses": [{"name": "trainer-1", "state": {"terminated": {"exitCode": 3}}}]}
+    world.cluster.put(pod(f"{name}-trainer-0-0", name))
+    world.cluster.put(pod(f"{name}-trainer-1-0", name, "Failed", **failed))
+    described = world.scheduler().describe(app_id)
+    first, second = described.roles_statuses[0].replicas
+    assert (first.id, str(first.state), first.hostname) == (0, "RUNNING", "10-1-2-3.default.pod.cluster.local")
+    assert str(second.state) == "FAILED"
+    assert json.loads(second.structured_error_msg)["message"]["errorCode"] == 3
+    assert described.num_restarts == 2
+    status = specs.AppStatus(described.state, described.num_restarts, described.msg, roles=described.roles_statuses)
+    assert "exitcode: 3" in status.format()
+
+
+def test_a_forgotten_run_keeps_its_last_state(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    scheduler = world.scheduler()
+    world.phase(app_id, "Completed")
+    assert str(scheduler.describe(app_id).state) == "SUCCEEDED"
+    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    assert str(scheduler.describe(app_id).state) == "SUCCEEDED"
+    assert [str(item.state) for item in scheduler.list()] == ["SUCCEEDED"]
+
+
+def test_a_run_that_vanished_failed_unless_it_had_a_time_to_live(world: World, submit: Callable[..., str]) -> None:
+    first, second = submit(), submit(ttl_seconds_after_finished=5)
+    scheduler = world.scheduler()
+    for app_id in (first, second):
+        world.phase(app_id, "Running")
+        scheduler.describe(app_id)
+        world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    gone = scheduler.describe(first)
+    assert str(gone.state) == "FAILED"
+    assert "nobody asked to cancel it" in gone.msg
+    assert str(scheduler.describe(second).state) == "UNKNOWN"
+
+
+def test_another_object_of_the_same_name_is_not_taken_for_the_run(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    namespace, name = app_id.split(":")
+    job = world.head(app_id)
+    world.cluster.delete(kinds.VOLCANO_JOB, namespace, name)
+    world.cluster.create(kinds.VOLCANO_JOB, namespace, job)
+    world.phase(app_id, "Completed")
+    assert str(world.scheduler().describe(app_id).state) == "FAILED"
+
+
+def test_without_the_cluster_the_record_answers(world: World, kind: str, submit: Callable[..., str]) -> None:
+    app_id = submit(kind)
+    scheduler = world.scheduler(kind)
+    scheduler.describe(app_id)
+    world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True)
+    described = scheduler.describe(app_id)
+    assert "the cluster cannot be reached" in described.msg
+    assert [item.app_id for item in scheduler.list()] == [app_id]
+    assert scheduler.exists(app_id)
+
+
+def test_reading_makes_no_engine(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+
+    def no_engine() -> Any:
+        raise AssertionError("an engine was made")
+
+    reading = world.scheduler(make_driver=no_engine)
+    reading.describe(app_id)
+    reading.list()
+    assert reading.exists(app_id)
+    reading.describe("default:never-heard-of")
+    reading.describe_native(app_id)
+    reading.close()
+
+
+def test_list_is_one_call_for_each_kind(world: World, kind: str, submit: Callable[..., str]) -> None:
+    ids = sorted(submit(kind) for _ in range(5))
+    calls: list[str] = []
+    listed = world.cluster.list
+
+    def counted(what: kinds.Kind, *rest: Any) -> Any:
+        calls.append(what.kind)
+        return listed(what, *rest)
+
+    world.cluster.list = counted  # type: ignore[method-assign]
+    assert [item.app_id for item in world.scheduler(kind).list()] == ids
+    assert len(calls) == len(set(calls))
+
+
+def test_list_has_what_colleagues_launched_and_nothing_else(
+    world: World, submit: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = submit()
+    foreign = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "x", "namespace": "a"}}
+    world.cluster.put(foreign)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    assert [item.app_id for item in world.scheduler().list()] == [theirs]
+
+
+def test_list_may_be_narrowed(world: World, submit: Callable[..., str]) -> None:
+    here, there = submit(), submit(namespace="team")
+    world.phase(there, "Running")
+    scheduler = world.scheduler()
+    assert [item.app_id for item in scheduler.list({"namespace": "team"})] == [there]
+    assert [item.app_id for item in scheduler.list({"list_states": ["RUNNING"]})] == [there]
+    assert {item.app_id for item in scheduler.list({"list_session": "torchx"})} == {here, there}
+    assert scheduler.list({"list_session": "other"}) == []
+
+
+def test_list_of_a_thousand_apps_is_quick(world: World, submit: Callable[..., str]) -> None:
+    import time
+
+    entry = RunIndex().find(submit(), "volcano")
+    assert entry is not None
+    index = RunIndex()
+    for number in range(200):
+        index.put(replace(entry, app_id=f"default:copy-{number}"))
+    begun = time.perf_counter()
+    assert len(world.scheduler().list()) == 201
+    assert time.perf_counter() - begun < 5
+
+
+def test_where_listing_everything_is_forbidden_our_namespaces_are_listed(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit()
+    listed = FakeCluster.list
+
+    def limited(self: FakeCluster, what: kinds.Kind, namespace: str | None, *rest: Any) -> Any:
+        if namespace is None:
+            raise ClusterError("forbidden", reason="Forbidden")
+        return listed(self, what, namespace, *rest)
+
+    monkeypatch.setattr(FakeCluster, "list", limited)
+    assert [item.app_id for item in world.scheduler().list()] == [app_id]
+
+
+def test_an_id_of_two_clusters_is_a_named_error(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    index = RunIndex()
+    entry = index.find(app_id, "volcano")
+    assert entry is not None
+    index.put(replace(entry, cluster="0123456789ab", kubeconfig="/other/config", kube_context="b"))
+    world.scheduler().describe(app_id)  # the cluster in force is one of them
+    world.cluster.api_server = "https://third.example.com"
+    with pytest.raises(InvalidJobError, match="2 clusters"):
+        world.scheduler().describe(app_id)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_describe_finds_the_truth_of_an_interrupted_launch(
+    world: World, submit: Callable[..., str], made: bool
+) -> None:
+    app_id = submit()
+    index = RunIndex()
+    entry = index.find(app_id, "volcano")
+    assert entry is not None
+    dead = Owner(host=this_process().host, pid=1, started="never")
+    index.put(replace(entry, stage=Stage.LAUNCHING, owner=dead, uid=None))
+    if not made:
+        world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+        stack = world.driver.stacks[entry.place]
+        stack.finished = False
+    described = world.scheduler().describe(app_id)
+    assert (described is not None) is made
+    assert bool(RunIndex().all()) is made
+
+
+def test_native_read_back_is_the_same_type_of_request(world: World, kind: str, submit: Callable[..., str]) -> None:
+    app_id = submit(kind)
+    info = world.scheduler(kind).describe_native(app_id)
+    dry = world.scheduler(kind).submit_dryrun(app(), {"queue": "test"} if kind == "volcano" else {})
+    assert type(info.request) is type(dry.request)
+    assert info.request.resource["metadata"]["name"] == app_id.partition(":")[2]
+    assert info.request.images_to_push == {}
+    assert "apiVersion" in str(info)
+
+
+def test_log_lines_have_times_and_ends(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    name = app_id.partition(":")[2]
+    ended = {"containerStatuses": [{"name": "trainer-0", "state": {"terminated": {"exitCode": 0, "containerID": "c"}}}]}
+    world.cluster.put(pod(f"{name}-trainer-0-0", name, "Succeeded", **ended))
+    world.cluster._logs = {("default", f"{name}-trainer-0-0"): ["one", "two"]}
+    scheduler = world.scheduler()
+    lines = list(scheduler.log_iter(app_id, "trainer", 0))
+    assert [line.split(" ", 1)[1] for line in lines] == ["one\n", "two\n"]
+    assert next(iter(scheduler.log_iter(app_id, "trainer", 0, regex="tw", streams=Stream.COMBINED))).endswith(" two\n")
+    since = datetime(2100, 1, 1, tzinfo=timezone.utc)
+    assert list(scheduler.log_iter(app_id, "trainer", 0, since=since)) == []
+
+
+def test_wrong_questions_about_logs_are_value_errors(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    scheduler = world.scheduler()
+    with pytest.raises(ValueError, match="COMBINED"):
+        scheduler.log_iter(app_id, "trainer", streams=Stream.STDERR)
+    with pytest.raises(ValueError, match="it has 'trainer'"):
+        scheduler.log_iter(app_id, "nobody")
+    with pytest.raises(ValueError, match="0 to 1"):
+        scheduler.log_iter(app_id, "trainer", 2)
+    with pytest.raises(ValueError, match="never heard of"):
+        scheduler.log_iter("default:none", "trainer")
