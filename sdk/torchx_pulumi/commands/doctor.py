@@ -24,6 +24,9 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     doctor.add_argument("--kube-context", metavar="NAME", help="context; default: the current one")
     doctor.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else ~/.kube/config")
     doctor.add_argument("--image-repo", metavar="NAME", help="repository that patched images are pushed to")
+    doctor.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, default=5.0, help="that a check may take; default: 5"
+    )
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(command=doctor_command)
 
@@ -32,6 +35,7 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     """Run the checks and print what they found; 1 where there is a problem."""
     from torchx_pulumi.cluster import KubernetesCluster
     from torchx_pulumi.doctor import Asked, Seams, examine, finding_values, to_lines
+    from torchx_pulumi.doctor.machine import run_program
 
     asked = Asked(
         scheduler=arguments.scheduler,
@@ -40,9 +44,26 @@ def doctor_command(arguments: argparse.Namespace) -> int:
         image_repo=arguments.image_repo,
     )
     connect = partial(KubernetesCluster.connect, arguments.kubeconfig, arguments.kube_context)
-    findings = examine(asked, Seams(connect=connect))
+    # A program that hangs is ended before its check is given up.
+    run = partial(run_program, timeout_s=arguments.timeout * 0.9)
+    findings = examine(asked, Seams(connect=connect, run=run), limit_s=arguments.timeout)
     values = finding_values(findings)
     text = json.dumps(values, indent=2) if arguments.json else "\n".join(to_lines(findings))
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
     return 0 if values["ok"] else EXIT_PROBLEM
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds, more than 0 and at most an hour.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"is {text!r}, must be a number above 0 and at most 3600")
+    return value

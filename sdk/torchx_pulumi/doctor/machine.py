@@ -18,14 +18,13 @@ OLDEST_PULUMI = (3, 259)
 OLDEST_PROVIDER = (4, 24)
 MIN_FREE_BYTES = 100_000_000
 """A state folder with less room is said to be full."""
-COMMAND_TIMEOUT_S = 4.5
 
 Run = Callable[[str, str], str | None]
 """Program and its arguments, parted by spaces, to what it printed. None: it is not on PATH, or failed."""
 
 
-def run_program(program: str, arguments: str) -> str | None:
-    """Run a program of PATH. None: it is not there, failed, or took too long."""
+def run_program(program: str, arguments: str, *, timeout_s: float = 60.0) -> str | None:
+    """Run a program of PATH. None: it is not there, failed, or took longer than `timeout_s`."""
     found = shutil.which(program)
     if found is None:
         return None
@@ -36,7 +35,7 @@ def run_program(program: str, arguments: str) -> str | None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=timeout_s,
             env=environment,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -1,0 +1,85 @@
+"""A fleet of the stack program's stacks, from state alone and asked of the real cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torchx_pulumi.cli import main
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.kinds import VOLCANO_JOB
+
+from tests.e2e.project import FAKE_NODE, eventually, finite
+from tests.e2e.stack_project import StackProject
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def stack(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Iterator[StackProject]:
+    root = tmp_path / "root"
+    root.mkdir()
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2}
+    app = {"name": "train", "roles": [{**role, **FAKE_NODE, "pod_overlay": finite(exit_code=3)}]}
+    (root / "app.yaml").write_text(yaml.safe_dump(app))
+    made = StackProject(root, e2e_env, namespace, config_dir="stacks")
+    made.configure(appFile="app.yaml", options={"queue": "default", "namespace": namespace})
+    yield made
+    made.destroy()
+
+
+@pytest.fixture
+def fleet(
+    e2e_env: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., dict[str, Any]]:
+    """The command, as its JSON; without a way to a cluster unless it is told to go there."""
+
+    def run(*words: str, kubeconfig: str = "absent") -> dict[str, Any]:
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+        monkeypatch.setenv("KUBECONFIG", kubeconfig)
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
+        capsys.readouterr()
+        assert main(["fleet", "--backend", e2e_env["PULUMI_BACKEND_URL"], "--json", *words]) == 0
+        values: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return values
+
+    return run
+
+
+def test_a_fleet_is_read_from_state_alone_and_brought_up_to_date_from_the_cluster(
+    stack: StackProject, look: KubernetesCluster, kubeconfig: Path, fleet: Callable[..., dict[str, Any]]
+) -> None:
+    stack.up()
+    outputs = stack.output("torchx")
+    (row,) = fleet()["apps"]
+    assert row["app_id"] == outputs["app"]["id"]
+    assert (row["state"], row["reason"]) == (stack.output("state"), stack.output("reason"))
+    assert (row["namespace"], row["queue"], row["replicas_wanted"]) == (stack.namespace, "default", 2)
+    assert (row["source"], row["project"], row["stack"]) == ("state", "torchx", "dev")
+
+    name = row["app_id"].partition(":")[2]
+
+    def phase() -> Any:
+        return ((look.get(VOLCANO_JOB, stack.namespace, name) or {}).get("status") or {}).get("state", {}).get("phase")
+
+    eventually(lambda: phase() == "Failed", timeout_s=120)
+    assert fleet()["apps"][0]["state"] == row["state"]
+    (live,) = fleet("--live", kubeconfig=str(kubeconfig))["apps"]
+    assert (live["state"], live["source"], live["stale"]) == ("FAILED", "live", False)
+    assert {replica["exit_code"] for replica in live["roles"][0]["replicas"]} == {3}
+    unreached = fleet("--live")
+    assert unreached["apps"][0]["state"] == row["state"]
+    assert unreached["unreachable"]
+
+    stack.run("refresh", "--yes", "--skip-preview", "--run-program")
+    (refreshed,) = fleet("--state", "failed")["apps"]
+    assert (refreshed["reason"], refreshed["source"]) == (live["reason"], "state")
+    assert fleet("--state", "active")["apps"] == []
