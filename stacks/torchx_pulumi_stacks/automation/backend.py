@@ -36,6 +36,20 @@ def file_root(backend: str) -> Path | None:
     return Path(path).expanduser() if path.startswith(("/", "~")) else Path.cwd() / path
 
 
+def engine_url(backend: str) -> str:
+    """Return the URL that the engine is given.
+
+    In a folder it writes a small file of attributes beside each of its own, and not in one step: an engine that is
+    killed just then leaves a stack that nobody can read any more. Nobody reads the attributes, so none are written.
+
+    >>> engine_url("file:///var/lib/state"), engine_url("s3://bucket")
+    ('file:///var/lib/state?metadata=skip', 's3://bucket')
+    """
+    if not backend.startswith("file://") or "metadata=" in backend:
+        return backend
+    return f"{backend}{'&' if '?' in backend else '?'}metadata=skip"
+
+
 def is_service(backend: str) -> bool:
     """Say whether a backend is a Pulumi service, which keeps secrets by itself."""
     return backend.startswith(("https://", "http://"))
@@ -87,7 +101,7 @@ def place_environment(place: Place) -> dict[str, str]:
         DeployError: The passphrase file cannot be made.
     """
     made = {
-        "PULUMI_BACKEND_URL": place.backend,
+        "PULUMI_BACKEND_URL": engine_url(place.backend),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         # Without it no command but those of the Automation API takes --event-log.
         "PULUMI_DEBUG_COMMANDS": "true",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from torchx_pulumi_stacks.automation.events import EngineNotes
 
 LOADED_BY = os.getpid()
 """The process that loaded gRPC, whose threads a fork does not take along."""
+
+LOOP_WAIT_S = 5.0
 
 _NEWEST_KNOWN = VersionInfo(3, 259, 0)
 """Asking the CLI for its version is a process of its own. One that is too old refuses what it does not know."""
@@ -79,10 +83,32 @@ def up(run: ReadyRun, stack: str, folder: Path, cli: str, env: Mapping[str, str]
         KeyboardInterrupt: The user interrupted it; it has ended.
     """
     command = EngineCommand(cli, env, notes)
-    workspace = automation.LocalWorkspace(
-        work_dir=str(folder), program=lambda: register_ready(run), pulumi_command=command
-    )
-    QuietStack(stack, workspace).up(suppress_outputs=True, suppress_progress=True)
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def program() -> None:
+        loops.append(asyncio.get_running_loop())
+        register_ready(run)
+
+    workspace = automation.LocalWorkspace(work_dir=str(folder), program=program, pulumi_command=command)
+    try:
+        QuietStack(stack, workspace).up(suppress_outputs=True, suppress_progress=True)
+    finally:
+        for loop in loops:
+            _end(loop)
     if command.ended is None:
         raise AssertionError("unreachable: up calls the CLI once")
     return command.ended
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop of a program. Pulumi leaves it open, tasks and sockets in it, where the engine went away."""
+    end = time.monotonic() + LOOP_WAIT_S
+    while loop.is_running() and time.monotonic() < end:
+        time.sleep(0.01)
+    if loop.is_running() or loop.is_closed():
+        return
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.close()

@@ -11,10 +11,12 @@ import errno
 import gzip
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,9 @@ from torchx_pulumi.runs.owner import lives
 STASH = "pulumi:index:Stash"
 STACK = "pulumi:pulumi:Stack"
 ORGANIZATION = "organization"
+CLOCK_SLACK_S = 5.0
+"""The boot time is in whole seconds, and clocks are set."""
+
 META = "version: 1\n"
 """What Pulumi writes to `.pulumi/meta.yaml` where stacks lie in folders of their projects."""
 
@@ -42,7 +47,9 @@ class Lock:
     @property
     def is_dead(self) -> bool:
         """Say whether its owner is known to be gone; of another machine's nothing is known."""
-        return self.host == socket.gethostname() and not lives(self.pid)
+        if self.host != socket.gethostname():
+            return False
+        return not lives(self.pid) or started_after(self.pid, self.timestamp)
 
     def __str__(self) -> str:
         return f"{self.user}@{self.host}, process {self.pid}, since {self.timestamp}"
@@ -157,8 +164,11 @@ class FileStack:
                 found.append(_read_lock(path))
         return found
 
-    def clear_dead_locks(self) -> list[Lock]:
-        """Remove the locks whose owners are gone, and return those that stay."""
+    def mend(self) -> list[Lock]:
+        """Remove what dead engines left: their locks, and attributes cut off in the middle. Return the other locks."""
+        for path in self.path.parent.glob(f"{self._place.stack}.json*.attrs"):
+            if not _is_json(path):
+                path.unlink(missing_ok=True)
         stay = []
         for lock in self.locks():
             if lock.is_dead:
@@ -209,6 +219,18 @@ def stack_names(root: Path, project: str) -> list[str]:
     return sorted(names)
 
 
+def started_after(pid: int, timestamp: str) -> bool:
+    """Say whether a process of this machine is known to have started after a time: its number was given out anew."""
+    try:
+        ticks = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+        # Go writes nanoseconds, which older Pythons do not read.
+        written = datetime.fromisoformat(re.sub(r"\.\d+", "", timestamp).replace("Z", "+00:00")).timestamp()
+    except (OSError, ValueError, IndexError, StopIteration):
+        return False
+    return int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK") > written + CLOCK_SLACK_S
+
+
 def is_object(resource: Mapping[str, Any]) -> bool:
     """Say whether a resource is a Kubernetes object."""
     return str(resource.get("type") or "").startswith("kubernetes:")
@@ -229,6 +251,16 @@ def backend_refused(backend: str, error: OSError) -> DeployError:
         f"the Pulumi backend {backend} cannot be used: {reason}{where}. "
         "The option pulumi_backend or PULUMI_BACKEND_URL names another one"
     )
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 def _is_state(path: Path) -> bool:

@@ -1,0 +1,116 @@
+"""Orders for the driver, and a process that launches or deletes one and is killed at a chosen point.
+
+As a program: `python -m tests.e2e.launch_orders '{"do": "launch", "kill_at": "creating", ...}'`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.driver import LaunchOrder
+from torchx_pulumi.identity import field_digests, owner_digest, relaunch_hash
+from torchx_pulumi.rendering import plan_app, render_plan
+from torchx_pulumi.runs.entry import Place, RunEntry, Stage
+from torchx_pulumi.runs.owner import this_process
+from torchx_pulumi.runs.place import stack_name
+
+FAKE_NODE = {
+    "node_selector": {"torchx-pulumi/node": "fake"},
+    "tolerations": [{"key": "kwok.x-k8s.io/node", "value": "fake", "operator": "Equal", "effect": "NoSchedule"}],
+}
+
+
+def make_order(
+    namespace: str, name: str, backend: str, kubeconfig: str, *, queue: str = "default", gang: str = "job", **entry: Any
+) -> LaunchOrder:
+    """Make an order of two replicas on fake nodes; the same one each time for the same arguments."""
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2, **FAKE_NODE}
+    app = {"name": "train", "roles": [role]}
+    plan = plan_app(app, "volcano", {"queue": queue, "namespace": namespace, "gang": gang}, app_id=name)
+    cluster = KubernetesCluster.connect(kubeconfig)
+    stack = stack_name(namespace, name, "volcano", cluster.identity)
+    urn = f"urn:pulumi:{stack}::torchx::torchx:index:VolcanoTrainingJob::train"
+    made = RunEntry(
+        app_id=f"{namespace}:{name}",
+        scheduler="volcano",
+        choice=gang,
+        place=Place(backend=backend, project="torchx", stack=stack),
+        cluster=cluster.identity,
+        kubeconfig=None,
+        kube_context=None,
+        session="test",
+        user="somebody",
+        name="train",
+        queue=queue,
+        app={"name": "train"},
+        pods={"trainer": [f"{name}-trainer-0-0", f"{name}-trainer-1-0"]},
+        declared={},
+        launch=owner_digest("organization", "torchx", stack, urn),
+        run=relaunch_hash(field_digests(plan.spec, plan.options), {"trainer": 2}),
+        launched_at="2026-01-01T00:00:00Z",
+        stage=Stage.LAUNCHING,
+        owner=this_process(),
+        ambient_kubeconfig=kubeconfig,
+    )
+    return LaunchOrder(entry=replace(made, **entry), plan=plan, manifest=render_plan(plan))
+
+
+def processes_of(key: str) -> list[int]:
+    """Find the engine's processes that work on a stack."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if f"TORCHX_PULUMI_PLACE={key}".encode() in variables and state != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+def main(asked: Mapping[str, Any]) -> None:
+    """Launch or delete, and be killed: at a word of progress, or after some seconds; with or without the engine."""
+    from torchx_pulumi_stacks.automation import AutomationDriver
+    from torchx_pulumi_stacks.automation.workplace import place_key
+
+    order = make_order(**asked["order"])
+
+    def die() -> None:
+        if asked.get("with_engine", True):
+            for pid in processes_of(place_key(order.entry.place)):
+                os.kill(pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def tell(line: str) -> None:
+        if asked.get("kill_at") and line.startswith(asked["kill_at"]):
+            time.sleep(asked.get("later_s", 0.0))
+            die()
+
+    driver = AutomationDriver()
+    if asked.get("kill_at") == "":
+        # Before the engine starts: the stack is made, and nothing else.
+        import torchx_pulumi_stacks.automation.app_stack as app_stack
+
+        app_stack.AppStack.up = lambda *_: die()  # type: ignore[assignment,method-assign,return-value]
+    if asked.get("kill_after_s") is not None:
+        import threading
+
+        threading.Timer(asked["kill_after_s"], die).start()
+    if asked["do"] == "launch":
+        driver.launch(order, tell)
+    else:
+        driver.destroy(replace(order.entry, stage=Stage.DELETING), tell)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

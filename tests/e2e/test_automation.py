@@ -1,0 +1,276 @@
+"""The real driver on the real engine: few processes, clear refusals, nothing left, whatever is killed when."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import pytest
+from torchx_pulumi import labels
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.runs.entry import Owner, RunEntry, Stage
+from torchx_pulumi_stacks.automation import AutomationDriver
+from torchx_pulumi_stacks.automation import engine as engine_module
+from torchx_pulumi_stacks.automation.workplace import place_key
+
+from tests.e2e.launch_orders import make_order, processes_of
+from tests.e2e.project import eventually
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KILL_POINTS: list[dict[str, Any]] = [
+    {"do": "launch", "kill_at": ""},
+    {"do": "launch", "kill_at": "creating Job"},
+    {"do": "launch", "kill_at": "created Job"},
+    {"do": "launch", "kill_at": "creating Job", "with_engine": False},
+    {"do": "delete", "kill_at": "deleting Job"},
+]
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/backend"
+
+
+@pytest.fixture
+def make(
+    e2e_env: dict[str, str], kubeconfig: Path, namespace: str, backend: str, tmp_path: Path, monkeypatch: Any
+) -> Iterator[Callable[..., Any]]:
+    """Make orders in the test's own namespace, backend and state folder; what they made is removed in the end."""
+    for name in ("PATH", "KUBECONFIG", "PYTHONPATH"):
+        monkeypatch.setenv(name, e2e_env[name])
+    for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    made: list[RunEntry] = []
+
+    def make_one(name: str = "", **options: Any) -> Any:
+        given = {"backend": backend, "kubeconfig": str(kubeconfig), **options}
+        order = make_order(namespace, name or f"train-{uuid.uuid4().hex[:6]}", **given)
+        made.append(order.entry)
+        return order
+
+    yield make_one
+    for entry in made:
+        AutomationDriver().destroy(entry, print, forget_unreachable=True)
+        assert processes_of(place_key(entry.place)) == []
+
+
+@pytest.fixture
+def calls(monkeypatch: Any) -> list[str]:
+    """The processes that are started, by their first words."""
+    started: list[str] = []
+    real = engine_module.subprocess.Popen
+
+    def counted(words: list[str], **options: Any) -> Any:
+        started.append(" ".join(word for word in words[1:] if not word.startswith("-"))[:40])
+        return real(words, **options)
+
+    monkeypatch.setattr(engine_module.subprocess, "Popen", counted)
+    return started
+
+
+def test_launch_and_delete_take_one_process_each_and_reading_none(
+    make: Callable[..., Any], calls: list[str], look: KubernetesCluster, backend: str
+) -> None:
+    driver, order, told = AutomationDriver(), make(), []
+    launched = driver.launch(order, told.append)
+    entry = order.entry
+    job = look.get(VOLCANO_JOB, entry.namespace, entry.job_name)
+    assert job is not None
+    assert launched.uid == job["metadata"]["uid"]
+    assert job["metadata"]["labels"][labels.LAUNCH] == entry.launch
+    assert job["metadata"]["annotations"][labels.RUN] == entry.run
+    assert launched.outputs["app_id"] == entry.app_id
+    assert launched.outputs["torchx"]["declared"]["roles"][0]["replicas"] == 2
+    assert len(calls) == 1
+    assert any("created Job" in line for line in told)
+
+    found = driver.find(entry.place)
+    assert found is not None
+    assert (found.uid, found.stage, found.owner) == (launched.uid, Stage.LAUNCHED, None)
+    assert [place.stack for place in driver.places(backend, "torchx")] == [entry.place.stack]
+    recovered = driver.recover(replace(found, owner=None), print)
+    assert recovered is not None
+    assert recovered.uid == launched.uid
+    with pytest.raises(DeployError, match="already"):
+        driver.launch(order, print)
+    assert len(calls) == 1
+
+    observed = {**launched.outputs["torchx"]["observed"], "state": "RUNNING", "reason": "Running"}
+    driver.record(found, observed)
+    state = Path(backend.removeprefix("file://")) / ".pulumi/stacks/torchx" / f"{entry.place.stack}.json"
+    assert '"state":"RUNNING"' in state.read_text().replace(" ", "")
+    assert len(calls) == 2
+
+    driver.destroy(found, told.append)
+    driver.destroy(found, told.append)
+    assert len(calls) == 3
+    assert nothing_is_left(look, entry, backend)
+
+
+def test_pods_of_a_gang_go_before_it(make: Callable[..., Any], look: KubernetesCluster, backend: str) -> None:
+    driver, order = AutomationDriver(), make(gang="pods")
+    launched = driver.launch(order, print)
+    group = look.get(VOLCANO_POD_GROUP, order.entry.namespace, order.entry.job_name)
+    assert group is not None
+    assert launched.uid == group["metadata"]["uid"]
+    driver.destroy(order.entry, print)
+    assert nothing_is_left(look, order.entry, backend)
+
+
+def test_refusals_say_why_and_leave_nothing(
+    make: Callable[..., Any], look: KubernetesCluster, backend: str, tmp_path: Path, kubeconfig: Path
+) -> None:
+    driver, order = AutomationDriver(), make(queue="nosuch-queue")
+    with pytest.raises(DeployError, match="nosuch-queue"):
+        driver.launch(order, print)
+    assert nothing_is_left(look, order.entry, backend)
+
+    text = kubeconfig.read_text()
+    server = KubernetesCluster.connect(str(kubeconfig)).api_server
+    nowhere = tmp_path / "nowhere.yaml"
+    nowhere.write_text(text.replace(server, "https://127.0.0.1:9"))
+    lost = make(kubeconfig=str(nowhere))
+    with pytest.raises(ClusterError, match="cannot be reached"):
+        driver.launch(lost, print)
+    assert driver.find(lost.entry.place) is None
+
+
+def test_a_cluster_that_is_gone_is_forgotten_only_when_told_to(
+    make: Callable[..., Any], look: KubernetesCluster, backend: str, tmp_path: Path, kubeconfig: Path
+) -> None:
+    driver = AutomationDriver()
+    config = tmp_path / "config.yaml"
+    config.write_text(kubeconfig.read_text())
+    order = make(kubeconfig=str(config))
+    driver.launch(order, print)
+    server = KubernetesCluster.connect(str(kubeconfig)).api_server
+    config.write_text(kubeconfig.read_text().replace(server, "https://127.0.0.1:9"))
+    with pytest.raises(ClusterError):
+        driver.destroy(order.entry, print)
+    assert driver.find(order.entry.place) is not None
+    driver.destroy(order.entry, print, forget_unreachable=True)
+    assert driver.find(order.entry.place) is None
+    # The object stays, and the state is gone: by its label it is known as ours and deleted all the same.
+    config.write_text(kubeconfig.read_text())
+    assert look.get(VOLCANO_JOB, order.entry.namespace, order.entry.job_name) is not None
+    driver.destroy(order.entry, print)
+    assert nothing_is_left(look, order.entry, backend)
+
+
+def test_launches_at_once_from_threads(make: Callable[..., Any], look: KubernetesCluster) -> None:
+    driver = AutomationDriver()
+    orders = [make() for _ in range(int(os.environ.get("TORCHX_PULUMI_LAUNCHES", "6")))]
+    with ThreadPoolExecutor(len(orders)) as pool:
+        launched = list(pool.map(lambda order: driver.launch(order, lambda _: None), orders))
+    for order, one in zip(orders, launched, strict=True):
+        job = look.get(VOLCANO_JOB, order.entry.namespace, order.entry.job_name)
+        assert job is not None
+        assert job["metadata"]["uid"] == one.uid
+        assert one.outputs["app_id"] == order.entry.app_id
+    with ThreadPoolExecutor(len(orders)) as pool:
+        list(pool.map(lambda order: driver.destroy(order.entry, lambda _: None), orders))
+
+
+def test_an_interrupt_removes_what_was_begun(
+    make: Callable[..., Any], look: KubernetesCluster, backend: str, monkeypatch: Any
+) -> None:
+    driver, order = AutomationDriver(), make()
+
+    def press(line: str) -> None:
+        if line.startswith("creating Job"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        driver.launch(order, press)
+    assert nothing_is_left(look, order.entry, backend)
+
+
+@pytest.mark.parametrize("point", KILL_POINTS, ids=lambda point: "-".join(str(value) for value in point.values()))
+def test_what_was_killed_is_put_right(
+    point: dict[str, Any], make: Callable[..., Any], look: KubernetesCluster, backend: str, kubeconfig: Path
+) -> None:
+    kill_and_check(point, make, look, backend, kubeconfig)
+
+
+@pytest.mark.skipif(not os.environ.get("TORCHX_PULUMI_KILLS"), reason="many kills: set TORCHX_PULUMI_KILLS")
+def test_killed_at_many_moments(
+    make: Callable[..., Any], look: KubernetesCluster, backend: str, kubeconfig: Path
+) -> None:
+    for number in range(int(os.environ["TORCHX_PULUMI_KILLS"])):
+        random.seed(number)
+        point = {
+            "do": random.choice(["launch", "delete"]),
+            "kill_after_s": random.uniform(0.2, 2.2),
+            "with_engine": random.random() < 0.7,
+        }
+        kill_and_check(point, make, look, backend, kubeconfig)
+
+
+def kill_and_check(
+    point: dict[str, Any], make: Callable[..., Any], look: KubernetesCluster, backend: str, kubeconfig: Path
+) -> None:
+    """Kill a launch or a deletion at a point; then the next call finds the truth, and a deletion leaves nothing."""
+    driver, order = AutomationDriver(), make()
+    entry = order.entry
+    before = driver.launch(order, print).uid if point["do"] == "delete" else None
+    asked = {
+        "namespace": entry.namespace,
+        "name": entry.job_name,
+        "backend": backend,
+        "kubeconfig": str(kubeconfig),
+    }
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.e2e.launch_orders", json.dumps({**point, "order": asked})],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"},
+    )
+    code = child.wait(timeout=240)
+    assert code in (0, -signal.SIGKILL)
+    stage = Stage.DELETING if point["do"] == "delete" else Stage.LAUNCHING
+    owner = Owner(host=gethostname(), pid=child.pid, started="")
+    found = driver.recover(replace(entry, stage=stage, owner=owner), print)
+    job = look.get(VOLCANO_JOB, entry.namespace, entry.job_name)
+    if found is None:
+        assert nothing_is_left(look, entry, backend)
+    else:
+        assert found.stage is Stage.LAUNCHED
+        assert job is not None
+        assert job["metadata"]["uid"] == found.uid
+        assert before in (None, found.uid)
+        assert driver.find(entry.place) is not None
+    assert processes_of(place_key(entry.place)) == []
+    driver.destroy(replace(entry, owner=None), print)
+    assert nothing_is_left(look, entry, backend)
+
+
+def nothing_is_left(look: KubernetesCluster, entry: RunEntry, backend: str) -> bool:
+    """Say whether no object, state, lock, folder or process of an app is left."""
+    namespace, name = entry.namespace, entry.job_name
+    assert look.get(VOLCANO_JOB, namespace, name) is None
+    assert look.get(VOLCANO_POD_GROUP, namespace, name) is None
+    eventually(lambda: look.get(SERVICE, namespace, name) is None)
+    eventually(lambda: not look.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name}))
+    root = Path(backend.removeprefix("file://"))
+    files = [path for path in root.rglob("*") if entry.place.stack in str(path)]
+    assert files == []
+    state = Path(os.environ["XDG_STATE_HOME"]) / "torchx-pulumi/engine/work" / place_key(entry.place)
+    assert not state.exists()
+    assert processes_of(place_key(entry.place)) == []
+    return True
