@@ -55,7 +55,7 @@ def signal_name(code: int) -> str | None:
         return None
 
 
-def container_findings(pod: Observed, events: list[Observed]) -> Iterator[Finding]:
+def container_findings(pod: Observed, events: list[Observed], log: str = "") -> Iterator[Finding]:
     """Yield what is wrong with the containers of a pod, init containers first."""
     sidecars = {
         text_at(one, "name") for one in items_at(pod, "spec", "initContainers") if one.get("restartPolicy") == "Always"
@@ -63,14 +63,14 @@ def container_findings(pod: Observed, events: list[Observed]) -> Iterator[Findin
     main = text_at(next(iter(items_at(pod, "spec", "containers")), None), "name")
     for status in items_at(pod, "status", "initContainerStatuses"):
         beside = text_at(status, "name") in sidecars
-        yield from _read(pod, status, events, Reason.SIDECAR_FAILED if beside else Reason.INIT_FAILED)
+        yield from _read(pod, status, (events, log), Reason.SIDECAR_FAILED if beside else Reason.INIT_FAILED)
     for status in items_at(pod, "status", "containerStatuses"):
         own = main is None or text_at(status, "name") in (main, None)
-        yield from _read(pod, status, events, None if own else Reason.SIDECAR_FAILED)
+        yield from _read(pod, status, (events, log), None if own else Reason.SIDECAR_FAILED)
 
 
-def _read(pod: Observed, status: Observed, events: list[Observed], role: Reason | None) -> Iterator[Finding]:
-    name = text_at(status, "name")
+def _read(pod: Observed, status: Observed, told: tuple[list[Observed], str], role: Reason | None) -> Iterator[Finding]:
+    (events, log), name = told, text_at(status, "name")
     waiting, ended = mapping_at(status, "state", "waiting"), mapping_at(status, "state", "terminated")
     word = text_at(waiting, "reason") or ""
     if word in IMAGE_WAITS:
@@ -78,9 +78,9 @@ def _read(pod: Observed, status: Observed, events: list[Observed], role: Reason 
     elif word in REFUSED_WAITS:
         yield refused(text_at(waiting, "message") or word, name)
     elif word == "CrashLoopBackOff":
-        yield _crash_loop(pod, status, role)
+        yield _crash_loop(pod, status, role, log)
     elif number_at(ended, "exitCode"):
-        yield _ended(pod, status, ended, role)
+        yield _ended(pod, status, ended, role, log)
 
 
 def _image(pod: Observed, status: Observed, word: str, events: list[Observed]) -> Finding:
@@ -125,10 +125,10 @@ def refused(said: str, container: str | None) -> Finding:
     )
 
 
-def _crash_loop(pod: Observed, status: Observed, role: Reason | None) -> Finding:
+def _crash_loop(pod: Observed, status: Observed, role: Reason | None, log: str) -> Finding:
     last = mapping_at(status, "lastState", "terminated")
     count = number_at(status, "restartCount") or 0
-    cause = _ended(pod, status, last, role)
+    cause = _ended(pod, status, last, role, log)
     times = "once" if count == 1 else f"{count} times"
     return Finding(
         reason=Reason.CRASH_LOOP,
@@ -139,9 +139,9 @@ def _crash_loop(pod: Observed, status: Observed, role: Reason | None) -> Finding
     )
 
 
-def _ended(pod: Observed, status: Observed, ended: Observed, role: Reason | None) -> Finding:
+def _ended(pod: Observed, status: Observed, ended: Observed, role: Reason | None, log: str) -> Finding:
     code, name = number_at(ended, "exitCode") or 0, text_at(status, "name")
-    word, lines = text_at(ended, "reason"), last_lines(text_at(ended, "message"))
+    word, lines = text_at(ended, "reason"), last_lines(text_at(ended, "message") or log)
     at, whose = time_at(ended, "finishedAt"), f" (container {name!r})" if role and name else ""
     if word == "OOMKilled":
         limit = _memory_limit(pod, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -35,6 +35,8 @@ class Evidence:
     """PodGroups of the same queue, or AppWrappers of the same MCAD; the run's own may be among them."""
     nodes: Sequence[Observed] | None = None
     """All nodes. None: not looked at."""
+    last_lines: Mapping[str, str] = field(default_factory=dict)
+    """Pod to the end of its log."""
     now: datetime | None = None
     """When all this was seen. None: what needs time to tell is not told."""
 

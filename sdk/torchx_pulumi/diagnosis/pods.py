@@ -76,14 +76,15 @@ def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, Finding]]:
         by_pod[text_at(event, "involvedObject", "name") or ""].append(event)
     groups: dict[tuple[Reason, str], list[tuple[Observed, Finding]]] = {}
     for pod in evidence.pods:
-        for finding in find_in_pod(pod, by_pod[text_at(pod, "metadata", "name") or ""], evidence.now):
+        name = text_at(pod, "metadata", "name") or ""
+        for finding in find_in_pod(pod, by_pod[name], evidence.now, evidence.last_lines.get(name, "")):
             groups.setdefault((finding.reason, finding.what), []).append((pod, finding))
     for found in groups.values():
         yield _as_one(found, len(evidence.pods))
 
 
-def find_in_pod(pod: Observed, events: list[Observed], now: datetime | None) -> Iterator[Finding]:
-    """Yield what is wrong with one pod."""
+def find_in_pod(pod: Observed, events: list[Observed], now: datetime | None, log: str = "") -> Iterator[Finding]:
+    """Yield what is wrong with one pod; the end of its log is for containers that failed and left no message."""
     phase = text_at(pod, "status", "phase")
     if phase == "Succeeded":
         return
@@ -91,7 +92,7 @@ def find_in_pod(pod: Observed, events: list[Observed], now: datetime | None) -> 
     if away is not None:
         yield away
         return
-    found = list(container_findings(pod, events))
+    found = list(container_findings(pod, events, log))
     yield from found
     if phase == "Failed" and not found:
         said = text_at(pod, "status", "message") or text_at(pod, "status", "reason") or ""

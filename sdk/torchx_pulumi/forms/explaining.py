@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from torchx_pulumi.cluster import Cluster, together
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.forms.form import Seen
+from torchx_pulumi.forms.last_lines import read_last_lines
 from torchx_pulumi.kinds import EVENT, NODE, VOLCANO_POD_GROUP, VOLCANO_QUEUE, Kind
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
@@ -26,6 +27,7 @@ UNPLACED = (Reason.UNSCHEDULABLE, Reason.WAITING_IN_QUEUE)
 
 def look_further(cluster: Cluster, namespace: str, seen: Seen, status: JobStatus) -> Seen:
     """Look at what can say why a run on Volcano waits."""
+    seen = with_last_lines(cluster, namespace, seen, status)
     if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
         return seen
     queued = status.reason is Reason.WAITING_IN_QUEUE
@@ -36,6 +38,13 @@ def look_further(cluster: Cluster, namespace: str, seen: Seen, status: JobStatus
         _only(queued, lambda: _same_queue(cluster, namespace, seen)),
     )
     return replace(seen, events=tuple(events or ()), nodes=nodes, queues=queue, neighbours=tuple(neighbours or ()))
+
+
+def with_last_lines(cluster: Cluster, namespace: str, seen: Seen, status: JobStatus) -> Seen:
+    """Read the end of the log of the replica that failed first."""
+    if status.state in (JobState.SUCCEEDED, JobState.CANCELLED):
+        return seen
+    return replace(seen, last_lines=read_last_lines(cluster, namespace, seen.pods or ()))
 
 
 def look_further_at_line(cluster: Cluster, kind: Kind, namespace: str, seen: Seen, status: JobStatus) -> Seen:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,8 @@ class Seen:
     """What else waits or runs in the same queue: PodGroups, or AppWrappers."""
     nodes: Sequence[Manifest] | None = None
     """All nodes. None: not looked at."""
+    last_lines: Mapping[str, str] = field(default_factory=dict)
+    """Pod to the end of its log, of the one that failed first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,5 +90,6 @@ class Form:
             queues=seen.queues,
             neighbours=seen.neighbours,
             nodes=seen.nodes,
+            last_lines=seen.last_lines,
             now=now,
         )

@@ -9,7 +9,7 @@ from typing import Any
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import Cluster, together
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.forms.explaining import events_of, if_allowed, look_further_at_line
+from torchx_pulumi.forms.explaining import events_of, if_allowed, look_further_at_line, with_last_lines
 from torchx_pulumi.forms.form import Form, Seen
 from torchx_pulumi.kinds import (
     APP_WRAPPER,
@@ -49,12 +49,16 @@ def _look_at(kind: Kind) -> Callable[[Cluster, str, str], Seen]:
         wrapped = list(_wrapped(head))
         mine = {text_at(item, "metadata", "name") for item in wrapped if item.get("kind") == POD.kind}
         pods = tuple(pod for pod in listed if pod["metadata"]["name"] in mine)
-        groups = tuple(_pod_groups_in(cluster, namespace, wrapped))
-        seen = Seen(head=head, pods=pods, pod_groups=groups)
+        seen = Seen(head=head, pods=pods)
         settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
+        seen = with_last_lines(cluster, namespace, seen, _read_status(seen))
         if settled:
             return seen
-        seen = replace(seen, events=events_of(cluster, namespace, {name, *(_names(wrapped))}))
+        groups, events = together(
+            lambda: tuple(_pod_groups_in(cluster, namespace, wrapped)),
+            lambda: events_of(cluster, namespace, {name, *(_names(wrapped))}),
+        )
+        seen = replace(seen, pod_groups=groups, events=events)
         return look_further_at_line(cluster, kind, namespace, seen, _read_status(seen))
 
     return look

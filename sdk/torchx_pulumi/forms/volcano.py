@@ -12,6 +12,7 @@ from torchx_pulumi.forms.form import Form, Seen
 from torchx_pulumi.kinds import POD, VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.status.observed import text_at
 from torchx_pulumi.status.volcano import read_gang_pods, read_volcano
 
 IMMUTABLE_JOB_FIELDS = (
@@ -23,6 +24,9 @@ IMMUTABLE_JOB_FIELDS = (
 """What Volcano's webhook lets nobody change."""
 
 
+ENDED_PHASES = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
+
+
 def _look_at_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     head, pods = together(
         lambda: cluster.get(VOLCANO_JOB, namespace, name),
@@ -30,8 +34,10 @@ def _look_at_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     )
     if head is None:
         return Seen()
-    # The controller names the PodGroup by the uid; once the job has ended it is gone.
-    group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{head['metadata'].get('uid')}")
+    group = None
+    # The controller deletes the PodGroup of a job that has ended.
+    if text_at(head, "status", "state", "phase") not in ENDED_PHASES:
+        group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{head['metadata'].get('uid')}")
     seen = Seen(head=head, pods=tuple(pods), pod_groups=() if group is None else (group,))
     return look_further(cluster, namespace, seen, _read_job(seen))
 

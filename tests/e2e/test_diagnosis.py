@@ -1,0 +1,280 @@
+"""Each failure, made on the real cluster, is told with its reason, its object and what to do."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torchx_pulumi import render
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.diagnosis import diagnose_refusal
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.forms import FORMS, Form
+from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB, VOLCANO_QUEUE, Kind
+from torchx_pulumi.options import AppWrapperApi, Gang
+from torchx_pulumi.outputs import build_observed, same
+from torchx_pulumi.outputs_reader import read_outputs
+from torchx_pulumi.status.model import JobState, JobStatus, Reason
+
+from tests.e2e.app_wrappers import FAKE, shell
+from tests.e2e.project import FAKE_NODE, changes, eventually, finite
+from tests.e2e.stack_project import StackProject
+
+pytestmark = pytest.mark.e2e
+
+TIMEOUT_S = 240
+soon = partial(eventually, timeout_s=TIMEOUT_S)
+JOB = FORMS["volcano"][1][Gang.JOB]
+MCAD = FORMS["mcad"][1][AppWrapperApi.V1BETA1]
+
+
+class Jobs:
+    """Jobs of one namespace, submitted as they are rendered."""
+
+    def __init__(self, cluster: Any, look: KubernetesCluster, namespace: str) -> None:
+        self.look, self.namespace, self._image = look, namespace, cluster.images["busybox"]
+        self._made: list[tuple[Kind, str]] = []
+
+    def submit(self, *roles: Mapping[str, Any], scheduler: str = "volcano", **options: Any) -> str:
+        """Submit a job of these roles, which run a shell unless they say otherwise; return its name."""
+        name = f"job-{uuid.uuid4().hex[:6]}"
+        whole = [{"name": "trainer", "image": self._image, "entrypoint": "sh", **role} for role in roles]
+        queue = {"queue": "default"} if scheduler == "volcano" else {}
+        made = render(
+            {"name": name, "roles": whole}, scheduler, {"namespace": self.namespace, **queue, **options}, app_id=name
+        )
+        kind = VOLCANO_JOB if scheduler == "volcano" else APP_WRAPPER
+        self.look.create(kind, self.namespace, made)
+        self._made.append((kind, name))
+        return name
+
+    def status(self, name: str, form: Form = JOB) -> JobStatus:
+        """Read a job's status as everybody does who asks."""
+        return form.read_status(form.look(self.look, self.namespace, name), datetime.now(timezone.utc))
+
+    def wait(
+        self, name: str, reason: Reason, form: Form = JOB, until: Callable[[JobStatus], bool] | None = None
+    ) -> JobStatus:
+        """Wait until a job's first diagnosis has this reason."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            status = self.status(name, form)
+            if status.diagnoses and status.diagnoses[0].reason is reason and (until is None or until(status)):
+                assert status.reason is reason
+                assert all(one.summary and one.resolution for one in status.diagnoses)
+                return status
+            found = [(one.reason.value, one.summary) for one in status.diagnoses]
+            assert time.monotonic() < deadline, (
+                f"{status.state.value}, {status.reason.value}: {status.message}; {found}"
+            )
+            time.sleep(0.3)
+
+    def clear(self) -> None:
+        """Delete what was submitted."""
+        for kind, name in self._made:
+            self.look.delete(kind, self.namespace, name)
+
+
+@pytest.fixture
+def jobs(cluster: Any, look: KubernetesCluster, namespace: str) -> Iterator[Jobs]:
+    if not cluster.settings.real_node:
+        pytest.skip(f"no real node: {cluster.settings.why_no_real_node}")
+    made = Jobs(cluster, look, namespace)
+    yield made
+    made.clear()
+
+
+def test_an_image_that_is_not_there_is_named_in_words_that_stay(jobs: Jobs, cluster: Any) -> None:
+    image = f"{cluster.registry}/none-such:1"
+    name = jobs.submit(shell("true", image=image, num_replicas=2))
+    both = "2 of 2 replicas"
+    status = jobs.wait(name, Reason.IMAGE_UNAVAILABLE, until=lambda seen: both in seen.message)
+    first = status.diagnoses[0]
+    assert f"image {image!r} cannot be pulled: it is not in the registry" in first.summary
+    assert first.objects[0].kind == "Pod"
+    # The kubelet's text goes to and fro between the error and the wait for the next try.
+    observed = build_observed(status, observed_at=datetime.now(timezone.utc))
+    words = set()
+    for _ in range(12):
+        seen = JOB.look(jobs.look, jobs.namespace, name)
+        waits = [pod["status"]["containerStatuses"][0]["state"].get("waiting") or {} for pod in seen.pods or ()]
+        # A busy registry may say something else for once; that is news then.
+        if all("not found" in wait.get("message", "") for wait in waits):
+            assert same(observed, build_observed(JOB.read_status(seen), observed_at=datetime.now(timezone.utc)))
+            words.update(wait["reason"] for wait in waits)
+        time.sleep(0.5)
+    assert words
+
+
+def test_an_exit_code_comes_with_the_last_lines(jobs: Jobs) -> None:
+    name = jobs.submit(shell("echo loading; echo 'ValueError: no such shard' >&2; exit 3"))
+    status = jobs.wait(name, Reason.EXIT_CODE, until=lambda seen: seen.state is JobState.FAILED)
+    first = status.diagnoses[0]
+    assert "exited with code 3" in first.summary
+    assert "ValueError: no such shard" in first.detail
+    assert "ValueError: no such shard" in status.message
+    assert first.objects[0].name == f"{name}-trainer-0-0"
+
+
+def test_too_little_memory_is_told_with_the_limit(jobs: Jobs) -> None:
+    name = jobs.submit(shell("tail /dev/zero", resource={"memory_mb": 16}), reserved_memmb=0)
+    status = jobs.wait(name, Reason.OUT_OF_MEMORY, until=lambda seen: seen.state is JobState.FAILED)
+    assert "its limit of 16M" in status.diagnoses[0].summary
+
+
+def test_a_selector_that_no_node_has_is_named(jobs: Jobs) -> None:
+    name = jobs.submit(shell("true", node_selector={"disk": "fast"}))
+    status = jobs.wait(name, Reason.NEVER_SCHEDULABLE)
+    assert "no node has the label disk=fast" in status.diagnoses[0].summary
+    assert status.state is JobState.PENDING
+
+
+def test_more_than_the_cluster_has_is_never_placed(jobs: Jobs) -> None:
+    name = jobs.submit(shell("true", resource={"cpu": 1000}), reserved_millicpu=0)
+    status = jobs.wait(name, Reason.NEVER_SCHEDULABLE)
+    assert "a replica asks for 1000 cpu" in status.diagnoses[0].summary
+
+
+def test_a_gang_says_how_much_of_it_has_room(jobs: Jobs, cluster: Any) -> None:
+    nodes = cluster.settings.kwok_nodes
+    if nodes == 0:
+        pytest.skip("no fake nodes")
+    name = jobs.submit(shell("true", num_replicas=nodes + 1, resource={"cpu": 40}, **FAKE), reserved_millicpu=0)
+    status = jobs.wait(name, Reason.NEVER_SCHEDULABLE)
+    assert f"{nodes + 1} replicas of" in status.diagnoses[0].summary
+    assert f"room for {nodes} of them" in status.diagnoses[0].summary
+
+
+def test_a_full_queue_names_who_is_in_it(jobs: Jobs, look: KubernetesCluster) -> None:
+    queue = f"small-{jobs.namespace}"
+    look.create(
+        VOLCANO_QUEUE,
+        None,
+        {
+            "apiVersion": VOLCANO_QUEUE.api_version,
+            "kind": VOLCANO_QUEUE.kind,
+            "metadata": {"name": queue},
+            "spec": {"weight": 1, "capability": {"cpu": "1"}, "reclaimable": False},
+        },
+    )
+    try:
+        soon(lambda: (look.get(VOLCANO_QUEUE, None, queue) or {}).get("status", {}).get("state") == "Open")
+        wanted = {"cpu": 0.6}
+        first = jobs.submit(shell("sleep 600", resource=wanted), queue=queue, reserved_millicpu=0)
+        soon(lambda: jobs.status(first).state is JobState.RUNNING)
+        second = jobs.submit(shell("true", resource=wanted), queue=queue, reserved_millicpu=0)
+        status = jobs.wait(second, Reason.OVER_QUOTA, until=lambda seen: first in seen.diagnoses[0].detail)
+        assert f"queue {queue!r} has no room for it" in status.diagnoses[0].summary
+    finally:
+        jobs.clear()
+        soon(lambda: _is_dropped(look, queue))
+
+
+def _is_dropped(look: KubernetesCluster, queue: str) -> bool:
+    """Delete a queue, which its webhook refuses while something is left in it."""
+    try:
+        look.delete(VOLCANO_QUEUE, None, queue)
+    except ClusterError:
+        return False
+    return True
+
+
+def test_webhooks_words_become_diagnoses(
+    jobs: Jobs, look: KubernetesCluster, closed_queue: Callable[[str], None]
+) -> None:
+    closed = f"closed-{jobs.namespace}"
+    closed_queue(closed)
+    soon(lambda: (look.get(VOLCANO_QUEUE, None, closed) or {}).get("status", {}).get("state") == "Closed")
+    for queue, reason in (("none-such", Reason.QUEUE_MISSING), (closed, Reason.QUEUE_CLOSED)):
+        with pytest.raises(ClusterError) as refused:
+            jobs.submit(shell("true"), queue=queue)
+        found = diagnose_refusal(str(refused.value))
+        assert found is not None
+        assert (found.reason, found.objects[0].name) == (reason, queue)
+
+
+def test_retries_that_are_used_up_come_before_their_cause(jobs: Jobs) -> None:
+    name = jobs.submit(shell("exit 4", max_retries=1, retry_policy="APPLICATION"))
+    status = jobs.wait(name, Reason.RETRIES_EXHAUSTED)
+    assert [one.reason for one in status.diagnoses][:2] == [Reason.RETRIES_EXHAUSTED, Reason.EXIT_CODE]
+
+
+def test_a_container_that_ends_again_and_again_is_counted(jobs: Jobs) -> None:
+    overlay = {"spec": {"restartPolicy": "Always"}}
+    name = jobs.submit(shell("echo again; exit 5", pod_overlay=overlay))
+    status = jobs.wait(name, Reason.CRASH_LOOP)
+    first = status.diagnoses[0]
+    assert "started anew" in first.summary
+    assert "exited with code 5" in first.summary
+    assert first.detail == "again"
+
+
+def test_a_stopped_job_says_how_it_goes_on(jobs: Jobs, look: KubernetesCluster) -> None:
+    name = jobs.submit(shell("trap 'exit 0' TERM; sleep 600 & wait"))
+    soon(lambda: jobs.status(name).state is JobState.RUNNING)
+    job = look.get(VOLCANO_JOB, jobs.namespace, name)
+    assert job is not None
+    look.abort(jobs.namespace, name, job["metadata"]["uid"])
+    status = jobs.wait(name, Reason.CANCELLED)
+    assert status.state is JobState.CANCELLED
+    assert "resume" in status.diagnoses[0].resolution
+
+
+def test_a_scheduler_that_is_not_there_is_named_when_a_minute_is_over(jobs: Jobs) -> None:
+    name = jobs.submit(shell("true", pod_overlay={"spec": {"schedulerName": "none-such"}}))
+    soon(lambda: bool(JOB.look(jobs.look, jobs.namespace, name).pods))
+    seen = JOB.look(jobs.look, jobs.namespace, name)
+    status = JOB.read_status(seen, datetime.now(timezone.utc) + timedelta(minutes=2))
+    assert status.reason is Reason.SCHEDULER_ABSENT
+    assert "'none-such'" in status.message
+
+
+@pytest.mark.mcad
+def test_app_wrappers_say_who_is_before_them(jobs: Jobs, cluster: Any) -> None:
+    if "mcad" not in cluster.settings.features:
+        pytest.skip("this cluster has no MCAD")
+    huge = shell("true", resource={"cpu": 100_000})
+    before = jobs.submit(huge, scheduler="mcad", reserved_millicpu=0, priority=9)
+    jobs.wait(before, Reason.NEVER_SCHEDULABLE, MCAD)
+    behind = jobs.submit(huge, scheduler="mcad", reserved_millicpu=0)
+    line: list[str] = []
+
+    def told(seen: JobStatus) -> bool:
+        line[:] = [one.detail for one in seen.diagnoses if one.reason is Reason.WAITING_IN_QUEUE]
+        return bool(line) and before in line[0]
+
+    status = jobs.wait(behind, Reason.NEVER_SCHEDULABLE, MCAD, until=told)
+    assert "a replica asks for 100000 cpu" in status.diagnoses[0].summary
+
+
+def test_outputs_of_a_stack_say_why_and_stay_the_same(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    stack = StackProject(root, e2e_env, namespace, config_dir="stacks")
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "true", "pod_overlay": finite(exit_code=3), **FAKE_NODE}
+    (root / "app.yaml").write_text(yaml.safe_dump({"name": "train", "roles": [role]}))
+    stack.configure(appFile="app.yaml", options={"queue": "default", "namespace": namespace})
+    try:
+        stack.up()
+
+        def refreshed() -> Any:
+            stack.run("refresh", "--yes", "--skip-preview", "--run-program")
+            return stack.output("reason") == Reason.EXIT_CODE.value and stack.output("state") == "FAILED"
+
+        soon(refreshed)
+        seen = read_outputs(stack.run("stack", "output", "--json"))
+        first = seen["observed"]["diagnoses"][0]
+        assert (first["reason"], first["objects"][0]["kind"]) == ("ExitCode", "Pod")
+        assert first["resolution"]
+        assert changes(stack.up()).keys() <= {"unchanged", "updated"}
+        assert changes(stack.up()).keys() == {"unchanged"}
+        assert read_outputs(stack.run("stack", "output", "--json"))["observed"] == seen["observed"]
+    finally:
+        stack.destroy()
