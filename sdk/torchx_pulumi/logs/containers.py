@@ -64,6 +64,9 @@ def run_of(pod: Mapping[str, Any], container: str) -> Run:
     running, terminated = state.get("running"), state.get("terminated") or {}
     waiting = state.get("waiting") or {}
     current = found.get("containerID") if running is not None else terminated.get("containerID")
+    if not current and (running is not None or terminated) and not last:
+        # Some node agents give their containers no ids; the restarts tell the runs apart as well.
+        current = f"run {found.get('restartCount') or 0}"
     waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
     return Run(
         pod_uid=str((pod.get("metadata") or {}).get("uid") or ""),

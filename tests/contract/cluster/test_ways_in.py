@@ -13,6 +13,8 @@ from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kubeconfig import find_access
 
+from tests.contract.cluster.conftest import LINES, World
+
 pytestmark = pytest.mark.e2e
 
 
@@ -48,11 +50,12 @@ def test_a_server_may_be_called_by_another_name_or_trusted_blindly(kubeconfig: P
     assert answers(KubernetesCluster.connect(changed(kubeconfig, **blind)))
 
 
-def test_a_callers_own_client_is_asked_and_is_the_same_cluster(kubeconfig: Path) -> None:
+def test_a_callers_own_client_is_asked_and_is_the_same_cluster(kubeconfig: Path, real_world: World) -> None:
     from kubernetes import config
 
     own = KubernetesCluster.of_client(config.new_client_from_config(str(kubeconfig), persist_config=False))
     assert answers(own)
     assert own.get(kinds.POD, "default", "nobody") is None
     assert own.allowed("create", kinds.VOLCANO_JOB, "default")
+    assert list(own.logs(real_world.namespace, "a", follow=True)) == LINES
     assert own.identity == KubernetesCluster.connect(str(kubeconfig)).identity

@@ -89,6 +89,17 @@ def test_no_line_is_lost_or_given_twice(steps: list[tuple[int, str]], breaks: li
     assert read(cluster, ask(follow=True), ended=after(8), clock=clock) == [shown(line) for line in lines]
 
 
+def test_a_time_that_goes_back_over_a_second_is_read_on() -> None:
+    lines = [(3 * SECOND + 1, "out"), (3 * SECOND - 1, "err"), (3 * SECOND + 2, "out")]
+    cluster = ScriptedCluster(lines=lines[:1], pod=pod(RUNNING))
+
+    def more() -> None:
+        cluster.lines = lines
+
+    cluster.on_get = [lambda: None, lambda: None, more]
+    assert read(cluster, ask(follow=True), ended=after(4)) == [shown(line) for line in lines]
+
+
 def test_a_rotation_takes_only_what_was_read() -> None:
     cluster = ScriptedCluster(lines=LINES[:8], pod=pod(RUNNING), streams=[Stream(10_000, BROKEN)])
 
