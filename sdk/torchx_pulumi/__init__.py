@@ -6,12 +6,15 @@ Public names only; what they need is imported when they are used, so that import
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchx_pulumi.errors import (
         ClusterError,
         DeployError,
+        ImageError,
+        ImageOptionError,
         InvalidJobError,
         JobFailedError,
         MissingOptionError,
@@ -20,19 +23,38 @@ if TYPE_CHECKING:
         TorchxPulumiError,
         UnknownMountError,
     )
+    from torchx_pulumi.fleet_reading import read_fleet
+    from torchx_pulumi.images import PatchedImage, patch_image, plan_patch
+    from torchx_pulumi.outputs_reader import read_outputs
 
 __all__ = [
     "ClusterError",
     "DeployError",
+    "ImageError",
+    "ImageOptionError",
     "InvalidJobError",
     "JobFailedError",
     "MissingOptionError",
+    "PatchedImage",
     "Problem",
     "RelaunchRefusedError",
     "TorchxPulumiError",
     "UnknownMountError",
+    "patch_image",
+    "plan_patch",
+    "read_fleet",
+    "read_outputs",
     "render",
 ]
+
+_HOMES: Mapping[str, str] = {
+    "PatchedImage": "torchx_pulumi.images",
+    "patch_image": "torchx_pulumi.images",
+    "plan_patch": "torchx_pulumi.images",
+    "read_fleet": "torchx_pulumi.fleet_reading",
+    "read_outputs": "torchx_pulumi.outputs_reader",
+}
+"""Modules of the public names that are no errors."""
 
 
 def render(app: Any, scheduler: str, options: Mapping[str, Any] | None = None, *, app_id: str) -> dict[str, Any]:
@@ -57,7 +79,5 @@ def render(app: Any, scheduler: str, options: Mapping[str, Any] | None = None, *
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from torchx_pulumi import errors
-
-        return getattr(errors, name)
+        return getattr(import_module(_HOMES.get(name, "torchx_pulumi.errors")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchx_pulumi.commands.apps import add_apps
 from torchx_pulumi.commands.doctor import add_doctor
 from torchx_pulumi.commands.fleet import add_fleet
+from torchx_pulumi.commands.program import add_program
 from torchx_pulumi.errors import DeployError, Problem, TorchxPulumiError, invalid_job
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_render(commands)
     add_apps(commands)
+    add_program(commands)
     add_fleet(commands)
     add_doctor(commands)
     return parser

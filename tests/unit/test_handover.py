@@ -7,9 +7,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from torchx_pulumi.appfile import read_app_file
+from torchx_pulumi.cli import EXIT_INVALID, main
 from torchx_pulumi.handover import next_steps, project_files
 from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.index import RunIndex
 
 ENTRY = RunEntry(
     app_id="ml:train-x1",
@@ -83,3 +86,26 @@ def test_options_take_the_names_that_the_component_has() -> None:
     assert arguments_of(program) == {
         "app_id": "train-x1", "namespace": "ml", "priority_class": "high", "kube_context": "far",
     }  # fmt: skip
+
+
+def test_the_command_writes_the_project_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    RunIndex().add(ENTRY)
+    words = ["program", "pulumi_volcano://s/ml:train-x1", "--to", str(tmp_path / "there")]
+    assert main(words) == 0
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["Pulumi.yaml", "__main__.py", "app.json"]
+    assert main(words) == EXIT_INVALID
+
+
+@pytest.mark.parametrize("handle", ["train", "pulumi_volcano://s/train", "kubernetes://s/ml:train", "pulumi_mcad://x"])
+def test_what_is_no_handle_is_refused(handle: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["program", handle, "--to", str(tmp_path / "there")]) == EXIT_INVALID
+    assert "must be pulumi_volcano://SESSION/NAMESPACE:NAME" in capsys.readouterr().err
+
+
+def test_an_app_that_nobody_knows_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert main(["program", "pulumi_volcano://s/ml:gone", "--to", str(tmp_path / "there")]) == EXIT_INVALID
+    assert "ml:gone was not launched from this machine" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.errors import Problem, invalid_job
+from torchx_pulumi.runs.handle import read_handle
 
 if TYPE_CHECKING:
     from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
@@ -20,8 +21,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def add_apps(commands: Commands) -> None:
     """Add the commands."""
-    cancel = _add(commands, "cancel", cancel_command, "stop an app; its resources come free, its record stays")
-    del cancel
+    _add(commands, "cancel", cancel_command, "stop an app; its resources come free, its record stays")
     _add(commands, "resume", resume_command, "let a cancelled app run again (Volcano)")
     delete = _add(commands, "delete", delete_command, "delete an app, its stack and its record")
     delete.add_argument(
@@ -143,12 +143,7 @@ def _scheduler(arguments: argparse.Namespace) -> tuple[PulumiScheduler, str]:
     Raises:
         InvalidJobError: It is no handle, or one of another scheduler; or TorchX is not installed.
     """
-    head, sign, rest = arguments.handle.partition("://")
-    session, slash, app_id = rest.partition("/")
-    kinds = {"pulumi_volcano": "volcano", "pulumi_mcad": "mcad"}
-    if not sign or not slash or ":" not in app_id or head not in kinds:
-        text = f"is {arguments.handle!r}, must be pulumi_volcano://SESSION/NAMESPACE:NAME or pulumi_mcad://..."
-        raise invalid_job("handle", [Problem("HANDLE", text)])
+    handle = read_handle(arguments.handle)
     try:
         from torchx_pulumi.torchx_scheduler.doors import Doors
         from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
@@ -156,7 +151,7 @@ def _scheduler(arguments: argparse.Namespace) -> tuple[PulumiScheduler, str]:
         text = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
         raise invalid_job("handle", [Problem("torchx", text)]) from error
     doors = arguments.doors or Doors(make_driver=arguments.make_driver)
-    return PulumiScheduler(kinds[head], session, doors), app_id
+    return PulumiScheduler(handle.scheduler, handle.session, doors), handle.app_id
 
 
 def _say(text: str) -> None:
