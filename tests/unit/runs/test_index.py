@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.errors import DeployError, InvalidJobError
+from torchx_pulumi.runs import files
+from torchx_pulumi.runs.entry import Place, RunEntry, Stage
+from torchx_pulumi.runs.index import RunIndex, entry_key
+from torchx_pulumi.runs.observation import Observation, newer
+from torchx_pulumi.runs.owner import is_working, this_process, working_on
+from torchx_pulumi.runs.place import choose_backend, own_backend, stack_name, state_folder
+from torchx_pulumi.status.model import JobState, Reason
+
+
+def entry(name: str = "train-1", **changes: Any) -> RunEntry:
+    fields: dict[str, Any] = {
+        "app_id": f"default:{name}",
+        "scheduler": "volcano",
+        "choice": "job",
+        "place": Place(backend="file:///b", project="torchx", stack="s"),
+        "cluster": "c0ffee",
+        "kubeconfig": None,
+        "kube_context": None,
+        "session": "torchx",
+        "user": "me",
+        "name": "train",
+        "queue": "q",
+        "app": {"name": "train", "roles": [], "metadata": {}},
+        "pods": {"z": ["z-0"], "a": ["a-0"]},
+        "declared": {},
+        "launch": "l",
+        "run": "r",
+        "launched_at": "2026-01-01T00:00:00Z",
+    }
+    return RunEntry(**{**fields, **changes})
+
+
+def seen(state: JobState, at: str = "2026-01-01T00:00:00Z", **changes: Any) -> Observation:
+    fields: dict[str, Any] = {"state": state, "reason": Reason.RUNNING, "message": "m", "observed_at": at}
+    return Observation(**{**fields, **changes})
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> RunIndex:
+    return RunIndex(tmp_path / "state" / "runs")
+
+
+def test_what_is_added_is_found_again(index: RunIndex) -> None:
+    assert index.find("default:train-1", "volcano") is None
+    assert index.all() == []
+    given = entry(stage=Stage.LAUNCHING, owner=this_process())
+    index.add(given)
+    assert index.find("default:train-1", "volcano") == given
+    assert list(index.find("default:train-1", "volcano").pods) == ["z", "a"]  # type: ignore[union-attr]
+    assert index.find("default:train-1", "mcad") is None
+    assert index.all("volcano") == [given]
+    with pytest.raises(DeployError, match="already"):
+        index.add(given)
+    index.remove(given)
+    index.remove(given)
+    assert index.all() == []
+
+
+def test_files_and_folders_are_the_users_own(index: RunIndex, tmp_path: Path) -> None:
+    index.add(entry())
+    made = list((tmp_path / "state").rglob("*"))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in made)
+    assert not [path for path in made if path.name.endswith(".tmp")]
+
+
+def test_an_id_of_two_clusters_is_asked_about(index: RunIndex) -> None:
+    index.add(entry())
+    index.add(entry(cluster="beef", kubeconfig="/kube/b", kube_context="b"))
+    with pytest.raises(InvalidJobError, match=r"2 clusters: .*/kube/b, context b"):
+        index.find("default:train-1", "volcano")
+    found = index.find("default:train-1", "volcano", cluster=lambda: "beef")
+    assert found is not None
+    assert found.cluster == "beef"
+
+
+@pytest.mark.parametrize("app_id", ["", "a", "../../etc:x", "a:b/../c", "A:b", "a:*", "a:b:c"])
+def test_ids_that_cannot_be_are_not_found(index: RunIndex, app_id: str) -> None:
+    index.add(entry())
+    assert index.find(app_id, "volcano") is None
+
+
+def test_a_damaged_entry_is_named(index: RunIndex) -> None:
+    index.add(entry())
+    (path,) = index.folder.glob("volcano/*.json")
+    path.write_text("{")
+    with pytest.raises(DeployError, match="is no JSON"):
+        index.find("default:train-1", "volcano")
+    path.write_text('{"version": 99}')
+    with pytest.raises(DeployError, match="install the release that wrote it"):
+        index.all()
+
+
+def test_the_last_observation_is_kept_and_a_final_one_stays(index: RunIndex) -> None:
+    index.add(entry())
+    assert index.observation(entry()) is None
+    first = seen(JobState.RUNNING)
+    assert index.observe(entry(), first) == first
+    again = index.observe(entry(), seen(JobState.RUNNING, "2026-01-02T00:00:00Z"))
+    assert again.observed_at == first.observed_at
+    ended = seen(JobState.FAILED, "2026-01-03T00:00:00Z", roles={"a": ({"id": 0, "pod": "p", "state": "FAILED"},)})
+    index.observe(entry(), ended)
+    assert index.observe(entry(), seen(JobState.UNKNOWN, "2026-01-04T00:00:00Z")) == ended
+    assert index.observation(entry()) == ended
+
+
+def test_nothing_is_noted_of_an_app_that_is_gone(index: RunIndex) -> None:
+    index.observe(entry(), seen(JobState.RUNNING))
+    assert index.observation(entry()) is None
+
+
+def test_a_resumed_run_leaves_its_end() -> None:
+    resumed = seen(JobState.RUNNING)
+    assert newer(seen(JobState.CANCELLED), resumed) == resumed
+
+
+def test_a_change_sees_the_entry_as_it_is_now(index: RunIndex) -> None:
+    given = entry()
+    index.add(given)
+    index.change(given, lambda now: replace(now, uid="u"))
+    after = index.change(given, lambda now: replace(now, cancelled_at="t"))
+    assert (after.uid, after.cancelled_at) == ("u", "t")
+
+
+def test_many_threads_and_processes_write_at_once(index: RunIndex) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_write_ten, args=(str(index.folder), number)) for number in range(2)]
+    for worker in workers:
+        worker.start()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: index.add(entry(f"thread-{number}")), range(32)))
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert len(index.all()) == 52
+
+
+def _write_ten(folder: str, number: int) -> None:
+    for item in range(10):
+        RunIndex(Path(folder)).add(entry(f"process-{number}-{item}"))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EROFS, "read-only; set XDG_STATE_HOME"),
+        (errno.EACCES, "this user may not"),
+        (errno.EIO, "set XDG_STATE_HOME to another folder"),
+    ],
+)
+def test_what_cannot_be_written_says_why(
+    index: RunIndex, monkeypatch: pytest.MonkeyPatch, code: int, said: str
+) -> None:
+    def full(_handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(DeployError, match=said):
+        index.add(entry())
+    monkeypatch.undo()
+    assert index.all() == []
+    assert [path.name for path in index.folder.rglob("*") if path.is_file()] == [".lock"]
+
+
+def test_a_folder_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DeployError, match="the record of launched apps"):
+        RunIndex(tmp_path / "file" / "runs").add(entry())
+    assert RunIndex(tmp_path / "file" / "runs").all() == []
+    assert RunIndex(tmp_path / "file" / "runs").find("default:a", "volcano") is None
+
+
+def test_this_process_works_on_what_it_says() -> None:
+    me, key = this_process(), entry_key(entry())
+    assert not is_working(me, key)
+    with working_on(key):
+        assert is_working(me, key)
+    assert not is_working(me, key)
+    assert not is_working(None, key)
+
+
+def test_other_processes_work_while_they_live() -> None:
+    me = this_process()
+    assert is_working(replace(me, pid=os.getppid(), started=""), "k")
+    assert not is_working(replace(me, pid=os.getppid(), started="another boot:1"), "k")
+    assert not is_working(replace(me, pid=2**22 + 1), "k")
+    assert is_working(replace(me, host="elsewhere"), "k")
+
+
+def test_state_lies_where_xdg_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    assert state_folder() == tmp_path / "torchx-pulumi"
+    assert choose_backend() == own_backend() == f"file://{tmp_path}/torchx-pulumi/backend"
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://b")
+    assert choose_backend() == "s3://b"
+    assert choose_backend("gs://c") == "gs://c"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert state_folder().is_absolute()
+
+
+def test_stacks_of_different_apps_have_different_names() -> None:
+    names = {
+        stack_name(namespace, name, scheduler, cluster)
+        for namespace in ("n" * 63, "a")
+        for name in ("t" * 62 + "1", "t" * 62 + "2")
+        for scheduler in ("volcano", "mcad")
+        for cluster in ("1", "2")
+    }
+    assert len(names) == 16
+    assert all(len(name) <= 100 for name in names)
