@@ -150,7 +150,7 @@ class LiveReader:
 def observe(form: Form, seen: Seen, now: datetime, previous: Any) -> Mapping[str, Any]:
     """Build `observed` from objects that were looked at."""
     known = previous if isinstance(previous, Mapping) else None
-    return build_observed(form.read_status(seen), observed_at=now, previous=known)
+    return build_observed(form.read_status(seen, now), observed_at=now, previous=known)
 
 
 def find_target(app: StackApp, memory: StackMemory) -> Target:
