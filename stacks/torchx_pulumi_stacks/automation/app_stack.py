@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from torchx_pulumi_stacks.automation.engine import Ended, end_left_overs, run_cl
 from torchx_pulumi_stacks.automation.events import EngineNotes, error_of
 from torchx_pulumi_stacks.automation.slots import slot
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock
-from torchx_pulumi_stacks.automation.strays import delete_head, delete_unrecorded
+from torchx_pulumi_stacks.automation.strays import delete_head, delete_unrecorded, wait_for_pods
 from torchx_pulumi_stacks.automation.workplace import Workplace
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ Connect = Callable[[str | None, str | None], LiveCluster]
 NOBODY = "127.0.0.1:1"
 NO_PROGRAM = f"--client={NOBODY}"
 """A deletion runs no program. Told that another process would run it, the engine starts no Python: half the time."""
+
+LOCK_WAIT_S = 5.0
+LOCK_POLL_S = 0.05
 
 NO_STACK = re.compile(r"no stack named|stack .* not found")
 LOCKED_BY = re.compile(r"created by [^\s@]*@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
@@ -127,6 +131,7 @@ class AppStack:
                 ended = self._run(words, notes)
             if ended.code != 0 and not NO_STACK.search(ended.stderr):
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}")
+            wait_for_pods(self.entry, self.cluster)
         if self._files is not None:
             self._files.sweep(state=False)
         self.workplace.clear()
@@ -179,7 +184,7 @@ class AppStack:
         return ended.code == 0
 
     def clear_dead_locks(self) -> None:
-        """Remove the stack's locks whose owners are gone.
+        """Remove the stack's locks whose owners are gone; wait a moment for those that are about to end.
 
         Raises:
             DeployError: A lock's owner lives, or is of another machine.
@@ -187,8 +192,11 @@ class AppStack:
         if self._files is None:
             # Their locks are seen when they are in the way; see _run.
             return
-        if stay := self._files.mend():
-            raise self._locked(stay)
+        end = time.monotonic() + LOCK_WAIT_S
+        while stay := self._files.mend():
+            if time.monotonic() > end:
+                raise self._locked(stay)
+            time.sleep(LOCK_POLL_S)
 
     def end_left_overs(self) -> None:
         """End processes of the engine that a dead owner left."""

@@ -10,8 +10,8 @@ from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.forms import FORMS
-from torchx_pulumi.kinds import Kind
+from torchx_pulumi.forms import FORMS, Form
+from torchx_pulumi.kinds import POD, Kind
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.runs.entry import RunEntry
 
@@ -49,10 +49,34 @@ def delete_head(entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell)
     Raises:
         ClusterError: The cluster cannot be reached, or the object does not go.
     """
+    form = _form(entry)
+    if form is not None and entry.launch:
+        _delete(connect(), form.head, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell)
+
+
+def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster]) -> None:
+    """Wait until pods that the engine itself deleted have ended: it is told not to wait for pods, as a gang may queue.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or a pod does not end.
+    """
+    form = _form(entry)
+    if form is None or not form.makes_pods:
+        return
+    cluster, end = connect(), time.monotonic() + GONE_TIMEOUT_S
+    while pods := cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}):
+        if time.monotonic() > end:
+            raise ClusterError(
+                f"pod {entry.namespace}/{pods[0]['metadata']['name']} was deleted and is still there after "
+                f"{GONE_TIMEOUT_S:.0f} s; look at its finalizers and its node",
+                retryable=True,
+            )
+        time.sleep(POLL_S)
+
+
+def _form(entry: RunEntry) -> Form | None:
     forms = FORMS[entry.scheduler][1]
-    head = next((form.head for choice, form in forms.items() if choice.value == entry.choice), None)
-    if head is not None and entry.launch:
-        _delete(connect(), head, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell)
+    return next((form for choice, form in forms.items() if choice.value == entry.choice), None)
 
 
 def _delete(cluster: LiveCluster, kind: Kind, namespace: str, name: str, wanted: Mapping[str, Any], tell: Tell) -> None:

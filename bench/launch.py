@@ -1,0 +1,299 @@
+"""From the call to the job object in the cluster: TorchX's own scheduler, plain Automation API code, and ours.
+
+All three launch the same two replicas on the same running local cluster (one is started where none runs), each in a
+process of its own, with the same provider and an own file backend; their rounds alternate. A watch says when the job
+object is there. The first launch of a process has the imports in it. Wants: at most 0.35 of the plain code, and at
+most 2.2 of TorchX's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 5
+WANTED_OF_PLAIN = 0.35
+WANTED_OF_TORCHX = 2.2
+WAYS = ("torchx", "plain", "ours")
+NAMES = {"torchx": "TorchX's scheduler", "plain": "plain Automation API code", "ours": "ours"}
+TIMEOUT_S = 120.0
+
+
+def main() -> int:
+    """Measure, print a line per way and one at the end; 1 where a want is missed."""
+    from tools.bootstrap import pulumi_environment
+
+    with running_cluster() as kubeconfig, tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, **pulumi_environment(), "KUBECONFIG": kubeconfig}
+        namespace = f"bench-{uuid.uuid4().hex[:6]}"
+        kubectl_namespace(kubeconfig, namespace, create=True)
+        try:
+            workers = {way: start(way, env, namespace, Path(folder) / way) for way in WAYS}
+            taken: dict[str, list[float]] = {way: [] for way in WAYS}
+            started: dict[str, list[int]] = {way: [] for way in WAYS}
+            for _ in range(1 + ROUNDS):
+                for way, worker in workers.items():
+                    seconds, processes = one_round(worker)
+                    taken[way].append(seconds)
+                    started[way].append(processes)
+            for worker in workers.values():
+                worker.communicate(timeout=TIMEOUT_S)
+        finally:
+            kubectl_namespace(kubeconfig, namespace, create=False)
+    return report(taken, started)
+
+
+def report(taken: dict[str, list[float]], started: dict[str, list[int]]) -> int:
+    """Print what was measured."""
+    first = {way: taken[way][0] for way in WAYS}
+    later = {way: statistics.median(taken[way][1:]) for way in WAYS}
+    for way in WAYS:
+        print(
+            f"launch, {NAMES[way]}: {later[way]:.2f} s to the job object, {first[way]:.2f} s in a fresh process; "
+            f"{started[way][-1]} process(es) started"
+        )
+    ratios = {
+        "of plain code": (later["ours"] / later["plain"], first["ours"] / first["plain"], WANTED_OF_PLAIN),
+        "of TorchX": (later["ours"] / later["torchx"], first["ours"] / first["torchx"], WANTED_OF_TORCHX),
+    }
+    met = all(now <= want for now, _, want in ratios.values())
+    words = "; ".join(
+        f"{now:.2f} {name} (want {want}), {fresh:.2f} in a fresh process" for name, (now, fresh, want) in ratios.items()
+    )
+    print(f"bench launch: {'met' if met else 'MISSED'}: {words}")
+    return 0 if met else 1
+
+
+@contextmanager
+def running_cluster() -> Iterator[str]:
+    """Yield the kubeconfig of a running local cluster, or of one that is started and ended here."""
+    from tools.local_cluster import Cluster
+
+    for name in filter(None, (os.environ.get("TORCHX_PULUMI_TEST_CLUSTER"), "default", "dev")):
+        found = Cluster.find(name)
+        if found is not None:
+            yield str(found.kubeconfig)
+            return
+    cluster = Cluster.up(name=f"bench-{os.getpid()}")
+    try:
+        yield str(cluster.kubeconfig)
+    finally:
+        cluster.down()
+
+
+def kubectl_namespace(kubeconfig: str, name: str, *, create: bool) -> None:
+    """Make or delete the namespace of the runs."""
+    from kubernetes import client, config
+
+    api = client.CoreV1Api(config.new_client_from_config(kubeconfig))
+    if create:
+        api.create_namespace({"metadata": {"name": name}})
+    else:
+        api.delete_namespace(name)
+
+
+def start(way: str, env: dict[str, str], namespace: str, folder: Path) -> subprocess.Popen[str]:
+    """Start the process of one way; it launches once for every line that it is given."""
+    (folder / "backend").mkdir(parents=True)
+    own = {
+        "XDG_STATE_HOME": str(folder / "state"),
+        "PULUMI_BACKEND_URL": f"file://{folder}/backend",
+        "PULUMI_CONFIG_PASSPHRASE": "correct horse battery staple",
+    }
+    words = [sys.executable, "-m", "bench.launch", way, namespace]
+    return subprocess.Popen(
+        words,
+        env={**env, **own},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+
+
+def one_round(worker: subprocess.Popen[str]) -> tuple[float, int]:
+    """Let a way launch once; return its seconds and processes."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write("launch\n")
+    worker.stdin.flush()
+    for line in worker.stdout:
+        if line.startswith("{"):
+            value = json.loads(line)
+            return float(value["seconds"]), int(value["processes"])
+    raise RuntimeError(f"the process of one way ended with {worker.wait()}")
+
+
+def work(way: str, namespace: str) -> int:
+    """Launch, measure and delete, once for every line of the input."""
+    jobs = Watched(namespace)
+    processes = count_processes()
+    launch = {"torchx": prepare_torchx, "plain": prepare_plain, "ours": prepare_ours}[way](namespace)
+    for _ in sys.stdin:
+        processes.clear()
+        begun = time.perf_counter()
+        delete = launch()
+        name, seen = jobs.wait()
+        print(json.dumps({"seconds": seen - begun, "processes": len(processes), "name": name}), flush=True)
+        delete()
+    return 0
+
+
+class Watched:
+    """The jobs of a namespace, as they come."""
+
+    def __init__(self, namespace: str) -> None:
+        from kubernetes import client, config, watch
+
+        api = client.CustomObjectsApi(config.new_client_from_config())
+        self._came: list[tuple[str, float]] = []
+        self._news = threading.Condition()
+        where = ("batch.volcano.sh", "v1alpha1", namespace, "jobs")
+        version = api.list_namespaced_custom_object(*where)["metadata"]["resourceVersion"]
+
+        def follow() -> None:
+            stream = watch.Watch().stream(api.list_namespaced_custom_object, *where, resource_version=version)
+            for event in stream:
+                if event["type"] == "ADDED":
+                    with self._news:
+                        self._came.append((event["object"]["metadata"]["name"], time.perf_counter()))
+                        self._news.notify()
+
+        self._mine: set[str] = set()
+        threading.Thread(target=follow, daemon=True).start()
+
+    def wait(self) -> tuple[str, float]:
+        """Return the next job of this process, and when it came."""
+        with self._news:
+            if not self._news.wait_for(self._next, TIMEOUT_S):
+                raise RuntimeError("no job object came")
+            found = self._next()
+            assert found is not None
+            self._mine.add(found[0])
+            return found
+
+    def _next(self) -> tuple[str, float] | None:
+        return next((item for item in self._came if is_own(item[0]) and item[0] not in self._mine), None)
+
+
+PREFIX = f"p{os.getpid()}"
+"""Begins the app names of this process."""
+
+
+def is_own(name: str) -> bool:
+    """Say whether a job is of this process."""
+    return name.startswith(PREFIX)
+
+
+def count_processes() -> list[Any]:
+    """Count the processes that this one starts."""
+    started: list[Any] = []
+    real = subprocess.Popen.__init__
+
+    def counted(self: Any, words: Any, *args: Any, **options: Any) -> None:
+        started.append(words)
+        real(self, words, *args, **options)
+
+    subprocess.Popen.__init__ = counted  # type: ignore[method-assign]
+    return started
+
+
+def app() -> Any:
+    """Make the app of all three ways."""
+    from torchx.specs import AppDef, Resource, Role
+
+    role = Role(
+        name="trainer",
+        image="app:1",
+        entrypoint="sleep",
+        args=["600"],
+        num_replicas=2,
+        resource=Resource(cpu=1, gpu=0, memMB=64),
+    )
+    return AppDef(name=PREFIX, roles=[role])
+
+
+def prepare_torchx(namespace: str) -> Callable[[], Callable[[], None]]:
+    """Launch by TorchX's Runner and its own scheduler."""
+    from torchx.runner import Runner
+    from torchx.schedulers import kubernetes_scheduler
+
+    runner = Runner("bench", {"kubernetes": kubernetes_scheduler.create_scheduler})
+
+    def launch() -> Callable[[], None]:
+        handle = runner.run(app(), "kubernetes", {"queue": "default", "namespace": namespace})
+        return lambda: delete_job(namespace, handle.rpartition(":")[2])
+
+    return launch
+
+
+def prepare_ours(namespace: str) -> Callable[[], Callable[[], None]]:
+    """Launch by TorchX's Runner and our scheduler."""
+    from torchx.runner import Runner
+    from torchx_pulumi_stacks.entrypoints import create_volcano
+
+    runner = Runner("bench", {"pulumi_volcano": create_volcano})
+
+    def launch() -> Callable[[], None]:
+        handle = runner.run(app(), "pulumi_volcano", {"queue": "default", "namespace": namespace})
+        scheduler: Any = runner._scheduler("pulumi_volcano")
+        return lambda: scheduler.delete(handle.partition("://")[2].partition("/")[2])
+
+    return launch
+
+
+def prepare_plain(namespace: str) -> Callable[[], Callable[[], None]]:
+    """Launch by code as Pulumi's documentation of the Automation API has it."""
+    import pulumi
+    import pulumi_kubernetes as kubernetes
+    from pulumi import automation
+    from torchx_pulumi import render
+
+    def launch() -> Callable[[], None]:
+        name = f"{PREFIX}-{uuid.uuid4().hex[:6]}"
+        manifest = render(app(), "volcano", {"queue": "default", "namespace": namespace}, app_id=name)
+
+        def program() -> None:
+            job = kubernetes.apiextensions.CustomResource(
+                "job",
+                api_version=manifest["apiVersion"],
+                kind=manifest["kind"],
+                metadata=manifest["metadata"],
+                spec=manifest["spec"],
+            )
+            pulumi.export("name", job.metadata["name"])
+
+        stack = automation.create_or_select_stack(stack_name=name, project_name="bench", program=program)
+        result = stack.up()
+        assert result.outputs["name"].value == name
+
+        def delete() -> None:
+            stack.destroy()
+            stack.workspace.remove_stack(name)
+
+        return delete
+
+    return launch
+
+
+def delete_job(namespace: str, name: str) -> None:
+    """Delete a job, as `kubectl delete` does."""
+    from kubernetes import client, config
+
+    api = client.CustomObjectsApi(config.new_client_from_config())
+    api.delete_namespaced_custom_object("batch.volcano.sh", "v1alpha1", namespace, "jobs", name)
+
+
+if __name__ == "__main__":
+    sys.exit(work(*sys.argv[1:]) if len(sys.argv) > 1 else main())

@@ -1,0 +1,83 @@
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.errors import DeployError
+from torchx_pulumi.runs.entry import Place
+from torchx_pulumi_stacks.automation.backend import (
+    engine_environment,
+    engine_url,
+    file_root,
+    find_cli,
+    passphrase_file,
+    place_environment,
+    wants_passphrase,
+)
+
+
+def place(backend: str, provider: str | None = None) -> Place:
+    return Place(backend=backend, project="torchx", stack="s", secrets_provider=provider)
+
+
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [
+        ("file:///a/b", Path("/a/b")),
+        ("file:///a%20b?metadata=skip", Path("/a b")),
+        ("file://~/x", Path("~/x").expanduser()),
+        ("file://./x", Path.cwd() / "x"),
+        ("s3://bucket", None),
+        ("https://api.pulumi.com", None),
+    ],
+)
+def test_which_backend_is_a_folder(url: str, root: Path | None) -> None:
+    assert file_root(url) == root
+
+
+def test_the_engine_writes_no_attributes_beside_its_files() -> None:
+    assert engine_url("file:///a?x=1") == "file:///a?x=1&metadata=skip"
+    assert engine_url("file:///a?metadata=skip") == "file:///a?metadata=skip"
+
+
+@pytest.mark.parametrize(
+    ("backend", "provider", "wanted"),
+    [
+        ("file:///a", None, True),
+        ("s3://b", None, True),
+        ("s3://b", "awskms://k", False),
+        ("https://api.pulumi.com", None, False),
+        ("https://api.pulumi.com", "passphrase", True),
+    ],
+)
+def test_who_keeps_secrets(backend: str, provider: str | None, wanted: bool) -> None:
+    assert wants_passphrase(place(backend, provider)) is wanted
+
+
+def test_a_passphrase_is_made_once_and_for_its_owner_only(own_state: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        files = set(pool.map(lambda _: passphrase_file().read_text(), range(16)))
+    assert len(files) == 1
+    path = own_state / "passphrase"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(own_state.stat().st_mode) == 0o700
+    assert [item.name for item in own_state.iterdir()] == ["passphrase"]
+
+
+def test_a_passphrase_of_the_users_own_is_left_alone(own_state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "mine")
+    assert "PULUMI_CONFIG_PASSPHRASE_FILE" not in place_environment(place("file:///a"))
+    assert not own_state.exists()
+
+
+def test_the_cluster_of_the_launch_is_named_to_the_engine(make_order: Callable[..., Any]) -> None:
+    env = engine_environment(make_order(ambient_kubeconfig="/k/config").entry, "key")
+    assert (env["KUBECONFIG"], env["TORCHX_PULUMI_PLACE"]) == ("/k/config", "key")
+
+
+def test_without_the_cli_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(DeployError, match="install Pulumi"):
+        find_cli()

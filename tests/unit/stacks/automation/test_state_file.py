@@ -1,0 +1,133 @@
+import errno
+import gzip
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.errors import DeployError
+from torchx_pulumi_stacks.automation.state_file import (
+    Checkpoint,
+    FileStack,
+    backend_refused,
+    stack_names,
+    started_after,
+)
+
+
+@pytest.fixture
+def stack(make_order: Callable[..., Any], tmp_path: Path) -> FileStack:
+    return FileStack(tmp_path / "backend", make_order().entry.place)
+
+
+def lock(stack: FileStack, pid: int, host: str = "", when: str = "2026-01-01T00:00:00.123456789Z") -> Path:
+    folder = stack.path.parents[2] / "locks/organization/torchx/default.train-1"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{pid}.json"
+    value = {"pid": pid, "username": "me", "hostname": host or socket.gethostname(), "timestamp": when}
+    path.write_text(json.dumps(value))
+    return path
+
+
+def test_a_seed_is_an_empty_stack_of_the_new_layout(stack: FileStack, tmp_path: Path) -> None:
+    assert not stack.exists()
+    stack.seed()
+    assert stack.exists()
+    assert (tmp_path / "backend/.pulumi/meta.yaml").read_text() == "version: 1\n"
+    checkpoint = stack.read()
+    assert checkpoint is not None
+    assert (list(checkpoint.resources), list(checkpoint.objects())) == ([], [])
+    assert stack_names(tmp_path / "backend", "torchx") == ["default.train-1"]
+    with pytest.raises(FileExistsError):
+        stack.seed()
+    assert [path for path in (tmp_path / "backend").rglob("*.tmp")] == []
+
+
+def test_a_state_may_be_compressed(stack: FileStack, tmp_path: Path) -> None:
+    stack.path.parent.mkdir(parents=True)
+    text = json.dumps({"version": 3, "checkpoint": {"latest": {"resources": [{"type": "a"}]}}})
+    stack.path.with_name(f"{stack.path.name}.gz").write_bytes(gzip.compress(text.encode()))
+    checkpoint = stack.read()
+    assert checkpoint is not None
+    assert len(checkpoint.resources) == 1
+    assert stack_names(tmp_path / "backend", "torchx") == ["default.train-1"]
+
+
+def test_a_state_that_is_none_is_refused(stack: FileStack) -> None:
+    stack.path.parent.mkdir(parents=True)
+    stack.path.write_text("{")
+    with pytest.raises(DeployError, match="cannot be read"):
+        stack.read()
+
+
+def test_locks_of_the_dead_are_cleared_and_others_stay(stack: FileStack) -> None:
+    stack.seed()
+    mine, dead = lock(stack, os.getpid(), when="2199-01-01T00:00:00Z"), lock(stack, 2**22 + 1)
+    far = lock(stack, 7, host="elsewhere")
+    stay = stack.mend()
+    assert sorted(item.path for item in stay) == sorted([mine, far])
+    assert not dead.exists()
+    assert "elsewhere" in " ".join(map(str, stay))
+
+
+def test_a_number_given_out_anew_is_no_owner(stack: FileStack) -> None:
+    path = lock(stack, os.getpid(), when="2001-01-01T00:00:00.5Z")
+    assert started_after(os.getpid(), "2001-01-01T00:00:00.5Z")
+    assert not started_after(os.getpid(), "soon")
+    assert stack.mend() == []
+    assert not path.exists()
+
+
+def test_a_lock_half_written_is_taken_for_alive(stack: FileStack) -> None:
+    lock(stack, 1).write_text("")
+    (left,) = stack.mend()
+    assert not left.is_dead
+
+
+def test_attributes_cut_off_by_a_kill_are_removed(stack: FileStack) -> None:
+    stack.seed()
+    broken = stack.path.with_name(f"{stack.path.name}.attrs")
+    whole = stack.path.with_name(f"{stack.path.name}.bak.attrs")
+    broken.write_text("")
+    whole.write_text("{}")
+    stack.mend()
+    assert (broken.exists(), whole.exists()) == (False, True)
+
+
+def test_sweeping_keeps_the_state_unless_told_otherwise(stack: FileStack, tmp_path: Path) -> None:
+    stack.seed()
+    for name in ("history", "backups"):
+        folder = tmp_path / "backend/.pulumi" / name / "torchx/default.train-1"
+        folder.mkdir(parents=True)
+        (folder / "x.json").write_text("{}")
+    stack.path.with_name(f"{stack.path.name}.bak").write_text("{}")
+    stack.sweep(state=False)
+    assert stack.exists()
+    stack.sweep(state=True)
+    assert [path for path in (tmp_path / "backend").rglob("*train-1*")] == []
+    stack.sweep(state=True)
+
+
+def test_objects_are_those_with_pending_operations_too() -> None:
+    pending = {"type": "creating", "resource": {"type": "kubernetes:core/v1:Pod", "urn": "u"}}
+    checkpoint = Checkpoint({"resources": [{"type": "pulumi:index:Stash"}], "pending_operations": [pending]})
+    assert [item["urn"] for item in checkpoint.objects()] == ["u"]
+
+
+def test_a_stash_is_found_by_the_end_of_its_name() -> None:
+    stash = {"type": "pulumi:index:Stash", "urn": "a::train-app", "outputs": {"input": {"version": 1}}}
+    assert Checkpoint({"resources": [stash]}).stash("-app") == {"version": 1}
+    assert Checkpoint({"resources": [stash]}).stash("-record") is None
+
+
+@pytest.mark.parametrize(
+    ("number", "word"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "permissions")]
+)
+def test_a_folder_that_cannot_be_used_is_explained(number: int, word: str) -> None:
+    error = backend_refused("file:///b", OSError(number, "x", "/b/c"))
+    assert word in str(error)
+    assert "/b/c" in str(error)
+    assert "PULUMI_BACKEND_URL" in str(error)
