@@ -13,7 +13,7 @@ from torchx_pulumi.kubeconfig import find_access
 
 
 class CuttingProxy:
-    """Forwards connections; each ends after as many bytes of answers as `limits` has for it."""
+    """Forwards connections; each ends after as many bytes of answers as `limits` has for it; 0 lets none through."""
 
     def __init__(self, host: str, port: int, limits: list[int]) -> None:
         self._target = (host, port)
@@ -51,10 +51,11 @@ class CuttingProxy:
         with suppress(OSError):
             while data := source.recv(512):
                 passed += len(data)
-                sink.sendall(data)
+                if limit != 0:
+                    sink.sendall(data)
                 if limit is not None and passed > limit:
-                    self.cuts += 1
                     break
+        self.cuts += limit is not None and passed > limit
         self._end(source, sink)
 
     def _end(self, *ends: socket.socket) -> None:

@@ -131,7 +131,7 @@ def test_no_line_is_lost_or_doubled_when_connections_are_cut(
 ) -> None:
     script = "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); [ $((i % 100)) = 0 ] && sleep 1; done"
     create(look, namespace, pod(image, {"main": script}))
-    with cutting_proxy(str(kubeconfig), [4000, 7000, 9000, 12000, 16000]) as (proxy, through):
+    with cutting_proxy(str(kubeconfig), [8000, 0, 0, 8000, 10000, 0, 13000, 16000]) as (proxy, through):
         query = LogQuery(namespace=namespace, pod="p", follow=True)
         lines = list(
             read_lines(KubernetesCluster.connect(through), query, ended=lambda: phase(look, namespace) == "Succeeded")

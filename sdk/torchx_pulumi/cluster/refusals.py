@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from typing import Any
 
 from torchx_pulumi.cluster.wire import urllib3
@@ -59,7 +60,7 @@ def refusal(
 def unreachable(error: BaseException, where: str) -> ClusterError:
     """Translate a connection that failed."""
     cause = getattr(error, "reason", None) or error
-    if isinstance(cause, urllib3().exceptions.SSLError):
+    if isinstance(cause, urllib3().exceptions.SSLError) and _distrusted(cause):
         return ClusterError(f"{where} shows a certificate that the kubeconfig does not trust: {cause}")
     text = str(cause).rpartition(">: ")[2] or type(cause).__name__
     return ClusterError(
@@ -67,3 +68,10 @@ def unreachable(error: BaseException, where: str) -> ClusterError:
         retryable=True,
         reason="Silent" if isinstance(error, urllib3().exceptions.ReadTimeoutError) else "Unreachable",
     )
+
+
+def _distrusted(error: BaseException) -> bool:
+    """Tell a certificate that is not believed from an encrypted connection that broke."""
+    inner = error.args[0] if error.args else None
+    # Older releases of urllib3 compare names themselves, and have an error of their own for it.
+    return isinstance(inner, ssl.SSLCertVerificationError) or type(inner).__name__ == "CertificateError"

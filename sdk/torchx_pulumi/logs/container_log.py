@@ -21,7 +21,10 @@ SILENCE_S = 20.0
 """After so long without a line it is asked whether the app has ended, and whether the connection lives."""
 
 TRIES = 6
-"""How often in a row a read may fail when the log is not followed, or the app has ended."""
+"""How often in a row a read may fail that does not follow the log."""
+
+LAST_S = 60.0
+"""How long a cluster may be out of reach when the app has ended and its last lines are wanted."""
 
 GIVE_UP_AFTER_S = 600.0
 """How long a cluster may be out of reach while a log is followed."""
@@ -202,12 +205,15 @@ class ContainerLog:
         now = self._clock.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        too_long = self._failures >= TRIES if last else now - self._failing_since > GIVE_UP_AFTER_S
+        if self._query.follow:
+            too_long = now - self._failing_since > (LAST_S if last else GIVE_UP_AFTER_S)
+        else:
+            too_long = self._failures >= TRIES
         if not passing or too_long:
             raise error
         if self._failures == 1 and error.reason not in ("NotStarted", "NotFound"):
             logger.info("the log of %s is read again from where it broke off: %s", self._query.pod, error)
-        self._pause(min(0.2 * 2**self._failures, 5.0))
+        self._pause(min(0.1 * 2**self._failures, 3.0))
 
     def _pause(self, seconds: float) -> None:
         self._clock.wait(seconds, self._stop)

@@ -21,6 +21,9 @@ from torchx_pulumi.options import Manifest
 SILENCE_OF_SEVERAL_S = 5.0
 """Longest silence of one of several containers: a thread that waits for a first line sees only then that it may end."""
 
+FIRST_TRIES = 4
+"""How often a cluster is asked that has not answered yet: a connection may break, and nobody waits for a wrong one."""
+
 AHEAD = 1000
 """Lines read ahead of whoever takes them."""
 
@@ -56,7 +59,7 @@ def read_lines(
 def _lines(cluster: Cluster, query: LogQuery, limits: Limits, ended: Callable[[], bool], clock: Clock) -> Iterator[str]:
     follow = query.follow and not query.previous
     over = _Over(ended, clock)
-    pod = _pod(cluster, query, over, clock) if follow else cluster.get(POD, query.namespace, query.pod)
+    pod = _pod(cluster, query, over if follow else lambda: True, clock)
     if pod is None:
         raise no_pod(cluster, query)
     names = chosen_containers(pod, query)
@@ -79,9 +82,10 @@ def _lines(cluster: Cluster, query: LogQuery, limits: Limits, ended: Callable[[]
 
 
 def _pod(cluster: Cluster, query: LogQuery, over: Callable[[], bool], clock: Clock) -> Manifest | None:
-    """Wait for the pod. None: the app ended without it."""
+    """Look for the pod, and wait for it where it is followed. None: it is not there, or the app ended without it."""
     nobody_stops = threading.Event()
     answered_at: float | None = None
+    failures = 0
     while True:
         try:
             done = over()
@@ -89,11 +93,14 @@ def _pod(cluster: Cluster, query: LogQuery, over: Callable[[], bool], clock: Clo
             if pod is not None or done:
                 return pod
             answered_at = clock.monotonic()
+            clock.wait(POLL_S, nobody_stops)
         except ClusterError as error:
+            failures += 1
             # A cluster that never answered is the wrong one; one that did comes back.
-            if not error.retryable or answered_at is None or clock.monotonic() - answered_at > GIVE_UP_AFTER_S:
+            patient = answered_at is not None and clock.monotonic() - answered_at < GIVE_UP_AFTER_S
+            if not error.retryable or not (patient or failures < FIRST_TRIES):
                 raise
-        clock.wait(POLL_S, nobody_stops)
+            clock.wait(POLL_S if patient else 0.1, nobody_stops)
 
 
 def _explained(log: ContainerLog, pod: Manifest, query: LogQuery) -> Iterator[Line]:

@@ -176,6 +176,37 @@ def test_a_cluster_out_of_reach_is_given_up_in_the_end() -> None:
     assert clock.passed < 30
 
 
+def test_a_first_connection_that_breaks_is_tried_again_and_a_wrong_cluster_is_not_waited_for() -> None:
+    down = ClusterError("down", retryable=True, reason="Unreachable")
+
+    def fail() -> None:
+        raise down
+
+    cluster = ScriptedCluster(lines=LINES, pod=pod(), on_get=[fail, fail])
+    assert len(read(cluster, ask())) == len(LINES)
+    cluster.on_get = [fail] * 100
+    clock = FakeClock()
+    with pytest.raises(ClusterError, match="down"):
+        read(cluster, ask(follow=True), clock=clock)
+    assert clock.passed < 1
+
+
+def test_a_cluster_that_answered_once_is_waited_for() -> None:
+    down = ClusterError("down", retryable=True, reason="Unreachable")
+    cluster = ScriptedCluster(lines=LINES)
+
+    def fail() -> None:
+        raise down
+
+    def back() -> None:
+        cluster.pod = pod()
+
+    cluster.on_get = [lambda: None, *[fail] * 30, back]
+    clock = FakeClock()
+    got = read(cluster, ask(follow=True), ended=lambda: clock.passed > 60, clock=clock)
+    assert got == [shown(line) for line in LINES]
+
+
 def test_silence_is_no_failure() -> None:
     silent = ClusterError("silent", retryable=True, reason="Silent")
     cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), streams=[Stream(60, silent)] * 50)
