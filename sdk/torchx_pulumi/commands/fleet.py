@@ -43,17 +43,13 @@ def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def fleet_command(arguments: argparse.Namespace) -> int:
     """Print a fleet; 0 also where single stacks or clusters could not be read, which is said."""
     from torchx_pulumi.fleet_reading import read_fleet
-    from torchx_pulumi.fleet_reading.local import LocalObservations
     from torchx_pulumi.fleet_reading.selection import read_selection
     from torchx_pulumi.fleet_view import to_html, to_json, to_prometheus, to_table
-    from torchx_pulumi.runs.place import choose_backend
 
     names = ("state", "queue", "user", "namespace", "scheduler", "since")
     selection = read_selection(**{name: getattr(arguments, name) for name in names})
-    backend = choose_backend(arguments.backend)
-    local = LocalObservations(backend)
-    fleet = read_fleet(backend, project=arguments.project, selection=selection, observations=local, live=arguments.live)
-    for problem in local.problems:
+    fleet = read_fleet(arguments.backend, project=arguments.project, selection=selection, live=arguments.live)
+    for problem in fleet.warnings:
         print(f"torchx-pulumi: warning: {problem}", file=sys.stderr)  # noqa: T201
     if arguments.html and arguments.html != "-":
         write_whole(Path(arguments.html), to_html(fleet))

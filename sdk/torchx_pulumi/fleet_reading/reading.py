@@ -14,9 +14,11 @@ from torchx_pulumi.fleet_reading.checkpoint import StackApp, UnreadableStateErro
 from torchx_pulumi.fleet_reading.engine import EngineStacks
 from torchx_pulumi.fleet_reading.folder import FolderStacks, folder_of
 from torchx_pulumi.fleet_reading.live import Connect, LiveReader
+from torchx_pulumi.fleet_reading.local import LocalObservations
 from torchx_pulumi.fleet_reading.row import BrokenStack, Fleet, FleetRow, StackName
 from torchx_pulumi.fleet_reading.rows import build_row, complete, newer, sort_rows
 from torchx_pulumi.fleet_reading.selection import Selection
+from torchx_pulumi.runs.place import choose_backend
 
 PROCESSES_AT_ONCE = 4
 """`pulumi` processes at the same time; each takes about 100 MB."""
@@ -41,14 +43,21 @@ class Stacks(Protocol):
         ...
 
 
-def open_stacks(backend: str) -> Stacks:
-    """Return the stacks of a backend: read as files where it is a folder, by the `pulumi` command elsewhere."""
+def open_stacks(backend: str, *, may_be_absent: bool = False) -> Stacks:
+    """Return the stacks of a backend: read as files where it is a folder, by the `pulumi` command elsewhere.
+
+    Args:
+        backend: Its URL.
+        may_be_absent: A folder that is not there holds no stacks; otherwise it is an error.
+    """
     folder = folder_of(backend)
-    return EngineStacks(backend=backend) if folder is None else FolderStacks(folder=folder)
+    if folder is None:
+        return EngineStacks(backend=backend)
+    return FolderStacks(folder=folder, may_be_absent=may_be_absent)
 
 
 def read_fleet(
-    backend: str,
+    backend: str | None = None,
     *,
     project: str | None = None,
     selection: Selection | None = None,
@@ -61,10 +70,10 @@ def read_fleet(
     """Read all apps of a backend from its stacks; no cluster is asked unless `live` says so.
 
     Args:
-        backend: URL of the Pulumi backend.
+        backend: URL of the Pulumi backend. None: PULUMI_BACKEND_URL, else this user's own folder, which may be absent.
         project: Pulumi project. None: all of them.
         selection: Which apps are wanted. None: all.
-        observations: What this machine saw of the apps last. None: nothing.
+        observations: What was seen of the apps last. None: what this machine has noted.
         live: Ask the clusters about what has not ended, as far as they can be reached.
         connect: How to reach a cluster. None: by kubeconfig.
         stacks: The stacks. None: those of the backend.
@@ -74,7 +83,10 @@ def read_fleet(
         DeployError: The backend cannot be read. A stack that cannot be read is in `broken` of what is returned.
     """
     moment = now or datetime.now(timezone.utc)
-    opened = stacks or open_stacks(backend)
+    named = backend or os.environ.get("PULUMI_BACKEND_URL")
+    backend = choose_backend(backend)
+    opened = stacks or open_stacks(backend, may_be_absent=not named)
+    local = LocalObservations(backend)
     names = opened.names(project)
     busy = opened.updating()
     broken: list[BrokenStack] = []
@@ -85,7 +97,7 @@ def read_fleet(
             broken.append(BrokenStack(stack=name, why=result))
         elif result is not None:
             found.append((name, result))
-    rows = [_row(name, app, moment, observations, busy) for name, app in found]
+    rows = [_row(name, app, moment, observations or local, busy) for name, app in found]
     unreachable: Mapping[str, str] = {}
     if live:
         reader = LiveReader(opened, connect, now=lambda: now or datetime.now(timezone.utc))
@@ -100,6 +112,7 @@ def read_fleet(
         broken=broken,
         others=len(names) - len(broken) - len(found),
         unreachable=unreachable,
+        warnings=local.problems,
     )
 
 
@@ -122,9 +135,9 @@ def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
 
 
 def _row(
-    name: StackName, app: StackApp, now: datetime, observations: Observations | None, busy: frozenset[StackName]
+    name: StackName, app: StackApp, now: datetime, observations: Observations, busy: frozenset[StackName]
 ) -> FleetRow:
-    seen = observations(name) if observations else None
+    seen = observations(name)
     recorded = app.output.get("observed")
     if seen is None or (isinstance(recorded, Mapping) and not newer(seen, recorded)):
         return build_row(name, app, now, updating=name in busy)

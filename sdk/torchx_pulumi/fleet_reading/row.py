@@ -108,3 +108,5 @@ class Fleet:
     """Stacks that hold no app."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Clusters that were asked and gave no answer: what they are called, to why."""
+    warnings: Sequence[str] = ()
+    """What else could not be read; the rows say what their stacks say then."""

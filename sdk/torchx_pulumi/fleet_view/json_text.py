@@ -22,7 +22,7 @@ def to_json(fleet: Fleet) -> str:
 
 
 def fleet_values(fleet: Fleet) -> dict[str, Any]:
-    """Return a fleet as plain JSON values: version, backend, read_at, apps, broken, others, unreachable."""
+    """Return a fleet as plain JSON values: version, backend, read_at, apps, broken, others, unreachable, warnings."""
     return {
         "version": FLEET_VERSION,
         "backend": fleet.backend,
@@ -31,6 +31,7 @@ def fleet_values(fleet: Fleet) -> dict[str, Any]:
         "broken": [{**dataclasses.asdict(item.stack), "why": item.why} for item in fleet.broken],
         "others": fleet.others,
         "unreachable": dict(fleet.unreachable),
+        "warnings": list(fleet.warnings),
     }
 
 

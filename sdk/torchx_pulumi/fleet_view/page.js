@@ -99,7 +99,7 @@
     const parts = [
       make("div", { class: "top" }, title, close),
       make("p", {}, make("span", { class: `state ${app.state}` }, app.state), ` ${app.reason}`),
-      app.message ? make("p", {}, app.message) : "",
+      app.message && !app.diagnoses.length ? make("p", {}, app.message) : "",
       app.note ? make("p", { class: "remark" }, app.note) : "",
       ...app.diagnoses.map(diagnosis),
       facts([["Handle", app.handle], ["Scheduler", app.scheduler + (app.phase ? `, says ${app.phase}` : "")],
