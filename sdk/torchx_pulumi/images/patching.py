@@ -88,7 +88,7 @@ class Workshop:
 
     def _build(self, daemon: Daemon, plan: ImagePlan, progress: Progress) -> str:
         for base in plan.bases:
-            provide(daemon, base, plan.platform, progress)
+            provide(daemon, base, plan.platform, progress, self.backoff)
         progress.say(f"building on {plan.base}")
         return build(
             daemon,

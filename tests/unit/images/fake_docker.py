@@ -18,6 +18,7 @@ class FakeDocker:
         """What can be pulled: name to digest."""
         self.built: list[dict[str, Any]] = []
         self.pulled: list[str] = []
+        self.pull_errors: list[str] = []
         self.pushed: list[str] = []
         self.build_events: list[dict[str, Any]] = [{"stream": "Step 1/1 : FROM $IMAGE\n"}]
         self.push_events: list[list[dict[str, Any]]] = []
@@ -55,6 +56,9 @@ class FakeDocker:
     def _pull(self, name: str, tag: str, **_: Any) -> Iterator[dict[str, Any]]:
         whole = f"{name}@{tag}" if tag.startswith("sha256:") else f"{name}:{tag}"
         self.pulled.append(whole)
+        if self.pull_errors:
+            yield {"error": self.pull_errors.pop(0)}
+            return
         if whole not in self.remote:
             yield {"error": f"manifest for {whole} not found"}
             return

@@ -79,15 +79,19 @@ PATTERNS = st.lists(
 )
 
 
-@given(patterns=PATTERNS, path=PATHS)
-@settings(max_examples=100, deadline=None)
-def test_a_folder_is_skipped_only_where_nothing_in_it_comes_back(patterns: list[str], path: str) -> None:
-    rules = docker_rules("\n".join(patterns))
-    parts = path.split("/")
-    skipped = any(
-        rules.ignores("/".join(parts[:end])) and rules.may_skip("/".join(parts[:end])) for end in range(1, len(parts))
-    )
-    assert not (skipped and not rules.ignores(path))
+@pytest.mark.parametrize(
+    ("text", "skipped"),
+    [
+        ("docs", True),
+        ("docs\n!docs/keep.md", False),
+        ("docs\n!docs/deep/keep.md", False),
+        ("docs\n!docs-other/keep.md", True),
+        ("**\n!**/keep.md", True),
+        ("docs\n!doc*/keep.md", True),
+    ],
+)
+def test_docker_looks_into_an_ignored_folder_only_where_an_exception_names_it(text: str, skipped: bool) -> None:
+    assert docker_rules(text).may_skip("docs") is skipped
 
 
 @given(patterns=PATTERNS.map(lambda each: [p for p in each if "**" not in p]), path=PATHS)

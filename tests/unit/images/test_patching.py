@@ -244,6 +244,18 @@ def test_a_base_that_moved_between_plan_and_build_is_refused(
     assert docker.built == []
 
 
+def test_a_pull_that_is_limited_is_tried_again(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    docker.pull_errors = ["toomanyrequests: You have reached your pull rate limit"] * 2
+    assert workshop.make([plan(workspace, registry_)])[0].built
+    assert docker.pulled == ["base:1"] * 3
+    docker.images.clear()
+    docker.pull_errors = ["toomanyrequests: You have reached your pull rate limit"] * 3
+    with pytest.raises(ImageError, match="cannot be pulled: toomanyrequests"):
+        workshop.make([plan(workspace, registry_)])
+
+
 def test_a_stale_base_on_the_daemon_is_pulled_anew(
     workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
 ) -> None:

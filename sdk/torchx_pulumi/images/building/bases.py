@@ -7,12 +7,13 @@ from typing import Any
 
 from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.bases import Base, Origin
-from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words
-from torchx_pulumi.images.building.progress import Layers, Progress
+from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, is_passing
+from torchx_pulumi.images.building.progress import Layers, Progress, patiently
 from torchx_pulumi.images.reference import parse_reference
+from torchx_pulumi.images.registry.retrying import Backoff
 
 
-def provide(daemon: Daemon, base: Base, platform: str | None, progress: Progress) -> None:
+def provide(daemon: Daemon, base: Base, platform: str | None, progress: Progress, backoff: Backoff) -> None:
     """See that the daemon has an image under its name as the plan has seen it; pull it otherwise.
 
     Raises:
@@ -23,7 +24,7 @@ def provide(daemon: Daemon, base: Base, platform: str | None, progress: Progress
     if base.origin is Origin.DAEMON:
         raise ImageError(f"base image {base.image!r}: is no longer what the plan saw on the daemon; run again")
     progress.say(f"pulling {base.image}")
-    _pull(daemon, base, platform, progress)
+    patiently(lambda: _pull(daemon, base, platform, progress), backoff, progress)
     if not _fits(daemon.inspect(base.image), base, platform):
         raise ImageError(
             f"base image {base.image!r}: stood for {base.digest} when the reference was made and stands for something "
@@ -53,6 +54,8 @@ def _pull(daemon: Daemon, base: Base, platform: str | None, progress: Progress) 
         events = daemon.api.pull(reference.name, tag=reference.version, platform=platform, stream=True, decode=True)
         for event in events:
             if "error" in event:
-                raise ImageError(f"base image {base.image!r}: cannot be pulled: {explained(event['error'])}")
+                said = str(event["error"])
+                text = f"base image {base.image!r}: cannot be pulled: {explained(said)}"
+                raise ImageError(text, retryable=is_passing(said))
             layers.take(event)
             progress.say_now_and_then(lambda: str(layers))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.dockerfile import SHOWN_ARGUMENTS
+from torchx_pulumi.images.registry.retrying import Backoff
 
+Result = TypeVar("Result")
 Tell = Callable[[str], None]
 """Takes one line, without its end."""
 _EVERY_S: Final = 1.0
@@ -91,3 +94,20 @@ def megabytes(count: int) -> str:
     ('12.3 MB', '0.5 kB')
     """
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def patiently(work: Callable[[], Result], backoff: Backoff, progress: Progress) -> Result:
+    """Do something again while it fails in a way that may pass.
+
+    Raises:
+        ImageError: Of the last try.
+    """
+    failed = 0
+    while True:
+        try:
+            return work()
+        except ImageError as error:
+            failed += 1
+            if not error.retryable or not backoff.wait(failed):
+                raise
+            progress.say(f"broke off, trying again: {error}")

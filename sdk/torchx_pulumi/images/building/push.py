@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, is_passing
-from torchx_pulumi.images.building.progress import Layers, Progress
+from torchx_pulumi.images.building.progress import Layers, Progress, patiently
 from torchx_pulumi.images.registry.retrying import Backoff
 
 
@@ -16,15 +16,7 @@ def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progre
     """
     with in_our_words(f"image {repository}:{tag}"):
         daemon.api.tag(image, repository, tag=tag, force=True)
-    failed = 0
-    while True:
-        try:
-            return _push(daemon, repository, tag, progress)
-        except ImageError as error:
-            failed += 1
-            if not error.retryable or not backoff.wait(failed):
-                raise
-            progress.say(f"the push broke off, trying again: {error}")
+    return patiently(lambda: _push(daemon, repository, tag, progress), backoff, progress)
 
 
 def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:

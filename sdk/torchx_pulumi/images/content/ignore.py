@@ -41,7 +41,6 @@ class DockerRules:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = [_compile(each) for each in patterns]
-        self._has_exceptions = any(pattern.brings_back for pattern in self._patterns)
         self._parents: dict[str, tuple[bool, ...]] = {"": (False,) * len(self._patterns)}
 
     def ignores(self, path: str) -> bool:
@@ -55,11 +54,13 @@ class DockerRules:
         return matched
 
     def may_skip(self, folder: str) -> bool:
-        """Say whether nothing below a folder, which is left out itself, can be brought back."""
-        if not self._has_exceptions:
-            return True
+        """Say whether a folder that is left out is not looked into.
+
+        Docker looks into it only where an exception names it letter by letter: `!docs/keep.md` brings back a file of
+        an ignored `docs`, `!**/keep.md` does not.
+        """
         below = f"{folder}/"
-        return not any(_may_match_below(pattern, below) for pattern in self._patterns if pattern.brings_back)
+        return not any(pattern.brings_back and f"{pattern.text}/".startswith(below) for pattern in self._patterns)
 
     def _hits(self, path: str) -> tuple[bool, ...]:
         known = self._parents.get(path)
@@ -73,12 +74,6 @@ class DockerRules:
             hit or pattern.expression.fullmatch(path) is not None
             for hit, pattern in zip(above, self._patterns, strict=True)
         )
-
-
-def _may_match_below(pattern: Pattern, below: str) -> bool:
-    """Say whether an exception could name something below a folder; a wildcard in it is taken as could."""
-    fixed = re.split(r"[*?\[\\]", pattern.text, maxsplit=1)[0]
-    return fixed.startswith(below) or below.startswith(fixed if fixed != pattern.text else f"{fixed}/")
 
 
 class TorchxRules:

@@ -1,0 +1,148 @@
+"""Images in Pulumi programs: nothing is made in preview, all of it before the job in `up`, and no value is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from torchx_pulumi.errors import ImageError, InvalidJobError
+from torchx_pulumi.images import ImagePlan
+from torchx_pulumi.spec import JobSpec, RoleSpec
+from torchx_pulumi_components import images as component_images
+from torchx_pulumi_components.images import patched_image
+from torchx_pulumi_stacks import images as stack_images
+from torchx_pulumi_stacks.config import StackConfig, read_config
+from torchx_pulumi_stacks.images import ImageConfig, prepare_images
+
+BASE = "reg.example.com/base@sha256:" + "1" * 64
+OTHER = "reg.example.com/other@sha256:" + "2" * 64
+REPOSITORY = "reg.example.com/app"
+
+
+class Engine:
+    """What a program does to images, and whether it is a preview."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.preview = False
+        self.built: list[str] = []
+        self.pushed: list[str] = []
+        self.told: list[str] = []
+        self.known: dict[str, str] = {}
+        monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: self.preview)
+        monkeypatch.setattr(pulumi.log, "info", self.told.append)
+        monkeypatch.setattr(pulumi.log, "warn", self.told.append)
+        monkeypatch.setattr(component_images, "build_plans", self.build)
+        monkeypatch.setattr(stack_images, "push_local", self.push)
+        monkeypatch.setattr(stack_images, "known_digests", lambda _: self.known)
+
+    def build(self, plans: Sequence[ImagePlan], tell: Any) -> Mapping[str, str]:
+        self.built += [plan.reference for plan in plans]
+        return {plan.reference: f"sha256:built-{plan.tag[:4]}" for plan in plans}
+
+    def push(self, images: Mapping[str, tuple[str, str]], tell: Any) -> Mapping[str, str]:
+        names = [":".join(target) for target in images.values()]
+        self.pushed += names
+        return dict.fromkeys(names, "sha256:pushed")
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    return Engine(monkeypatch)
+
+
+def job(*images: str) -> JobSpec:
+    roles = [RoleSpec(name=f"role-{index}", image=image, entrypoint="main") for index, image in enumerate(images)]
+    return JobSpec(name="app", roles=roles)
+
+
+def config(workspace: Path, **more: Any) -> ImageConfig:
+    return ImageConfig(**{"workspace": {str(workspace): ""}, "image_repo": REPOSITORY, **more})
+
+
+def test_up_builds_and_preview_shows_the_same_reference(engine: Engine, workspace: Path) -> None:
+    engine.preview = True
+    shown = patched_image(BASE, str(workspace), REPOSITORY)
+    assert engine.built == []
+    engine.preview = False
+    assert patched_image(BASE, str(workspace), REPOSITORY) == shown
+    assert engine.built == [shown]
+
+
+def test_what_is_wrong_ends_a_program_without_a_traceback(engine: Engine, workspace: Path) -> None:
+    with pytest.raises(pulumi.RunError, match="has a tag"):
+        patched_image(BASE, str(workspace), f"{REPOSITORY}:1")
+
+
+def test_every_role_is_patched_and_its_digest_noted(engine: Engine, workspace: Path) -> None:
+    app = job(BASE, BASE, OTHER)
+    made = prepare_images(app, config(workspace))
+    names = [role.image for role in made.spec.roles]
+    assert names[0] == names[1] != names[2]
+    assert engine.built == [names[0], names[2]]
+    assert list(json.loads(made.annotations()["torchx-pulumi/image-digests"])) == ["role-0", "role-1", "role-2"]
+    assert app.roles[0].image == BASE
+
+
+def test_a_preview_says_what_up_will_do(engine: Engine, workspace: Path) -> None:
+    engine.preview = True
+    (role,) = prepare_images(job(BASE), config(workspace)).spec.roles
+    assert engine.told == [f"image {role.image}: is built and pushed by up"]
+    engine.known = {role.image: "sha256:known"}
+    assert prepare_images(job(BASE), config(workspace)).digests == engine.known
+    assert engine.built == []
+
+
+def test_local_images_are_pushed(engine: Engine) -> None:
+    local = "sha256:" + "5" * 64
+    made = prepare_images(job(local), ImageConfig(image_repo=REPOSITORY))
+    assert [role.image for role in made.spec.roles] == [f"{REPOSITORY}:{'5' * 64}"] == engine.pushed
+    assert made.digests == {engine.pushed[0]: "sha256:pushed"}
+
+
+def test_images_that_the_cluster_could_not_see_are_refused(engine: Engine, workspace: Path) -> None:
+    with pytest.raises(ImageError, match="image_repo"):
+        prepare_images(job("sha256:" + "5" * 64), ImageConfig())
+    with pytest.raises(ImageError, match="set image_repo"):
+        prepare_images(job(BASE), config(workspace, image_repo=None))
+    assert engine.built == []
+    assert prepare_images(job(BASE), config(workspace, image_repo=None, shared_daemon=True)).digests
+
+
+def test_without_a_workspace_images_are_as_they_were(engine: Engine) -> None:
+    made = prepare_images(job("busybox:1"), ImageConfig())
+    assert (made.spec, made.digests, made.annotations()) == (job("busybox:1"), {}, {})
+
+
+def test_all_roles_problems_are_in_one_message(engine: Engine, workspace: Path) -> None:
+    with pytest.raises(ImageError, match=r"(?s)images cannot be prepared.*'A:1'.*'B:1'"):
+        prepare_images(job("A:1", "B:1"), config(workspace))
+
+
+def read(tmp_path: Path, **values: Any) -> StackConfig:
+    (tmp_path / "app.yaml").write_text("name: a\nroles: [{name: r, image: 'i:1', entrypoint: e}]\n")
+    given = {"appFile": "app.yaml", "options": {"queue": "default"}, **values}
+    texts = {f"torchx:{key}": value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    pulumi.runtime.set_all_config(texts, [])
+    try:
+        return read_config(pulumi.Config("torchx"), tmp_path)
+    finally:
+        pulumi.runtime.set_all_config({}, [])
+
+
+def test_the_configuration_names_workspaces_from_the_projects_folder(tmp_path: Path) -> None:
+    found = read(tmp_path, workspace="code", imageRepo=REPOSITORY, buildArgs={"TOKEN": "s3cret", "N": 1}).images
+    assert found.workspace == {str(tmp_path / "code"): ""}
+    assert found.build_args == {"TOKEN": "s3cret", "N": "1"}
+    assert "s3cret" not in repr(found)
+    several = read(tmp_path, workspace={"/code": None, "s3://bucket/x": "data"}, sharedDaemon="true").images
+    assert several.workspace == {"/code": "", "s3://bucket/x": "data"}
+    assert several.shared_daemon
+
+
+def test_wrong_keys_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidJobError, match=r"(?s)imageRepos.*imageRepo.*ignoreRules"):
+        read(tmp_path, imageRepos="x", ignoreRules="git")
