@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -63,6 +64,7 @@ class LazyWire:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._wire: Wire | None = None
+        self._process = 0
         self._lock = threading.Lock()
 
     def get(self) -> Wire:
@@ -72,8 +74,9 @@ class LazyWire:
             ClusterError: The kubeconfig cannot be used, or a package is missing.
         """
         with self._lock:
-            if self._wire is None:
-                self._wire = make_wire(self._access)
+            # Two processes must not talk over one connection.
+            if self._wire is None or self._process != os.getpid():
+                self._wire, self._process = make_wire(self._access), os.getpid()
             return self._wire
 
 

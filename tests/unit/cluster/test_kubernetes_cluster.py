@@ -26,6 +26,7 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.asked: list[str] = []
+        self.bodies: list[Any] = []
         self.connections = 0
         server = self
 
@@ -38,12 +39,17 @@ class Server:
 
             def do_GET(self) -> None:
                 server.asked.append(self.path)
+                length = int(self.headers.get("Content-Length") or 0)
+                if length:
+                    server.bodies.append(json.loads(self.rfile.read(length)))
                 code, body = server.answers.pop(0)
                 data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            do_POST = do_DELETE = do_GET
 
             def log_message(self, *args: Any) -> None:
                 """Stay silent."""
@@ -151,6 +157,37 @@ def test_one_client_serves_all_who_ask_for_the_same_cluster(server: Server) -> N
         assert cluster.get(kinds.POD, "n", "x") is None
         assert cluster.get(kinds.POD, "n", "x") == {"kind": "Pod"}
     assert server.connections == 1
+
+
+def test_a_forked_process_connects_anew(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = KubernetesCluster.connect(server.kubeconfig)
+    server.answers = [(200, {"kind": "Pod"})] * 2
+    cluster.get(kinds.POD, "n", "x")
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    cluster.get(kinds.POD, "n", "x")
+    assert server.connections == 2
+
+
+def test_what_is_created_and_deleted_is_asked_with_care(server: Server) -> None:
+    cluster = KubernetesCluster.connect(server.kubeconfig)
+    absent = status(404, 'namespaces "n" not found', reason="NotFound", details={"name": "n"})
+    server.answers = [absent, status(409, "uid is another", reason="Conflict"), absent]
+    with pytest.raises(ClusterError, match='answered 404: namespaces "n" not found'):
+        cluster.create(kinds.POD, "n", {"kind": "Pod"}, dry_run=True)
+    assert cluster.delete(kinds.POD, "n", "x", uid="u") is False
+    assert cluster.delete(kinds.POD, "n", "x") is False
+    assert server.asked == ["/api/v1/namespaces/n/pods?dryRun=All", *["/api/v1/namespaces/n/pods/x"] * 2]
+    assert server.bodies == [
+        {"kind": "Pod"},
+        {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground", "preconditions": {"uid": "u"}},
+        {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"},
+    ]
+
+
+def test_an_answer_that_is_no_json_is_told_as_such(server: Server) -> None:
+    server.answers = [(200, "<html>welcome</html>")]
+    with pytest.raises(ClusterError, match=r"no JSON; check that http://127.0.0.1:"):
+        KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "n", "x")
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_named() -> None:
