@@ -29,7 +29,7 @@ from torchx_pulumi_components.live import connect
 from torchx_pulumi_components.memory import Past, read_past, real_parent
 from torchx_pulumi_components.objects import ChildOptions, TrainingRole, dependencies
 from torchx_pulumi_components.read_args import Dialect, Wanted, read_args
-from torchx_pulumi_components.records import note_intent, write_run
+from torchx_pulumi_components.records import keep_app, note_intent, write_run
 from torchx_pulumi_components.views import view_job
 from torchx_pulumi_components.waiting import fail, wait_until
 
@@ -136,6 +136,7 @@ def _decide_and_register(
     for dns_name, outputs in view.roles.items():
         TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=component))
     write_run(name, launch, gang, view.seen, component)
+    keep_app(name, past, component)
     for output, value in view.outputs.items():
         setattr(component, output, pulumi.Output.from_input(value))
     component.register_outputs(view.outputs)

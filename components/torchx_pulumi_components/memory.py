@@ -36,6 +36,8 @@ class Past:
     memory: Memory
     observed: Mapping[str, Any] | None
     """The component's last output `observed`."""
+    app: Mapping[str, Any] | None = None
+    """What `torchx run` noted of the app (`runs.entry`). None: it was launched by a program."""
 
 
 def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
@@ -78,7 +80,8 @@ def read_past(
             record=read_record((record or {}).get("input")), intent=read_record((intent or {}).get("input")), job=job
         )
         observed = (outputs.get(known) or {}).get("observed")
-        return Past(urn=present, former_urns=former, memory=memory, observed=observed)
+        app = (outputs.get(_child(known, STASH, "-app")) or {}).get("input")
+        return Past(urn=present, former_urns=former, memory=memory, observed=observed, app=app)
     return Past(urn=present, former_urns=former, memory=Memory(), observed=None)
 
 

@@ -10,12 +10,19 @@ from torchx_pulumi.record import write_record
 
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
+from torchx_pulumi_components.memory import Past
 
 
 def note_intent(name: str, launch: Launch, parent: pulumi.Resource) -> pulumi.Resource:
     """Note that this run is about to be launched; the job must depend on the note."""
     opts = pulumi.ResourceOptions(parent=parent)
     return pulumi.Stash(f"{name}-intent", opts=opts, input=write_record(launch.intent))
+
+
+def keep_app(name: str, past: Past, parent: pulumi.Resource) -> None:
+    """Keep what `torchx run` noted of an app that a program has taken over, for `torchx` and the fleet to read."""
+    if past.app is not None:
+        pulumi.Stash(f"{name}-app", opts=pulumi.ResourceOptions(parent=parent), input=dict(past.app))
 
 
 def write_run(name: str, launch: Launch, gang: Gang | None, observed: Any, parent: pulumi.Resource) -> None:

@@ -14,14 +14,20 @@ def _forward(session_name: str, kwargs: dict[str, Any], name: str) -> Any:
     """Make a scheduler of TorchX's own.
 
     Raises:
-        ModuleNotFoundError: The installed TorchX does not have it.
+        ModuleNotFoundError: The installed TorchX does not have it, or a package that it needs is absent. Some of
+            them fail in other ways then, which `torchx runopts` does not expect.
     """
     from torchx.schedulers import DEFAULT_SCHEDULER_MODULES
 
     module = DEFAULT_SCHEDULER_MODULES.get(name)
     if module is None:
         raise ModuleNotFoundError(f"the installed TorchX has no scheduler {name!r}", name=f"torchx.schedulers.{name}")
-    return importlib.import_module(module).create_scheduler(session_name, **kwargs)
+    try:
+        factory = importlib.import_module(module).create_scheduler
+    except NameError as error:
+        text = f"TorchX's scheduler {name!r} cannot be loaded ({error}); install the packages that it needs"
+        raise ModuleNotFoundError(text, name=module) from error
+    return factory(session_name, **kwargs)
 
 
 def create_local_docker(session_name: str, **kwargs: Any) -> Any:

@@ -50,7 +50,7 @@ def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
 ) -> None:
     handle = cli.torchx(
         "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", f"namespace={namespace},queue=default",
-        "utils.sh", "--image", busybox, "trap 'exit 0' TERM; sleep 600 & wait",
+        "utils.sh", "--image", busybox, "sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait",
     ).handle  # fmt: skip
     (before,) = look.list(VOLCANO_JOB, namespace)
     said = cli.ours("program", handle, "--to", "taken").out.splitlines()

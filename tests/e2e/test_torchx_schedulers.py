@@ -36,7 +36,7 @@ def runner(cli: TorchxCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
     for name, value in cli.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(cli.folder)
-    with get_runner("e2e") as found:
+    with get_runner() as found:
         yield found
 
 
@@ -79,7 +79,7 @@ def test_the_command_line_runs_shows_follows_and_removes_an_app(
     chosen = words(scheduler, namespace)
     run = cli.torchx(
         "run", "--workspace", "", "-s", scheduler, "-cfg", chosen, "--wait", "--log",
-        "utils.sh", "--image", busybox, "for i in 1 2 3; do echo line $i; sleep 0.3; done",
+        "utils.sh", "--image", busybox, "sh", "-c", "for i in 1 2 3; do echo line $i; sleep 0.3; done",
     )  # fmt: skip
     handle = run.handle
     assert [f"line {number}" for number in (1, 2, 3) if f"line {number}" in run.text] == ["line 1", "line 2", "line 3"]
@@ -130,7 +130,7 @@ def test_the_runner_launches_once_knows_the_app_again_cancels_and_forgets_it(
     handle_id = handle.rpartition("/")[2]
     runner._scheduler(scheduler).delete(handle_id)
     runner._scheduler(scheduler).delete(handle_id)
-    assert runner.describe(handle) is None
+    assert runner._scheduler(scheduler).describe(handle_id) is None
     assert look.list(KINDS[scheduler], namespace) == []
 
 
@@ -140,18 +140,18 @@ def test_a_failed_app_says_why_also_when_its_object_is_gone(
 ) -> None:
     run = cli.torchx(
         "run", "--workspace", "", "-s", scheduler, "-cfg", words(scheduler, namespace), "--wait",
-        "utils.sh", "--image", busybox, "echo last words; exit 3", code=None,
+        "utils.sh", "--image", busybox, "sh", "-c", "echo last words; exit 3", code=None,
     )  # fmt: skip
     handle = run.handle
     before = cli.torchx("status", handle, code=None).text
     assert "FAILED" in before
-    assert "3" in before
+    assert "exited with code 3: last words" in before
     name = handle.rpartition(":")[2]
     look.delete(KINDS[scheduler], namespace, name)
     eventually(lambda: look.get(KINDS[scheduler], namespace, name) is None)
     after = cli.torchx("status", handle, code=None).text
     assert "FAILED" in after
-    assert "exit code 3" in after.replace("exited with 3", "exit code 3")
+    assert "exited with code 3: last words" in after
     cli.ours("delete", handle)
 
 
@@ -203,7 +203,17 @@ def test_a_section_of_the_torchx_configuration_fills_in_what_is_not_said(
 
 def test_what_torchx_had_before_is_still_there(cli: TorchxCli) -> None:
     said = cli.torchx(
-        "run", "--workspace", "", "-s", "local_cwd", "--wait", "--log", "utils.echo", "--msg", "still here"
+        "run",
+        "--workspace",
+        "",
+        "-s",
+        "local_cwd",
+        "--wait",
+        "--log",
+        "utils.sh",
+        "sh",
+        "-c",
+        "sleep 2; echo still here",
     )
     assert "still here" in said.text
     shown = cli.torchx("runopts")
