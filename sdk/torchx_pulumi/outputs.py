@@ -68,6 +68,9 @@ MAX_REPLICAS_LISTED: Final = 64
 MAX_OBSERVED_BYTES: Final = 60_000
 """Longest `observed` as JSON; where it would be longer, fewer replicas are listed."""
 
+MAX_DETAIL: Final = 2000
+"""Characters of a diagnosis' detail."""
+
 MAX_REPLICA_MESSAGE: Final = 400
 """Characters of a replica's message; the diagnoses have more."""
 
@@ -278,7 +281,7 @@ def observe_diagnosis(diagnosis: Diagnosis) -> ObservedDiagnosis:
     return {
         "reason": diagnosis.reason.value,
         "summary": diagnosis.summary,
-        "detail": diagnosis.detail,
+        "detail": diagnosis.detail[:MAX_DETAIL],
         "resolution": diagnosis.resolution,
         "objects": [{"kind": one.kind, "namespace": one.namespace, "name": one.name} for one in diagnosis.objects],
     }

@@ -19,15 +19,17 @@ def diagnose_gang(evidence: Evidence) -> Iterator[Diagnosis]:
     if text_at(evidence.head, "kind") == "PodGroup":
         gangs.append(evidence.head or {})
     told = [(text, group) for group in gangs if (text := unschedulable(group))]
-    if not texts and not told:
+    if not objects and not told:
         return
     said = sorted((*texts, *(text for text, _ in told)), key=vagueness)
     where = [*(ref(group, "PodGroup") for _, group in told), *objects]
-    yield diagnose_placement(evidence, said, where)
+    if said:
+        yield diagnose_placement(evidence, said, where)
     needed = max((number_at(group, "spec", "minMember") or 0 for group in gangs), default=0)
     pods = len(evidence.pods)
     placed = sum(bool(text_at(pod, "spec", "nodeName")) for pod in evidence.pods)
     could = max(placed, _schedulable(said))
+    where = where or objects
     if needed > 1 and could < needed and could > 0:
         yield _waits(evidence, f"room for {could} of the {needed} replicas that it needs at once", where)
     elif 0 < pods < needed:

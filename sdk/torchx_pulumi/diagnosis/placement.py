@@ -12,6 +12,15 @@ from torchx_pulumi.diagnosis.pods import MAX_OBJECTS
 from torchx_pulumi.status.model import Reason
 from torchx_pulumi.status.observed import items_at, mapping_at, number_at, text_at
 
+MAX_STATEMENTS: Final = 3
+"""Statements of schedulers that a diagnosis quotes at most."""
+
+MAX_DETAIL: Final = 1000
+"""Characters of them."""
+
+POSSIBLE: Final = "can possibly be assigned"
+"""Volcano's words for a pod that has a place and waits for the gang; they name the place, which changes."""
+
 MAX_NODES: Final = 5
 """Nodes that a sentence names at most."""
 
@@ -53,14 +62,18 @@ def diagnose_placement(evidence: Evidence, said: Sequence[str], objects: Iterabl
         said: What schedulers said of it, the most telling first.
         objects: Where they said it.
     """
-    never, detail = never_fits(evidence), "\n".join(dict.fromkeys(text for text in said if text))
+    never = never_fits(evidence)
+    causes = dict.fromkeys(_cause(text) for text in said if text)
+    # Which nodes a scheduler counts to which of two causes changes from look to look, and we know better here.
+    quoted = [text for text in causes if not (never and re.match(r"\d+/\d+ nodes are ", text))]
+    detail = "\n".join(quoted[:MAX_STATEMENTS])[:MAX_DETAIL]
     named = tuple(dict.fromkeys(objects))[:MAX_OBJECTS]
     if never:
         return Diagnosis(
             reason=Reason.NEVER_SCHEDULABLE,
             summary=f"it can never be placed: {never}",
             detail=detail,
-            resolution=NEVER_ADVICE,
+            resolution=_advice(never, NEVER_ADVICE),
             objects=named,
         )
     could = sorted({name for room in find_room(wanted_specs(evidence), evidence.nodes or ()) for name in room.could})
@@ -70,7 +83,7 @@ def diagnose_placement(evidence: Evidence, said: Sequence[str], objects: Iterabl
         reason=Reason.UNSCHEDULABLE,
         summary=f"no node for it now{_for_want_of(detail)}{where}",
         detail=detail,
-        resolution=_advice(detail),
+        resolution=_advice(detail, NOW_ADVICE),
         objects=named,
     )
 
@@ -105,12 +118,23 @@ def _for_want_of(said: str) -> str:
     return ""
 
 
-def _advice(said: str) -> str:
-    if "affinity/selector" in said:
+def _cause(said: str) -> str:
+    """Leave out what Volcano says of the gang before the reason of one of its pods, which is not always the same pod.
+
+    >>> _cause("1/3 tasks in gang unschedulable. Origin reason is a-0: 0/5 nodes are unavailable")
+    '0/5 nodes are unavailable'
+    """
+    return re.sub(r"^.*\bOrigin reason is \S+: ", "", said, flags=re.DOTALL).strip()
+
+
+def _advice(said: str, otherwise: str) -> str:
+    if "Insufficient" in said:
+        return otherwise
+    if "affinity/selector" in said or "has the label" in said:
         return "correct node_selector (or the resource's capabilities), or label a node so"
-    if re.search(r"taint", said):
+    if "taint" in said:
         return "add tolerations for the taints of the nodes that the job is meant for"
-    return NOW_ADVICE
+    return otherwise
 
 
 def unplaced(evidence: Evidence) -> tuple[list[str], list[ObjectRef]]:
@@ -125,6 +149,8 @@ def unplaced(evidence: Evidence) -> tuple[list[str], list[ObjectRef]]:
                 and text_at(condition, "reason") != "SchedulingGated"
                 and not text_at(pod, "spec", "nodeName")
             ):
-                said[text_at(condition, "message") or "no node was found"] = None
+                text = text_at(condition, "message") or "no node was found"
+                if POSSIBLE not in text:
+                    said[text] = None
                 objects.append(ref(pod, "Pod"))
     return list(said), objects

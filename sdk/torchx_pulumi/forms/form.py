@@ -32,6 +32,8 @@ class Seen:
     """What else waits or runs in the same queue: PodGroups, or AppWrappers."""
     nodes: Sequence[Manifest] | None = None
     """All nodes. None: not looked at."""
+    at: datetime | None = None
+    """When the cluster was asked; aware. None: the objects were not read from one."""
     last_lines: Mapping[str, str] = field(default_factory=dict)
     """Pod to the end of its log, of the one that failed first."""
 
@@ -70,7 +72,8 @@ class Form:
 
         Args:
             seen: The objects of the run.
-            now: When they were looked at. None: what needs time to tell (nobody looks at the job) is not told.
+            now: What time it is. None: when they were looked at; where that is not known either, what needs time to
+                tell (nobody looks at the job for a minute) is not told.
         """
         status = self.read(seen)
         return agree(status, diagnose(self._evidence(seen, status, now)))
@@ -91,5 +94,5 @@ class Form:
             neighbours=seen.neighbours,
             nodes=seen.nodes,
             last_lines=seen.last_lines,
-            now=now,
+            now=now or seen.at,
         )

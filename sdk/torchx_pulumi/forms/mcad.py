@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi import labels
@@ -49,7 +50,7 @@ def _look_at(kind: Kind) -> Callable[[Cluster, str, str], Seen]:
         wrapped = list(_wrapped(head))
         mine = {text_at(item, "metadata", "name") for item in wrapped if item.get("kind") == POD.kind}
         pods = tuple(pod for pod in listed if pod["metadata"]["name"] in mine)
-        seen = Seen(head=head, pods=pods)
+        seen = Seen(head=head, pods=pods, at=datetime.now(timezone.utc))
         settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
         seen = with_last_lines(cluster, namespace, seen, _read_status(seen))
         if settled:

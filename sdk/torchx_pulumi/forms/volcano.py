@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi import labels, names
@@ -38,7 +39,8 @@ def _look_at_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     # The controller deletes the PodGroup of a job that has ended.
     if text_at(head, "status", "state", "phase") not in ENDED_PHASES:
         group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{head['metadata'].get('uid')}")
-    seen = Seen(head=head, pods=tuple(pods), pod_groups=() if group is None else (group,))
+    groups = () if group is None else (group,)
+    seen = Seen(head=head, pods=tuple(pods), pod_groups=groups, at=datetime.now(timezone.utc))
     return look_further(cluster, namespace, seen, _read_job(seen))
 
 
@@ -49,7 +51,7 @@ def _look_at_pods(cluster: Cluster, namespace: str, name: str) -> Seen:
     )
     if head is None:
         return Seen(pods=())
-    seen = Seen(head=head, pods=tuple(pods))
+    seen = Seen(head=head, pods=tuple(pods), at=datetime.now(timezone.utc))
     return look_further(cluster, namespace, seen, _read_pods(seen))
 
 
