@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WORKERS = 2
 TESTS_FAILED = 1
 """Exit code of pytest."""
-NIGHTLY_TESTS = ("tests/e2e/test_torchx_schedulers.py",)
+NIGHTLY_TESTS = ("tests/e2e/test_torchx.py", "tests/e2e/test_torchx_schedulers.py")
 """What differs between the versions of TorchX, on a real cluster."""
 
 
