@@ -39,13 +39,14 @@ def main() -> int:
         namespace = f"bench-{uuid.uuid4().hex[:6]}"
         kubectl_namespace(kubeconfig, namespace, create=True)
         try:
+            jobs = Watched(kubeconfig, namespace)
             workers = {way: start(way, env, namespace, Path(folder) / way) for way in WAYS}
             taken: dict[str, list[float]] = {way: [] for way in WAYS}
             started: dict[str, list[int]] = {way: [] for way in WAYS}
             for _ in range(1 + ROUNDS):
                 for way, worker in workers.items():
-                    seconds, processes = one_round(worker)
-                    taken[way].append(seconds)
+                    begun, processes = one_round(worker)
+                    taken[way].append(jobs.next_after(begun) - begun)
                     started[way].append(processes)
             for worker in workers.values():
                 worker.communicate(timeout=TIMEOUT_S)
@@ -123,41 +124,43 @@ def start(way: str, env: dict[str, str], namespace: str, folder: Path) -> subpro
 
 
 def one_round(worker: subprocess.Popen[str]) -> tuple[float, int]:
-    """Let a way launch once; return its seconds and processes."""
+    """Let a way launch once and delete; return when it began and the processes that the launch started."""
     assert worker.stdin is not None
     assert worker.stdout is not None
+    begun, processes = 0.0, 0
     worker.stdin.write("launch\n")
     worker.stdin.flush()
     for line in worker.stdout:
         if line.startswith("{"):
             value = json.loads(line)
-            return float(value["seconds"]), int(value["processes"])
+            if "deleted" in value:
+                return begun, processes
+            begun, processes = float(value["begun"]), int(value["processes"])
     raise RuntimeError(f"the process of one way ended with {worker.wait()}")
 
 
 def work(way: str, namespace: str) -> int:
     """Launch, measure and delete, once for every line of the input."""
-    jobs = Watched(namespace)
     processes = count_processes()
     launch = {"torchx": prepare_torchx, "plain": prepare_plain, "ours": prepare_ours}[way](namespace)
     for _ in sys.stdin:
         processes.clear()
-        begun = time.perf_counter()
+        begun = time.time()
         delete = launch()
-        name, seen = jobs.wait()
-        print(json.dumps({"seconds": seen - begun, "processes": len(processes), "name": name}), flush=True)
+        print(json.dumps({"begun": begun, "processes": len(processes)}), flush=True)
         delete()
+        print(json.dumps({"deleted": True}), flush=True)
     return 0
 
 
 class Watched:
-    """The jobs of a namespace, as they come."""
+    """The jobs of a namespace, as they come; watched from outside, so that no way has its imports done for it."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, kubeconfig: str, namespace: str) -> None:
         from kubernetes import client, config, watch
 
-        api = client.CustomObjectsApi(config.new_client_from_config())
-        self._came: list[tuple[str, float]] = []
+        api = client.CustomObjectsApi(config.new_client_from_config(kubeconfig))
+        self._came: list[float] = []
         self._news = threading.Condition()
         where = ("batch.volcano.sh", "v1alpha1", namespace, "jobs")
         version = api.list_namespaced_custom_object(*where)["metadata"]["resourceVersion"]
@@ -167,33 +170,17 @@ class Watched:
             for event in stream:
                 if event["type"] == "ADDED":
                     with self._news:
-                        self._came.append((event["object"]["metadata"]["name"], time.perf_counter()))
+                        self._came.append(time.time())
                         self._news.notify()
 
-        self._mine: set[str] = set()
         threading.Thread(target=follow, daemon=True).start()
 
-    def wait(self) -> tuple[str, float]:
-        """Return the next job of this process, and when it came."""
+    def next_after(self, begun: float) -> float:
+        """Return when the first job after a time came."""
         with self._news:
-            if not self._news.wait_for(self._next, TIMEOUT_S):
+            if not self._news.wait_for(lambda: any(came > begun for came in self._came), TIMEOUT_S):
                 raise RuntimeError("no job object came")
-            found = self._next()
-            assert found is not None
-            self._mine.add(found[0])
-            return found
-
-    def _next(self) -> tuple[str, float] | None:
-        return next((item for item in self._came if is_own(item[0]) and item[0] not in self._mine), None)
-
-
-PREFIX = f"p{os.getpid()}"
-"""Begins the app names of this process."""
-
-
-def is_own(name: str) -> bool:
-    """Say whether a job is of this process."""
-    return name.startswith(PREFIX)
+            return min(came for came in self._came if came > begun)
 
 
 def count_processes() -> list[Any]:
@@ -221,7 +208,7 @@ def app() -> Any:
         num_replicas=2,
         resource=Resource(cpu=1, gpu=0, memMB=64),
     )
-    return AppDef(name=PREFIX, roles=[role])
+    return AppDef(name="train", roles=[role])
 
 
 def prepare_torchx(namespace: str) -> Callable[[], Callable[[], None]]:
@@ -261,7 +248,7 @@ def prepare_plain(namespace: str) -> Callable[[], Callable[[], None]]:
     from torchx_pulumi import render
 
     def launch() -> Callable[[], None]:
-        name = f"{PREFIX}-{uuid.uuid4().hex[:6]}"
+        name = f"train-{uuid.uuid4().hex[:6]}"
         manifest = render(app(), "volcano", {"queue": "default", "namespace": namespace}, app_id=name)
 
         def program() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -9,27 +10,29 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.driver import Launched, Tell
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.owner import lives
+from torchx_pulumi.runs.ready_run import ReadyRun
 
 from torchx_pulumi_stacks.automation.backend import engine_environment, file_root, find_cli, wants_passphrase
-from torchx_pulumi_stacks.automation.engine import Ended, end_left_overs, run_cli
+from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes, error_of
+from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock
 from torchx_pulumi_stacks.automation.strays import delete_head, delete_unrecorded, wait_for_pods
 from torchx_pulumi_stacks.automation.workplace import Workplace
 
-if TYPE_CHECKING:
-    from torchx_pulumi_components.ready import ReadyRun
-
 Connect = Callable[[str | None, str | None], LiveCluster]
 """Kubeconfig and context -> the cluster."""
+
+UP = ("up", "--yes", "--skip-preview", "--suppress-outputs", "--suppress-progress", "--exec-kind", "auto.inline")
+"""What the Automation API asks of the CLI for an inline program."""
 
 NOBODY = "127.0.0.1:1"
 NO_PROGRAM = f"--client={NOBODY}"
@@ -96,11 +99,9 @@ class AppStack:
             DeployError: The engine, the cluster or a webhook refused.
             ClusterError: The cluster cannot be reached.
         """
-        from torchx_pulumi_stacks.automation import inline
-
         notes = EngineNotes(self.tell)
         with slot(self._slots), self.workplace.open() as folder:
-            ended = inline.up(run, self.entry.place.stack, folder, find_cli(), self._env(), notes)
+            ended = self._up(run, folder, notes)
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}")
         self.workplace.clear()
@@ -211,6 +212,20 @@ class AppStack:
         entry = self.entry
         return self._connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
 
+    def _up(self, run: ReadyRun, folder: Path, notes: EngineNotes) -> Ended:
+        """Start the engine, load Pulumi meanwhile, and let the one find the other."""
+        relay = Relay()
+        try:
+            words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.stack]
+            running = RunningCli(find_cli(), words, folder, {**self._env(), "PULUMI_AUTOMATION_API": "true"}, notes)
+            try:
+                ended: Ended = load_inline().up(run, self.entry.place.stack, folder, running, relay)
+                return ended
+            finally:
+                running.interrupt()
+        finally:
+            relay.close()
+
     def _check_cluster(self) -> None:
         """Refuse to delete in another cluster than the one that was launched in."""
         entry, cluster = self.entry, self.cluster()
@@ -256,3 +271,10 @@ def _is_dead_lock(said: str) -> bool:
         return False
     owners = [(match["host"], int(match["pid"])) for match in LOCKED_BY.finditer(said)]
     return bool(owners) and all(host == socket.gethostname() and not lives(pid) for host, pid in owners)
+
+
+def load_inline() -> Any:
+    """Load Pulumi, half a second the first time."""
+    # A fork with a gRPC that watches for forks hangs; without that, children that start programs are fine.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    return importlib.import_module("torchx_pulumi_stacks.automation.inline")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.place import state_folder
 
-from torchx_pulumi_stacks.automation.app_stack import AppStack, Connect
+from torchx_pulumi_stacks.automation.app_stack import AppStack, Connect, load_inline
 from torchx_pulumi_stacks.automation.found import find_entry, list_places
 from torchx_pulumi_stacks.automation.preparing import prepare
 from torchx_pulumi_stacks.automation.records import write_observed
@@ -42,11 +41,10 @@ class AutomationDriver:
 
     def warm_up(self) -> None:
         """Load Pulumi in a thread, while the caller has something else to do."""
-        threading.Thread(target=_load_pulumi, daemon=True, name="torchx-pulumi-import").start()
+        threading.Thread(target=load_inline, daemon=True, name="torchx-pulumi-import").start()
 
     def launch(self, order: LaunchOrder, tell: Tell) -> Launched:
         """Create the app's objects in a stack of its own; see `torchx_pulumi.driver.Driver`."""
-        _load_pulumi()
         stack = self._stack(order.entry, tell)
         run = prepare(order)
         stack.create(run, seed=self._seed)
@@ -104,9 +102,3 @@ class AutomationDriver:
 
 def _say_nothing(_line: str) -> None:
     """Take progress that nobody waits for."""
-
-
-def _load_pulumi() -> None:
-    # A fork with a gRPC that watches for forks hangs; without that, children that start programs are fine.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    importlib.import_module("torchx_pulumi_stacks.automation.inline")

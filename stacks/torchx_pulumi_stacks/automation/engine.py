@@ -35,48 +35,80 @@ class Ended:
     stderr: str
 
 
+class RunningCli:
+    """The CLI at work. Its end must be waited for."""
+
+    def __init__(
+        self, cli: str, words: Sequence[str], folder: Path, env: Mapping[str, str], notes: EngineNotes | None = None
+    ) -> None:
+        """Start it.
+
+        Args:
+            cli: Path of the CLI.
+            words: Its arguments.
+            folder: Where it runs.
+            env: Whole environment.
+            notes: Take its events. None: the command has none.
+
+        Raises:
+            DeployError: It cannot be started.
+        """
+        self._ends = contextlib.ExitStack()
+        self._out = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
+        self._err = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
+        asked = [cli, "--non-interactive", "--color", "never", *words]
+        log = folder / f"events-{os.urandom(4).hex()}.jsonl"
+        if notes is not None:
+            log.touch()
+            asked += ["--event-log", str(log)]
+        try:
+            self._process = subprocess.Popen(
+                asked,
+                cwd=folder,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=self._err,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._ends.close()
+            raise DeployError(f"the Pulumi CLI {cli} cannot be started: {error.strerror}; {INSTALL_PULUMI}") from error
+        self._ends.enter_context(_tailed(log, notes))
+
+    def wait(self) -> Ended:
+        """Wait for its end.
+
+        Ctrl-C interrupts the engine, which then writes its state and ends; a second one kills it.
+
+        Raises:
+            KeyboardInterrupt: The user interrupted it; it has ended.
+        """
+        try:
+            _wait(self._process)
+            return Ended(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
+        finally:
+            # Events that are left in the log are read here.
+            self._ends.close()
+
+    def interrupt(self) -> None:
+        """End it, where its end was not waited for."""
+        if self._process.poll() is None:
+            _send_group(self._process.pid, signal.SIGINT)
+            _wait(self._process)
+        self._ends.close()
+
+
 def run_cli(
     cli: str, words: Sequence[str], folder: Path, env: Mapping[str, str], notes: EngineNotes | None = None
 ) -> Ended:
-    """Run the CLI to its end.
-
-    Ctrl-C interrupts the engine, which then writes its state and ends; a second one kills it.
-
-    Args:
-        cli: Path of the CLI.
-        words: Its arguments.
-        folder: Where it runs.
-        env: Whole environment.
-        notes: Take its events. None: the command has none.
+    """Run the CLI to its end; see `RunningCli`.
 
     Raises:
         DeployError: It cannot be started.
         KeyboardInterrupt: The user interrupted it; it has ended.
     """
-    log = folder / f"events-{os.urandom(4).hex()}.jsonl"
-    asked = [cli, "--non-interactive", "--color", "never", *words]
-    if notes is not None:
-        log.touch()
-        asked += ["--event-log", str(log)]
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            process = subprocess.Popen(
-                asked,
-                cwd=folder,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise DeployError(f"the Pulumi CLI {cli} cannot be started: {error.strerror}; {INSTALL_PULUMI}") from error
-        try:
-            with _tailed(log, notes):
-                _wait(process)
-        finally:
-            log.unlink(missing_ok=True)
-        return Ended(code=process.returncode, stdout=_text(out), stderr=_text(err))
+    return RunningCli(cli, words, folder, env, notes).wait()
 
 
 def end_left_overs(key: str) -> int:

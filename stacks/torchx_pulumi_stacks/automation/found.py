@@ -13,12 +13,12 @@ from typing import Any
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage, read_entry
 from torchx_pulumi.runs.files import read_json, write_json
+from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_stacks.automation.app_stack import NO_STACK
 from torchx_pulumi_stacks.automation.backend import file_root, find_cli, place_environment
 from torchx_pulumi_stacks.automation.engine import run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes
-from torchx_pulumi_stacks.automation.recovery import APP_STASH
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, stack_names
 from torchx_pulumi_stacks.automation.workplace import note_of_order, place_key
 
@@ -38,7 +38,7 @@ def find_entry(place: Place, root: Path) -> RunEntry | None:
         checkpoint = FileStack(folder, place).read()
         if checkpoint is None:
             return None
-        note = checkpoint.stash(APP_STASH)
+        note = checkpoint.stash(APP_SUFFIX)
     else:
         note = _mirrored(place, root)
     if note is not None:
@@ -72,7 +72,7 @@ def _mirrored(place: Place, root: Path) -> Any:
     if isinstance(kept, dict) and 0 <= time.time() - float(kept.get("read_at", 0)) < MIRROR_S:
         return kept.get("entry")
     text = _ask(place, ["stack", "export", "--stack", place.stack])
-    note = None if text is None else Checkpoint(json.loads(text).get("deployment")).stash(APP_STASH)
+    note = None if text is None else Checkpoint(json.loads(text).get("deployment")).stash(APP_SUFFIX)
     write_json(mirror, {"read_at": time.time(), "entry": note})
     return note
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from pulumi import automation
-from pulumi.automation._cmd import CommandResult
 from semver import VersionInfo
-from torchx_pulumi_components.ready import ReadyRun, register_ready
+from torchx_pulumi.runs.ready_run import ReadyRun
+from torchx_pulumi_components.ready import register_ready
 
-from torchx_pulumi_stacks.automation.engine import Ended, run_cli
-from torchx_pulumi_stacks.automation.events import EngineNotes
+from torchx_pulumi_stacks.automation.engine import Ended, RunningCli
+from torchx_pulumi_stacks.automation.relay import Relay
 
 LOADED_BY = os.getpid()
 """The process that loaded gRPC, whose threads a fork does not take along."""
@@ -26,29 +26,29 @@ _NEWEST_KNOWN = VersionInfo(3, 259, 0)
 """Asking the CLI for its version is a process of its own. One that is too old refuses what it does not know."""
 
 
-class EngineCommand(automation.PulumiCommand):
-    """The CLI as the Automation API calls it: one process a call, which our own runner starts."""
+class RunningCommand(automation.PulumiCommand):
+    """The CLI as the Automation API calls it: started before, so that a call only waits for its end."""
 
-    def __init__(self, cli: str, env: Mapping[str, str], notes: EngineNotes) -> None:
-        self.command = cli
+    def __init__(self, running: RunningCli, relay: Relay) -> None:
+        self.command = "pulumi"
         self.version = _NEWEST_KNOWN
-        self._env = env
-        self._notes = notes
+        self._running = running
+        self._relay = relay
         self.ended: Ended | None = None
-        """How the last call ended."""
+        """How it ended."""
 
     def run(  # the signature is Pulumi's
         self,
         args: list[str],
-        cwd: str,
-        additional_env: Mapping[str, str],
+        cwd: str,  # noqa: ARG002
+        additional_env: Mapping[str, str],  # noqa: ARG002
         on_output: Any = None,  # noqa: ARG002
         on_error: Any = None,  # noqa: ARG002
-    ) -> CommandResult:
-        """Run the CLI; a failure is no exception here, for its reason is in the notes."""
-        env = {**self._env, **additional_env, "PULUMI_AUTOMATION_API": "true"}
-        self.ended = run_cli(self.command, args, Path(cwd), env, self._notes)
-        return CommandResult(self.ended.stdout, self.ended.stderr, self.ended.code)
+    ) -> automation.CommandResult:
+        """Let the engine reach the program; a failure is no exception here, for its reason is in the notes."""
+        self._relay.pass_on_to(int(next(word for word in args if word.startswith("--client=")).rpartition(":")[2]))
+        self.ended = self._running.wait()
+        return automation.CommandResult(self.ended.stdout, self.ended.stderr, self.ended.code)
 
 
 class QuietStack(automation.Stack):
@@ -67,22 +67,20 @@ class QuietStack(automation.Stack):
         return True
 
 
-def up(run: ReadyRun, stack: str, folder: Path, cli: str, env: Mapping[str, str], notes: EngineNotes) -> Ended:
-    """Register a run in a stack.
+def up(run: ReadyRun, stack: str, folder: Path, running: RunningCli, relay: Relay) -> Ended:
+    """Register a run in a stack whose `up` was started.
 
     Args:
         run: What is registered.
         stack: Name of the stack, which exists.
         folder: Folder with the project's file.
-        cli: Path of the CLI.
-        env: Its whole environment.
-        notes: Takes what the engine tells.
+        running: The CLI.
+        relay: Where it looks for the program.
 
     Raises:
-        DeployError: The CLI cannot be started.
         KeyboardInterrupt: The user interrupted it; it has ended.
     """
-    command = EngineCommand(cli, env, notes)
+    command = RunningCommand(running, relay)
     loops: list[asyncio.AbstractEventLoop] = []
 
     def program() -> None:

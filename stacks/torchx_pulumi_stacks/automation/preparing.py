@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_pulumi import labels
 from torchx_pulumi.driver import LaunchOrder
@@ -19,10 +19,8 @@ from torchx_pulumi.outputs import assemble, build_declared, build_observed, flat
 from torchx_pulumi.plan import JobPlan, RolePlan
 from torchx_pulumi.record import RunRecord, write_record
 from torchx_pulumi.runs.entry import Stage, write_entry
+from torchx_pulumi.runs.ready_run import UID, ReadyRun
 from torchx_pulumi.schedulers import scheduler_of
-
-if TYPE_CHECKING:
-    from torchx_pulumi_components.ready import ReadyRun
 
 
 def prepare(order: LaunchOrder, now: datetime | None = None) -> ReadyRun:
@@ -36,8 +34,6 @@ def prepare(order: LaunchOrder, now: datetime | None = None) -> ReadyRun:
         InvalidJobError: The manifest has an object of a kind that we do not make.
         DeployError: The manifest is not of the kind that the plan is for.
     """
-    from torchx_pulumi_components.ready import UID, ReadyRun
-
     entry, plan, at = order.entry, order.plan, now or datetime.now(timezone.utc)
     form = form_of(plan.options)
     objects = [copy.deepcopy(dict(item)) for _, item in objects_of(order.manifest)]

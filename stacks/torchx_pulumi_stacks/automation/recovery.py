@@ -12,11 +12,10 @@ from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key
 from torchx_pulumi.runs.owner import is_working
+from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_stacks.automation.app_stack import AppStack
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, is_object
-
-APP_STASH = "-app"
 
 
 def put_right(entry: RunEntry, stack: AppStack, tell: Tell) -> RunEntry | None:
@@ -52,7 +51,7 @@ def put_right(entry: RunEntry, stack: AppStack, tell: Tell) -> RunEntry | None:
 
 def is_whole(checkpoint: Checkpoint) -> bool:
     """Say whether a launch came to its end: its last note is there, and nothing is under way."""
-    return checkpoint.stash(APP_STASH) is not None and not checkpoint.pending
+    return checkpoint.stash(APP_SUFFIX) is not None and not checkpoint.pending
 
 
 def _finish_or_remove(entry: RunEntry, stack: AppStack, checkpoint: Checkpoint, tell: Tell) -> RunEntry | None:
@@ -77,7 +76,7 @@ def _launched(entry: RunEntry, checkpoint: Checkpoint) -> RunEntry:
 
 
 def _uid(checkpoint: Checkpoint | None) -> str | None:
-    note = None if checkpoint is None else checkpoint.stash(APP_STASH)
+    note = None if checkpoint is None else checkpoint.stash(APP_SUFFIX)
     return str(note["uid"]) if note and note.get("uid") else None
 
 

@@ -10,14 +10,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.files import make_folder, read_json, write_json
-
-if TYPE_CHECKING:
-    from torchx_pulumi_components.ready import ReadyRun
+from torchx_pulumi.runs.ready_run import ReadyRun
 
 
 def place_key(place: Place) -> str:
@@ -58,8 +56,6 @@ class Workplace:
         Raises:
             DeployError: It cannot be read.
         """
-        from torchx_pulumi_components.ready import ReadyRun
-
         value = read_json(self._folder / "order.json")
         try:
             return None if value is None else ReadyRun(**value)

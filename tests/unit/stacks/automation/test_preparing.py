@@ -9,7 +9,7 @@ from torchx_pulumi.errors import DeployError
 from torchx_pulumi.identity import field_digests, relaunch_hash
 from torchx_pulumi.record import read_record
 from torchx_pulumi.runs.entry import Stage, read_entry
-from torchx_pulumi_components.ready import UID, ReadyRun
+from torchx_pulumi.runs.ready_run import UID, ReadyRun
 from torchx_pulumi_stacks.automation.preparing import prepare
 
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -67,5 +67,5 @@ def test_an_order_survives_being_written_down(make_order: Callable[..., Any]) ->
 def test_another_kind_than_planned_is_refused(make_order: Callable[..., Any]) -> None:
     order = make_order()
     order.manifest.update(apiVersion="v1", kind="Pod")
-    with pytest.raises(DeployError, match="must be a Job of batch.volcano.sh/v1alpha1"):
+    with pytest.raises(DeployError, match=r"must be a Job of batch\.volcano\.sh/v1alpha1"):
         prepare(order, NOW)

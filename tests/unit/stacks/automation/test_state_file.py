@@ -43,7 +43,7 @@ def test_a_seed_is_an_empty_stack_of_the_new_layout(stack: FileStack, tmp_path: 
     assert stack_names(tmp_path / "backend", "torchx") == ["default.train-1"]
     with pytest.raises(FileExistsError):
         stack.seed()
-    assert [path for path in (tmp_path / "backend").rglob("*.tmp")] == []
+    assert list((tmp_path / "backend").rglob("*.tmp")) == []
 
 
 def test_a_state_may_be_compressed(stack: FileStack, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_sweeping_keeps_the_state_unless_told_otherwise(stack: FileStack, tmp_pa
     stack.sweep(state=False)
     assert stack.exists()
     stack.sweep(state=True)
-    assert [path for path in (tmp_path / "backend").rglob("*train-1*")] == []
+    assert list((tmp_path / "backend").rglob("*train-1*")) == []
     stack.sweep(state=True)
 
 
