@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from typing import Any
 
 from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ImageOptionError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,6 +54,8 @@ class Workspaces:
             ignore_rules=config.get("ignore_rules") or "docker",
             **({} if self.docker_client is None else {"client": self.docker_client}),
         )
+        for warning in plan.warnings:
+            logger.warning("%s", warning)
         with self._guard:
             self._plans[plan.reference] = plan
         role.image = plan.reference

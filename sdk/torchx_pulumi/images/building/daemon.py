@@ -30,16 +30,17 @@ class Daemon:
 
     @classmethod
     def connect(cls) -> Daemon:
-        """Connect to the daemon that DOCKER_HOST names, else to this machine's.
+        """Connect to the daemon that DOCKER_HOST names, else the docker command's context, else to this machine's.
 
         Raises:
             ImageError: It cannot be reached, or the `docker` package is absent.
         """
         docker = import_docker()
-        host = os.environ.get("DOCKER_HOST") or DEFAULT_HOST
-        if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
-            raise ImageError(_unreachable(f"there is no {host.removeprefix('unix://')}"), retryable=True)
         try:
+            host = _host(docker)
+            if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
+                # docker-py would say so at length, and leave a socket open.
+                raise ImageError(_unreachable(f"there is no {host.removeprefix('unix://')}"), retryable=True)
             return cls(docker.from_env(timeout=TIMEOUT_S))
         except docker.errors.DockerException as error:
             raise ImageError(_unreachable(error), retryable=True) from error
@@ -58,6 +59,14 @@ class Daemon:
             except (ImageNotFound, NotFound):
                 return None
             return found
+
+
+def _host(docker: Any) -> str:
+    """Return the address that docker-py will use."""
+    given = os.environ.get("DOCKER_HOST")
+    # Releases before 7.2 know no contexts.
+    of_context = getattr(docker.ContextAPI, "kwargs_from_context", dict) if not given else dict
+    return given or str(of_context().get("base_url") or DEFAULT_HOST)
 
 
 @contextlib.contextmanager
