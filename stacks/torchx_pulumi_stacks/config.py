@@ -12,6 +12,7 @@ from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.options import Options
 from torchx_pulumi.run_options import read_options
 from torchx_pulumi.schedulers import SCHEDULERS, scheduler_of
+from torchx_pulumi.ui_url import check_ui_url
 from torchx_pulumi_components.read_args import OPTION_TO_ARGUMENT
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
@@ -61,6 +62,8 @@ class StackConfig:
     """Path or contents of a kubeconfig (`--secret`). Unset: KUBECONFIG or `~/.kube/config`."""
     kube_context: str | None = None
     """Context of the kubeconfig. Unset: its current one."""
+    ui_url: str | None = None
+    """Template of a link to the job: `https://ui.example/{namespace}/{name}`, also `{scheduler}` and `{queue}`."""
     images: ImageConfig = field(default_factory=ImageConfig)
     """Not a key: what `workspace`, `imageRepo` and the other keys of `ImageConfig` come to."""
 
@@ -106,6 +109,7 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
         "delete_timeout_s": settings.whole("deleteTimeout", at_least=1),
         "kubeconfig": settings.secret("kubeconfig"),
         "kube_context": settings.text("kubeContext"),
+        "ui_url": _read_ui_url(settings),
         "images": read_image_config(settings, root),
     }
     if settings.problems:
@@ -126,6 +130,13 @@ def _read_app(settings: Settings, root: Path) -> Any:
     if arguments:
         settings.refuse("arguments", "are a component's; an appFile takes none")
     return _collect(settings, "appFile", lambda: load_app_file(app_file or "", root))
+
+
+def _read_ui_url(settings: Settings) -> str | None:
+    template = settings.text("uiUrl")
+    if template is not None:
+        settings.problems.extend(check_ui_url(template, settings.path("uiUrl")))
+    return template
 
 
 def _collect(settings: Settings, key: str, read: Callable[[], Any]) -> Any:

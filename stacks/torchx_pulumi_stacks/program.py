@@ -9,6 +9,7 @@ from typing import Any, cast
 import pulumi
 import pulumi_kubernetes as kubernetes
 from torchx_pulumi.outputs import Declared, Observed, TorchxOutput, assemble, log_command
+from torchx_pulumi.ui_url import fill_ui_url
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.waiting import failures_deferred
 
@@ -121,4 +122,14 @@ def build(
         cast("Observed", observed),
         scheduler=config.scheduler,
         kube_context=config.kube_context,
+        ui_url=link_of(config, job),
     )
+
+
+def link_of(config: StackConfig, job: TrainingJob) -> str | None:
+    """Return the link to the job in a dashboard. None: no template was given."""
+    if config.ui_url is None:
+        return None
+    queue = getattr(job.plan.options, "queue", None)
+    where, name = job.plan.namespace, job.plan.job_name
+    return fill_ui_url(config.ui_url, namespace=where, name=name, scheduler=config.scheduler, queue=queue)

@@ -30,6 +30,7 @@ from tests.e2e.stack_project import StackProject
 pytestmark = pytest.mark.e2e
 
 TIMEOUT_S = 240
+LINK = "https://ui.example/{namespace}/{name}"
 soon = partial(eventually, timeout_s=TIMEOUT_S)
 JOB = FORMS["volcano"][1][Gang.JOB]
 MCAD = FORMS["mcad"][1][AppWrapperApi.V1BETA1]
@@ -260,7 +261,7 @@ def test_outputs_of_a_stack_say_why_and_stay_the_same(tmp_path: Path, e2e_env: d
     stack = StackProject(root, e2e_env, namespace, config_dir="stacks")
     role = {"name": "trainer", "image": "app:1", "entrypoint": "true", "pod_overlay": finite(exit_code=3), **FAKE_NODE}
     (root / "app.yaml").write_text(yaml.safe_dump({"name": "train", "roles": [role]}))
-    stack.configure(appFile="app.yaml", options={"queue": "default", "namespace": namespace})
+    stack.configure(appFile="app.yaml", options={"queue": "default", "namespace": namespace}, uiUrl=LINK)
     try:
         stack.up()
 
@@ -273,6 +274,7 @@ def test_outputs_of_a_stack_say_why_and_stay_the_same(tmp_path: Path, e2e_env: d
         first = seen["observed"]["diagnoses"][0]
         assert (first["reason"], first["objects"][0]["kind"]) == ("ExitCode", "Pod")
         assert first["resolution"]
+        assert seen["links"]["ui_url"] == f"https://ui.example/{namespace}/{seen['app']['id'].partition(':')[2]}"
         assert changes(stack.up()).keys() <= {"unchanged", "updated"}
         assert changes(stack.up()).keys() == {"unchanged"}
         assert read_outputs(stack.run("stack", "output", "--json"))["observed"] == seen["observed"]

@@ -170,3 +170,10 @@ def test_keys_are_camel_case_and_complete() -> None:
         KEYS
     )
     assert all("_" not in key for key in KEYS)
+
+
+def test_a_template_of_a_link_is_taken_or_refused(tmp_path: Path) -> None:
+    assert read(tmp_path, **DDP, **QUEUE, uiUrl="https://ui.example/{name}").ui_url == "https://ui.example/{name}"
+    assert "torchx:uiUrl: 'https://ui.example/{pod}' names {pod}" in refusal(
+        tmp_path, **DDP, **QUEUE, uiUrl="https://ui.example/{pod}"
+    )
