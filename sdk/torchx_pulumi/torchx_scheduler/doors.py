@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
@@ -13,6 +14,9 @@ from torchx_pulumi.driver import Driver
 from torchx_pulumi.kubeconfig import find_access, locations
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.index import RunIndex
+
+MAX_CLUSTERS = 32
+"""Clusters that are kept ready."""
 
 Connect = Callable[[str | None, str | None], LiveCluster]
 """Kubeconfig path and context (None: the ambient ones) to a cluster; nothing is asked of it yet."""
@@ -38,6 +42,7 @@ class Doors:
     now: Callable[[], datetime] = utc_now
     client: Any = None
     """A Kubernetes `ApiClient` of the caller's, which is used where no kubeconfig is named. None: there is none."""
+    _clusters: dict[Any, LiveCluster] = field(default_factory=dict)
     _driver: Driver | None = None
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -56,7 +61,7 @@ class Doors:
         """
         if self.client is not None and kubeconfig is None and context is None:
             return KubernetesCluster.of_client(self.client)
-        return self.connect(kubeconfig, context)
+        return self._connected(kubeconfig, context)
 
     def cluster_of(self, entry: RunEntry) -> LiveCluster:
         """Return the cluster that an app was launched in, also where the ambient one has become another.
@@ -66,7 +71,21 @@ class Doors:
         """
         if self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None:
             return KubernetesCluster.of_client(self.client)
-        return self.connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
+        return self._connected(
+            entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context
+        )
+
+    def _connected(self, kubeconfig: str | None, context: str | None) -> LiveCluster:
+        """Keep a cluster for as long as its kubeconfig stays as it is: reading that takes longer than most answers."""
+        stamps = [_stamp(path) for path in locations(kubeconfig)]
+        key = (kubeconfig, context, *stamps)
+        found = self._clusters.get(key)
+        if found is None or None in stamps:
+            found = self.connect(kubeconfig, context)
+            # A kubeconfig that changes all the time leaves its old selves behind.
+            kept = self._clusters if len(self._clusters) < MAX_CLUSTERS else {}
+            self._clusters = {**kept, key: found}
+        return found
 
     def close(self) -> None:
         """End what the engine started, if it was ever made."""
@@ -74,6 +93,15 @@ class Doors:
             driver, self._driver = self._driver, None
         if driver is not None:
             driver.close()
+
+
+def _stamp(path: Path) -> tuple[str, int, int] | None:
+    """Return what changes with a file. None: there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return str(path), found.st_mtime_ns, found.st_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
