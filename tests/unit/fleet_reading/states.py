@@ -26,8 +26,22 @@ def output(name: str = "train-x1", **changes: Any) -> dict[str, Any]:
             {
                 "name": "trainer",
                 "replicas": [
-                    {"id": 0, "pod": f"{name}-trainer-0", "state": "RUNNING", "reason": "Running", "message": ""},
-                    {"id": 1, "pod": f"{name}-trainer-1", "state": "PENDING", "reason": "Starting", "message": "pull"},
+                    {
+                        "id": 0,
+                        "pod": f"{name}-trainer-0",
+                        "state": "RUNNING",
+                        "reason": "Running",
+                        "message": "",
+                        "restarts": 0.0,
+                    },
+                    {
+                        "id": 1,
+                        "pod": f"{name}-trainer-1",
+                        "state": "PENDING",
+                        "reason": "Starting",
+                        "message": "pull",
+                        "restarts": 1.0,
+                    },
                 ],
                 "omitted": 0.0,
                 "counts": {"RUNNING": 1.0, "PENDING": 1.0},
