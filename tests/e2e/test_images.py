@@ -6,10 +6,12 @@ import base64
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from torchx_pulumi.kinds import VOLCANO_JOB
 from tests.e2e.docker_daemon import docker_environment, docker_host
 from tests.e2e.project import changes, eventually
 from tests.e2e.stack_project import StackProject
+from tools.local_docker import LocalDocker
 
 pytestmark = pytest.mark.e2e
 
@@ -288,3 +291,36 @@ def test_credentials_are_dockers_own(closed_registry: str, env: dict[str, str], 
     made = log_in("right")()
     assert made.pushed
     assert RegistryClient(backoff=Backoff(tries=2)).digest(parse_reference(made.reference)) == made.digest
+
+
+@pytest.fixture
+def full_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A daemon whose disk has no room for the workspace."""
+    if os.geteuid() != 0:
+        pytest.skip("a small disk can be mounted by root only")
+    folder = Path(tempfile.mkdtemp(prefix="txf-"))
+    (folder / "data").mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder / "data"], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        shutil.rmtree(folder)
+        pytest.skip("this machine lets nobody mount a disk")
+    private = LocalDocker(folder)
+    try:
+        private.start()
+        monkeypatch.setenv("DOCKER_HOST", private.host)
+        yield
+    finally:
+        private.stop()
+        subprocess.run(["umount", "--lazy", folder / "data"], check=True)
+        private.remove()
+
+
+def test_a_full_disk_is_named(
+    env: dict[str, str], full_daemon: None, base: str, repository: str, workspace: Path
+) -> None:
+    (workspace / "big").write_bytes(os.urandom(30_000_000))
+    with pytest.raises(ImageError, match="the disk is full: `docker system prune`"):
+        patch_image(base, str(workspace), repository)
+    assert digest_of(plan_patch(base, str(workspace), repository).reference) is None
