@@ -30,16 +30,27 @@ def test_types_are_shipped(package: str) -> None:
     assert (ROOT / SOURCES[package] / package / "py.typed").exists()
 
 
+IMPORT_EACH = """
+import importlib, os, sys
+for name in sys.argv[1:]:
+    # A child of an interpreter that has imported nothing: as good as a new process, and much quicker.
+    child = os.fork()
+    if child == 0:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            print(f"{name}: {type(error).__name__}: {error}", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
 def test_each_module_imports_alone() -> None:
-    script = "import importlib, sys\nimportlib.import_module(sys.argv[1])"
-    failed = {}
-    for module in [name for name in MODULES if not name.startswith("torchx_pulumi_")]:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script, module], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            failed[module] = done.stderr.splitlines()[-1]
-    assert not failed
+    modules = [name for name in MODULES if not name.startswith("torchx_pulumi_")]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IMPORT_EACH, *modules], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_importing_the_sdk_brings_no_third_party() -> None:
