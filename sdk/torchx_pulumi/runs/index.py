@@ -22,6 +22,15 @@ def entry_key(entry: RunEntry) -> str:
     return f"{entry.scheduler}/{entry.app_id}@{entry.cluster}"
 
 
+def is_app_id(text: str) -> bool:
+    """Say whether a text could be an app's id.
+
+    >>> is_app_id("default:train-1"), is_app_id("train-1")
+    (True, False)
+    """
+    return _APP_ID.fullmatch(text) is not None
+
+
 class RunIndex:
     """What was launched from this machine. Safe for many threads and processes; nothing is kept in memory."""
 
@@ -96,7 +105,7 @@ class RunIndex:
             InvalidJobError: The id is of several clusters, and none of them is the one that is meant.
             DeployError: The entry cannot be read.
         """
-        if not _APP_ID.fullmatch(app_id):
+        if not is_app_id(app_id):
             return None
         folder = self._folder / scheduler
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,10 +10,13 @@ from typing import Any
 
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
-from torchx_pulumi.runs.index import entry_key
+from torchx_pulumi.runs.index import entry_key, is_app_id
 from torchx_pulumi.runs.owner import is_working
 from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.torchx_scheduler.doors import Doors
+from torchx_pulumi.torchx_scheduler.unindexed import NOWHERE, find_in_cluster
+
+logger = logging.getLogger(__name__)
 
 BUSY_WAIT_S = 120.0
 """Longest wait for another process or thread that works on the same app."""
@@ -43,7 +47,7 @@ class Finder:
             DeployError: Its entry or its backend cannot be read.
         """
         found = self.doors.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
-        return found or self._of_colleague(app_id)
+        return found or self._of_colleague(app_id) or self._of_cluster(app_id)
 
     def settled(self, app_id: str, tell: Tell) -> RunEntry | None:
         """Return an app that nobody works on: waits for who does, and puts right what an interrupted one left.
@@ -87,7 +91,7 @@ class Finder:
 
     def adopt(self, entry: RunEntry) -> RunEntry:
         """Take an app that is not in the index into it, as a colleague's that is worked on from here."""
-        if self.doors.index.get(entry) is None:
+        if entry.place != NOWHERE and self.doors.index.get(entry) is None:
             self.doors.index.put(entry)
         return entry
 
@@ -99,10 +103,23 @@ class Finder:
         except ClusterError:
             return None
 
+    def _of_cluster(self, app_id: str) -> RunEntry | None:
+        """Find an app whose stack is kept elsewhere by its objects in the cluster in force."""
+        if not is_app_id(app_id):
+            return None
+        options = self.ambient()
+        kubeconfig, context = options.get("kubeconfig"), options.get("kube_context")
+        try:
+            entry = find_in_cluster(self.doors.cluster(kubeconfig, context), self.scheduler, app_id)
+        except ClusterError as error:
+            logger.warning("%s is not in the index, and was not looked for in the cluster: %s", app_id, error)
+            return None
+        return None if entry is None else replace(entry, kubeconfig=kubeconfig, kube_context=context)
+
     def _of_colleague(self, app_id: str) -> RunEntry | None:
         namespace, _, name = app_id.partition(":")
         options = self.ambient()
-        if not namespace or not name or (self.missed.get(app_id, 0.0) > time.monotonic()):
+        if not is_app_id(app_id) or (self.missed.get(app_id, 0.0) > time.monotonic()):
             return None
         backend = choose_backend(options.get("pulumi_backend"))
         if backend == own_backend():

@@ -26,10 +26,10 @@ from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.torchx_scheduler.app_json import write_app
 from torchx_pulumi.torchx_scheduler.doors import Ambient, Doors, ambient
 from torchx_pulumi.torchx_scheduler.finding import Finder
-from torchx_pulumi.torchx_scheduler.links import fill_link
 from torchx_pulumi.torchx_scheduler.looking import look_at
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
 from torchx_pulumi.torchx_scheduler.run_opts import split_options
+from torchx_pulumi.ui_url import fill_ui_url
 from torchx_pulumi.waiting import WaitGoal, wait_until
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
     run = relaunch_hash(
         field_digests(plan.spec, _without_own_labels(plan.options)), {role.name: role.replicas for role in plan.roles}
     )
-    user = _user()
+    user, queue = _user(), getattr(plan.options, "queue", None)
     here = Ambient() if doors.client is not None else ambient(chosen.get("kubeconfig"), chosen.get("kube_context"))
     return RunEntry(
         app_id=f"{namespace}:{name}",
@@ -110,7 +110,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         session=launch.session,
         user=user,
         name=plan.spec.name,
-        queue=getattr(plan.options, "queue", None),
+        queue=queue,
         app=write_app(launch.app),
         pods={
             role.name: [form.pod_name(plan, replica) for replica in role.replica_plans if not replica.surplus]
@@ -122,7 +122,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         launched_at=doors.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         stage=Stage.LAUNCHING,
         owner=this_process(),
-        ui_url=fill_link(chosen.get("ui_url"), namespace, name, scheduler, getattr(plan.options, "queue", None)),
+        ui_url=_link(chosen.get("ui_url"), namespace=namespace, name=name, scheduler=scheduler, queue=queue),
         options={key: value for key, value in chosen_plan.items() if value not in (None, {}, [])},
         log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
         ambient_kubeconfig=here.kubeconfig,
@@ -223,6 +223,10 @@ def _without_own_labels(options: Options) -> Options:
     own = (labels.LAUNCHER, labels.SESSION)
     changed: Any = replace(options, labels={key: value for key, value in options.labels.items() if key not in own})
     return changed  # type: ignore[no-any-return]
+
+
+def _link(template: str | None, **fields: Any) -> str | None:
+    return fill_ui_url(template, **fields) if template else None
 
 
 def _user() -> str:

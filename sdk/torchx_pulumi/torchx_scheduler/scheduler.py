@@ -24,7 +24,6 @@ from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.dryrun import make_request, namespace_of, validate, with_discovered
 from torchx_pulumi.torchx_scheduler.finding import Finder
 from torchx_pulumi.torchx_scheduler.launching import Launch, launch_app
-from torchx_pulumi.torchx_scheduler.links import fill_link
 from torchx_pulumi.torchx_scheduler.listing import Choice, list_apps
 from torchx_pulumi.torchx_scheduler.looking import Sight, form_named, look_at
 from torchx_pulumi.torchx_scheduler.reading_logs import read_log
@@ -32,6 +31,7 @@ from torchx_pulumi.torchx_scheduler.request import PulumiJob
 from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions, run_options
 from torchx_pulumi.torchx_scheduler.stopping import cancel_app, delete_app, resume_app
 from torchx_pulumi.torchx_scheduler.workspaces import Workspaces
+from torchx_pulumi.ui_url import check_ui_url
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         config = self.run_opts().resolve(dict(cfg))
         request = make_request(app, config, self._kind, self.session_name, self._workspaces.patched())
-        fill_link(config.get("ui_url"), "namespace", "name", self._kind, None)
+        _check_link(config.get("ui_url"), str(getattr(app, "name", "unnamed")))
         if config.get("validate_spec"):
             request = self._validated(request, config)
         return AppDryRunInfo(request, repr)
@@ -275,3 +275,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _ambient(self) -> Mapping[str, Any]:
         """Return the options of this scheduler's section of `.torchxconfig`."""
         return torchxconfig.section(self.backend, self.run_opts())
+
+
+def _check_link(template: str | None, job: str) -> None:
+    problems = check_ui_url(template) if template else []
+    if problems:
+        raise invalid_job(job, problems)

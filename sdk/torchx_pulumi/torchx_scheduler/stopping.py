@@ -8,7 +8,7 @@ from dataclasses import replace
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Tell
-from torchx_pulumi.errors import DeployError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.errors import ClusterError, DeployError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.kinds import POD, VOLCANO_JOB
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key
@@ -16,6 +16,7 @@ from torchx_pulumi.runs.owner import this_process, working_on
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.finding import Finder
 from torchx_pulumi.torchx_scheduler.looking import form_named, gone, head_uid, is_ours, note, written_now
+from torchx_pulumi.torchx_scheduler.unindexed import NOWHERE
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,8 @@ def resume_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
         text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
         raise invalid_job(app_id, [Problem("app_id", text)])
     cluster.resume(entry.namespace, entry.job_name, head_uid(seen.head) or "")
-    doors.index.change(finder.adopt(entry), lambda now: replace(now, cancelled_at=None))
+    if entry.place != NOWHERE:
+        doors.index.change(finder.adopt(entry), lambda now: replace(now, cancelled_at=None))
 
 
 def delete_app(
@@ -107,6 +109,12 @@ def delete_app(
     entry = _settled_or_unreachable(finder, app_id, tell, forget_unreachable=forget_unreachable)
     if entry is None:
         return False
+    if entry.place == NOWHERE:
+        raise DeployError(
+            f"app {app_id} is in the cluster, and its stack is neither in the index of this machine nor in the backend "
+            "in force: delete it where it was launched, or name its backend by the option pulumi_backend in "
+            ".torchxconfig, or by PULUMI_BACKEND_URL"
+        )
     finder.adopt(entry)
     with working_on(entry_key(entry)):
         entry = _claim(doors, entry)
@@ -120,8 +128,6 @@ def delete_app(
 
 
 def _settled_or_unreachable(finder: Finder, app_id: str, tell: Tell, *, forget_unreachable: bool) -> RunEntry | None:
-    from torchx_pulumi.errors import ClusterError
-
     try:
         return finder.settled(app_id, tell)
     except ClusterError:
@@ -142,6 +148,8 @@ def _claim(doors: Doors, entry: RunEntry) -> RunEntry:
 
 
 def _note_cancel(doors: Doors, finder: Finder, entry: RunEntry) -> RunEntry:
+    if entry.place == NOWHERE:
+        return entry
     at = written_now(doors)
     return doors.index.change(finder.adopt(entry), lambda now: replace(now, cancelled_at=now.cancelled_at or at))
 
