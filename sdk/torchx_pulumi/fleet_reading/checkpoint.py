@@ -29,8 +29,6 @@ class StackApp:
 
     output: Mapping[str, Any]
     """The stack output `torchx`."""
-    updated_at: datetime | None
-    """When the stack was last written. None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ def read_app(text: str) -> StackApp | None:
             f"the output `torchx` has schema version {int(output['schema_version'])}, this release reads up to "
             f"{SCHEMA_VERSION}; install the release that wrote it, or a newer one"
         )
-    return StackApp(output=output, updated_at=_written_at(text))
+    return StackApp(output=output)
 
 
 def read_memory(text: str) -> StackMemory:
@@ -114,17 +112,6 @@ def _skip_blanks(text: str, position: int) -> int:
     while position < len(text) and text[position] in " \t\r\n":
         position += 1
     return position
-
-
-def _written_at(text: str) -> datetime | None:
-    start = text.find('"manifest":')
-    if start < 0:
-        return None
-    try:
-        manifest, _ = _DECODER.raw_decode(text, _skip_blanks(text, start + len('"manifest":')))
-    except ValueError:
-        return None
-    return read_time(manifest.get("time")) if isinstance(manifest, dict) else None
 
 
 def _parsed(text: str) -> Mapping[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -87,6 +89,9 @@ class LiveReader:
                 continue
             groups.setdefault(target.way, []).append((row, app, target))
         if groups:
+            # urllib3 1.26 imports while it holds Python's one import lock, which threads must not find it at.
+            with contextlib.suppress(ImportError):
+                importlib.import_module("urllib3")
             with ThreadPoolExecutor(min(len(groups), LOOKS_AT_ONCE)) as pool:
                 for found in pool.map(self._look_in, groups.values()):
                     fresh.update(found)

@@ -10,7 +10,7 @@ from typing import Any
 from torchx_pulumi.status.model import JobState
 
 STALE_AFTER_S = 900.0
-"""What was seen of an unfinished app longer ago than this is called stale."""
+"""News of an unfinished app that are older than this are called stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +66,13 @@ class FleetRow:
     observed_at: datetime | None
     """When what was seen last changed. None: nothing was ever seen."""
     checked_at: datetime | None
-    """When it was last looked at, as far as that is known; at least `observed_at`."""
+    """Time of the last news: `observed_at`, or just now where the cluster was asked."""
     freshness_s: float | None
     """Seconds since `checked_at`. None: nothing was ever seen."""
     stale: bool
-    """The app had not ended when it was last looked at, and that is longer ago than `STALE_AFTER_S`."""
+    """The app had not ended by the last news of it, which are older than `STALE_AFTER_S`.
+
+    A stack does not tell how often nothing had changed; only `live` does."""
     source: str
     """`state`: the stack says so; `local`: this machine saw it later; `live`: the cluster said so just now."""
     diagnoses: Sequence[Mapping[str, Any]]

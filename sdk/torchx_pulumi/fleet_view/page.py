@@ -39,7 +39,7 @@ def _why(row: FleetRow) -> Cell:
     return escape(said), None, ""
 
 
-def _seen(row: FleetRow) -> Cell:
+def _news(row: FleetRow) -> Cell:
     never = float("inf")
     sort = never if row.freshness_s is None else row.freshness_s
     return escape(freshness(row)), min(sort, 1e12), "nowrap stale" if row.stale else "nowrap"
@@ -51,7 +51,7 @@ COLUMNS: Sequence[tuple[str, Callable[[FleetRow], Cell]]] = (
     ("Why", _why),
     ("Ready", lambda row: (f"{row.replicas_ready}/{row.replicas_wanted}", None, "nowrap")),
     ("Age", lambda row: (age(row.age_s), 1e12 if row.age_s is None else row.age_s, "nowrap")),
-    ("Seen", _seen),
+    ("News", _news),
     ("GPU", _text(gpus)),
     ("Queue", _text(lambda row: row.queue or "")),
     ("User", _text(lambda row: row.user or "")),

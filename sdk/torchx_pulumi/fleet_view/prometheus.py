@@ -45,10 +45,10 @@ METRICS: Sequence[tuple[str, str, Callable[[FleetRow], Value]]] = (
     ("torchx_app_queued_timestamp_seconds", "When the app was queued.", _time("queued_at")),
     ("torchx_app_started_timestamp_seconds", "When the app began to run.", _time("started_at")),
     ("torchx_app_finished_timestamp_seconds", "When the app ended.", _time("finished_at")),
-    ("torchx_app_seen_timestamp_seconds", "When the app was last looked at.", _time("checked_at")),
+    ("torchx_app_seen_timestamp_seconds", "When the last news of the app were seen.", _time("checked_at")),
     (
         "torchx_app_stale",
-        "1 where the app had not ended when it was last looked at, long ago.",
+        "1 where the app had not ended by the last news of it, which are old.",
         lambda row: float(row.stale),
     ),
 )

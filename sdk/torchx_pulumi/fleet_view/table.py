@@ -17,7 +17,7 @@ COLUMNS: Sequence[tuple[str, Callable[[FleetRow], str]]] = (
     ("REASON", lambda row: row.reason),
     ("READY", lambda row: f"{row.replicas_ready}/{row.replicas_wanted}"),
     ("AGE", lambda row: age(row.age_s)),
-    ("SEEN", freshness),
+    ("NEWS", freshness),
     ("GPU", gpus),
     ("QUEUE", lambda row: row.queue or "-"),
     ("USER", lambda row: row.user or "-"),
@@ -26,7 +26,7 @@ COLUMNS: Sequence[tuple[str, Callable[[FleetRow], str]]] = (
 )
 """Heading and text of each column."""
 
-LEFT_OUT = ("SCHEDULER", "USER", "GPU", "QUEUE", "SEEN", "WHY")
+LEFT_OUT = ("SCHEDULER", "USER", "GPU", "QUEUE", "NEWS", "WHY")
 """Columns that a narrow terminal does without, the first one first."""
 
 
@@ -64,7 +64,7 @@ def remarks(fleet: Fleet) -> list[str]:
     ]
     stale = sum(row.stale for row in fleet.rows)
     if stale:
-        said.append(f"{stale} not looked at for long: --live asks the clusters")
+        said.append(f"{stale} unfinished, without news for long: --live asks the clusters")
     return said
 
 

@@ -206,3 +206,8 @@ def test_the_command_prints_and_says_by_its_exit_code_whether_all_is_well(
     values = json.loads(capsys.readouterr().out)
     assert not values["ok"]
     assert {"check", "verdict", "detail", "resolution"} == values["findings"][0].keys()
+
+
+def test_every_check_is_in_the_docs(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "fleet.md").read_text()
+    assert not [name for name in found(Asked(), seams(tmp_path / "s")) if f"`{name}`" not in page]

@@ -164,7 +164,7 @@ def test_odd_outputs_never_raise(part: str, key: str, value: Any) -> None:
     whole = output()
     whole[part] = {**whole[part], key: value}
     for torchx in (whole, {**whole, part: value}):
-        row = build_row(StackName(project="p", stack="s"), StackApp(output=torchx, updated_at=None), NOW)
+        row = build_row(StackName(project="p", stack="s"), StackApp(output=torchx), NOW)
         assert row.state in JobState
         assert replace(row, note="x").note == "x"
 

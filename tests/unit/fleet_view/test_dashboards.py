@@ -30,7 +30,7 @@ NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 def offered() -> dict[str, set[str]]:
     """Metric to its labels, of an app of which everything is known."""
     whole = output(observed={"state": "FAILED", "finished_at": "2026-01-02T11:58:00Z"})
-    row = build_row(StackName(project="torchx", stack="s"), StackApp(output=whole, updated_at=None), NOW)
+    row = build_row(StackName(project="torchx", stack="s"), StackApp(output=whole), NOW)
     text = to_prometheus(Fleet(backend="file:///b", read_at=NOW, rows=[row]))
     found: dict[str, set[str]] = {}
     for line in text.splitlines():

@@ -23,7 +23,7 @@ EVIL = '</script><script>alert("x")</script>\x1b[31m\n"\\'
 
 def fleet(*outputs: dict[str, Any], **more: Any) -> Fleet:
     rows = [
-        build_row(StackName(project="torchx", stack=f"s{place}"), StackApp(output=item, updated_at=None), NOW)
+        build_row(StackName(project="torchx", stack=f"s{place}"), StackApp(output=item), NOW)
         for place, item in enumerate(outputs)
     ]
     return Fleet(**{"backend": "file:///b", "read_at": NOW, "rows": rows, **more})
@@ -47,7 +47,7 @@ def test_the_table_has_a_line_for_each_app() -> None:
         "REASON",
         "READY",
         "AGE",
-        "SEEN",
+        "NEWS",
         "GPU",
         "QUEUE",
         "USER",
