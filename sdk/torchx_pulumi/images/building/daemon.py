@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,9 +64,11 @@ class Daemon:
 def _host(docker: Any) -> str:
     """Return the address that docker-py will use."""
     given = os.environ.get("DOCKER_HOST")
+    if given:
+        return given
     # Releases before 7.2 know no contexts.
-    of_context = getattr(docker.ContextAPI, "kwargs_from_context", dict) if not given else dict
-    return given or str(of_context().get("base_url") or DEFAULT_HOST)
+    of_context: Callable[[], Mapping[str, Any]] | None = getattr(docker.ContextAPI, "kwargs_from_context", None)
+    return str((of_context() if of_context else {}).get("base_url") or DEFAULT_HOST)
 
 
 @contextlib.contextmanager
