@@ -15,7 +15,9 @@ from tools.local_cluster.progress import Progress
 @contextlib.contextmanager
 def cluster_lock(layout: Layout, progress: Progress) -> Iterator[None]:
     """Hold one cluster; wait for another run that does, and say so."""
-    layout.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # The folder above is shared with the records of launched apps, which are closed to others as well.
+    layout.lock.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    layout.lock.parent.mkdir(exist_ok=True, mode=0o700)
     begin, said = time.monotonic(), False
     while (descriptor := _try_lock(layout)) is None:
         if not said:
