@@ -110,7 +110,7 @@ def test_a_job_waits_behind_another_and_an_impossible_one_says_so(mcad: McadProj
     mcad.jobs({"second": wide})
     mcad.until(is_state("RUNNING"), "second", timeout_s=120)
     mcad.jobs({"huge": {"roles": [shell("true", resource={"cpu": 100_000})]}})
-    mcad.until(lambda seen: seen["reason"] == "Unschedulable", "huge")
+    mcad.until(lambda seen: seen["reason"] == "NeverSchedulable", "huge")
 
 
 @pytest.mark.parametrize(
