@@ -1,10 +1,13 @@
-"""The TorchX schedulers on the real engine and the real cluster, through the Runner and the command lines."""
+"""The TorchX schedulers on the real engine and the real cluster, through the Runner; and kills."""
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,7 +16,6 @@ from typing import Any
 import pytest
 from torchx import specs
 from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.errors import DeployError
 from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB
 from torchx_pulumi.runs.index import RunIndex
 
@@ -123,38 +125,60 @@ def test_cancel_keeps_the_job_and_resume_runs_it_again(
     scheduler.close()
 
 
-def test_a_webhook_refuses_in_the_dry_run_and_in_the_launch(world: Path, namespace: str) -> None:
+LAUNCH = """
+import json, os, sys
+from torchx import specs
+from torchx_pulumi_stacks.entrypoints import create_volcano
+namespace, image, name, options = json.loads(sys.argv[1])
+role = specs.Role(name="trainer", image=image, entrypoint="sh", num_replicas=2,
+                  args=["-c", "trap 'exit 0' TERM; sleep 1000 & wait"],
+                  resource=specs.Resource(cpu=1, gpu=0, memMB=64))
+scheduler = create_volcano("torchx")
+info = scheduler.submit_dryrun(specs.AppDef(name="train", roles=[role]), options)
+info.request.resource["metadata"]["name"] = name
+print("begun", flush=True)
+scheduler.schedule(info)
+print("done", flush=True)
+sys.stdin.read()
+scheduler.delete(f"{namespace}:{name}")
+"""
+"""A process that launches an app, and deletes it when it is told to."""
+
+
+@pytest.mark.parametrize("number", range(int(os.environ.get("TORCHX_PULUMI_KILLS", "2"))))
+def test_the_next_call_finds_the_truth_after_a_kill(
+    world: Path, cluster: Any, look: KubernetesCluster, namespace: str, number: int
+) -> None:
     from torchx_pulumi_stacks.entrypoints import create_volcano
 
-    scheduler = create_volcano("torchx")
-    wrong = {**options(namespace, "volcano"), "queue": "is-not-there"}
-    with pytest.raises(ValueError, match="is-not-there"):
-        scheduler.submit_dryrun(job("img", "true", 1), wrong)
-    with pytest.raises(DeployError, match="is-not-there"):
-        scheduler.submit(job("img", "true", 1), {**wrong, "validate_spec": False})
-    assert scheduler.list({"namespace": namespace}) == []
+    name, deleting = f"killed-{number}", number % 2 == 1
+    given = json.dumps([namespace, cluster.images["busybox"], name, options(namespace, "volcano")])
+    command = [sys.executable, "-c", LAUNCH, given]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "begun\n"
+        if deleting:
+            assert child.stdout.readline() == "done\n"
+            child.stdin.close()
+        time.sleep(random.Random(number).uniform(0.0, 1.5))
+        child.kill()
+    scheduler, app_id = create_volcano("torchx"), f"{namespace}:{name}"
+    described = scheduler.describe(app_id)
+    jobs = [job["metadata"]["name"] for job in look.list(VOLCANO_JOB, namespace)]
+    assert jobs in ([], [name])
+    if described is None:
+        assert [item.app_id for item in scheduler.list({"namespace": namespace})] == []
+    else:
+        assert [item.app_id for item in scheduler.list({"namespace": namespace})] == [app_id]
+    scheduler.delete(app_id)
+    scheduler.delete(app_id)
+    eventually(lambda: look.list(VOLCANO_JOB, namespace) == [], timeout_s=240)
+    assert scheduler.describe(app_id) is None
+    assert RunIndex().all() == []
+    # The same name can be launched again at once: nothing is left that would be in the way.
+    info = scheduler.submit_dryrun(job(cluster.images["busybox"], "true", 1), options(namespace, "volcano"))
+    info.request.resource["metadata"]["name"] = name
+    assert scheduler.schedule(info) == app_id
+    scheduler.delete(app_id)
     scheduler.close()
-
-
-def test_the_command_line_in_processes_of_its_own(world: Path, cluster: Any, namespace: str) -> None:
-    config = world / ".torchxconfig"
-    chosen = {**options(namespace, "volcano"), "wait_for": "admitted"}
-    config.write_text("[pulumi_volcano]\n" + "".join(f"{key} = {value}\n" for key, value in chosen.items()))
-    environment = {**os.environ, "TORCHXCONFIG": str(config)}
-
-    def torchx(*words: str) -> str:
-        command = [sys.executable, "-m", "torchx.cli.main", *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    image = cluster.images["busybox"]
-    component = ["utils.sh", "--image", image, "--cpu", "1", "--memMB", "64", "echo", "hi"]
-    said = torchx("run", "-s", "pulumi_volcano", "--workspace", "", "--wait", "--log", *component)
-    handle = next(word for word in said.split() if word.startswith("pulumi_volcano://"))
-    assert "SUCCEEDED" in torchx("status", handle)
-    assert handle in torchx("list", "-s", "pulumi_volcano")
-    assert "hi" in torchx("log", handle)
-    assert image in torchx("describe", handle)
-    console = [sys.executable, "-m", "torchx_pulumi_stacks.console", "delete", handle]
-    assert subprocess.run(console, env=environment, capture_output=True, timeout=300).returncode == 0
