@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,22 @@ def test_a_second_namespace_and_options_reach_the_manifest(world: World) -> None
     assert job["spec"]["priorityClassName"] == "high"
     assert job["metadata"]["labels"]["team"] == "a"
     assert pod["containers"][0]["resources"]["limits"]["vpc.amazonaws.com/efa"] == "2"
+
+
+def test_launches_reads_and_deletions_from_many_threads_do_not_mix(world: World) -> None:
+    scheduler = world.scheduler()
+
+    def one(number: int) -> str:
+        app_id = scheduler.submit(app(name=f"app{number}"), CONFIG["volcano"])
+        described = scheduler.describe(app_id)
+        assert described is not None
+        assert app_id.startswith(f"default:app{number}-")
+        scheduler.list()
+        if number % 2:
+            scheduler.delete(app_id)
+        return str(app_id)
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(one, range(16)))
+    assert {entry.app_id for entry in RunIndex().all()} == set(ids[::2])
+    assert len(world.driver.stacks) == 8
