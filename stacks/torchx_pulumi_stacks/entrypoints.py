@@ -6,6 +6,7 @@ from typing import Any
 
 from torchx_pulumi.driver import Driver
 from torchx_pulumi.torchx_scheduler.doors import Doors
+from torchx_pulumi.torchx_scheduler.plain_errors import show_plainly
 from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
 
 
@@ -36,5 +37,6 @@ def make_driver() -> Driver:
 
 
 def _create(scheduler: str, session_name: str, client: Any, docker_client: Any) -> PulumiScheduler:
+    show_plainly()
     doors = Doors(make_driver=make_driver, client=client)
     return PulumiScheduler(scheduler, session_name, doors, docker_client=docker_client)
