@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -265,6 +266,7 @@ def prepare_plain(namespace: str) -> Callable[[], Callable[[], None]]:
         def delete() -> None:
             stack.destroy()
             stack.workspace.remove_stack(name)
+            shutil.rmtree(stack.workspace.work_dir)
 
         return delete
 

@@ -24,7 +24,7 @@ from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_o
 from torchx_pulumi_stacks.automation.events import EngineNotes, error_of
 from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
-from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock
+from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock, without_password
 from torchx_pulumi_stacks.automation.strays import delete_head, delete_unrecorded, wait_for_pods
 from torchx_pulumi_stacks.automation.workplace import Workplace
 
@@ -76,6 +76,7 @@ class AppStack:
         try:
             if self._files is not None and seed and wants_passphrase(place):
                 find_cli()
+                self._files.check_room()
                 self._files.seed()
                 return
             provider = ["--secrets-provider", place.secrets_provider] if place.secrets_provider else []
@@ -117,12 +118,14 @@ class AppStack:
         """
         self.clear_dead_locks()
         checkpoint = self.read()
-        if checkpoint is None:
+        if checkpoint is not None and checkpoint.outdated and self._files is not None:
+            self._files.restore()
+        if checkpoint is None or checkpoint.outdated:
             delete_head(self.entry, self.cluster, self.tell)
-        elif not any(checkpoint.objects()) and self._files is not None:
+        if checkpoint is not None and not any(checkpoint.objects()) and self._files is not None:
             # Nothing outside of the state was made: no process is needed to forget it.
             self._files.sweep(state=True)
-        else:
+        elif checkpoint is not None:
             self._check_cluster()
             delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell)
             notes = EngineNotes(self.tell)
@@ -253,7 +256,7 @@ class AppStack:
         place = self.entry.place
         return DeployError(
             f"app {self.entry.app_id} cannot be launched: there is a stack {place.project}/{place.stack} in "
-            f"{place.backend} already; delete that app first, or choose another name"
+            f"{without_password(place.backend)} already; delete that app first, or choose another name"
         )
 
     def _locked(self, locks: Sequence[Lock]) -> DeployError:

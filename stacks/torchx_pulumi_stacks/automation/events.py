@@ -11,7 +11,7 @@ from typing import Any
 from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
 
-from torchx_pulumi_stacks.automation.state_file import STACK, is_object
+from torchx_pulumi_stacks.automation.state_file import STACK, is_object, without_password
 
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 
@@ -31,6 +31,11 @@ _UNREACHABLE = (
     "certificate signed by unknown authority",
 )
 """What Kubernetes' client says when nothing answers."""
+
+_LOCKED = ("is currently locked by", "Another update is currently in progress")
+_PASSPHRASE = ("incorrect passphrase", "passphrase must be set")
+_ENGINE = (*_LOCKED, *_PASSPHRASE, "no space left on device")
+"""What the CLI says of itself that has an error of its own here."""
 
 _DONE = {"create": "created", "update": "updated", "delete": "deleted", "replace": "replaced"}
 _BEGUN = {"create": "creating", "update": "updating", "delete": "deleting", "replace": "replacing"}
@@ -104,7 +109,14 @@ class EngineNotes:
         """
         if self.errors:
             return error_of(app, doing, self.errors)
-        return error_of(app, doing, [_last_words(said)])
+        words = _last_words(said)
+        if any(sign in words for sign in _ENGINE):
+            return error_of(app, doing, [words])
+        # No event and none of the known words: the CLI did not get as far as a cluster.
+        return DeployError(
+            f"app {app} cannot be {doing}: Pulumi could not begin: {words}; check the backend (option pulumi_backend, "
+            "PULUMI_BACKEND_URL), its credentials and the secrets provider"
+        )
 
 
 def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
@@ -116,11 +128,11 @@ def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
             "kubeconfig and context are the right ones",
             retryable=True,
         )
-    if "is currently locked by" in text or "Another update is currently in progress" in text:
+    if any(sign in text for sign in _LOCKED):
         return DeployError(f"app {app} cannot be {doing}: another process works on it: {text}", retryable=True)
     if "no space left on device" in text:
         return DeployError(f"app {app} cannot be {doing}: the disk is full: {text}; free some space")
-    if "incorrect passphrase" in text or "passphrase must be set" in text:
+    if any(sign in text for sign in _PASSPHRASE):
         return DeployError(
             f"app {app} cannot be {doing}: its state was written with another passphrase: {text}; "
             "set PULUMI_CONFIG_PASSPHRASE_FILE or PULUMI_CONFIG_PASSPHRASE to that one"
@@ -134,7 +146,7 @@ def tidy(message: str) -> str:
     >>> tidy("<{%reset%}>error: no\n  queue<{%reset%}>\n")
     'no queue'
     """
-    plain = _COLOUR.sub("", message)
+    plain = without_password(_COLOUR.sub("", message))
     line = " ".join(part.strip() for part in plain.splitlines() if part.strip())
     return line.removeprefix("error: ").strip()
 

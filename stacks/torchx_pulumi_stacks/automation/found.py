@@ -19,7 +19,7 @@ from torchx_pulumi_stacks.automation.app_stack import NO_STACK
 from torchx_pulumi_stacks.automation.backend import file_root, find_cli, place_environment
 from torchx_pulumi_stacks.automation.engine import run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes
-from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, stack_names
+from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, stack_names, without_password
 from torchx_pulumi_stacks.automation.workplace import note_of_order, place_key
 
 MIRROR_S = 300.0
@@ -32,7 +32,7 @@ def find_entry(place: Place, root: Path) -> RunEntry | None:
     Raises:
         DeployError: The backend cannot be read.
     """
-    where = f"stack {place.project}/{place.stack} in {place.backend}"
+    where = f"stack {place.project}/{place.stack} in {without_password(place.backend)}"
     folder = file_root(place.backend)
     if folder is not None:
         checkpoint = FileStack(folder, place).read()
@@ -87,4 +87,4 @@ def _ask(place: Place, words: list[str]) -> str | None:
     if NO_STACK.search(ended.stderr):
         return None
     error = EngineNotes(print).error(place.stack or place.project, "read", ended.stderr)
-    raise DeployError(f"the Pulumi backend {place.backend} cannot be read: {error}") from error
+    raise DeployError(f"the Pulumi backend {without_password(place.backend)} cannot be read: {error}") from error

@@ -51,13 +51,13 @@ def put_right(entry: RunEntry, stack: AppStack, tell: Tell) -> RunEntry | None:
 
 def is_whole(checkpoint: Checkpoint) -> bool:
     """Say whether a launch came to its end: its last note is there, and nothing is under way."""
-    return checkpoint.stash(APP_SUFFIX) is not None and not checkpoint.pending
+    return checkpoint.stash(APP_SUFFIX) is not None and not checkpoint.pending and not checkpoint.outdated
 
 
 def _finish_or_remove(entry: RunEntry, stack: AppStack, checkpoint: Checkpoint, tell: Tell) -> RunEntry | None:
     order = stack.workplace.order()
     made = any(is_object(item) for item in checkpoint.resources)
-    if made and order is not None and not checkpoint.pending:
+    if made and order is not None and not checkpoint.pending and not checkpoint.outdated:
         tell(f"{entry.app_id}: its launch was interrupted after the job was created; it is finished now")
         try:
             launched = stack.up(order)

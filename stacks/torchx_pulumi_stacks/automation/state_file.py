@@ -27,6 +27,12 @@ from torchx_pulumi.runs.owner import lives
 STASH = "pulumi:index:Stash"
 STACK = "pulumi:pulumi:Stack"
 ORGANIZATION = "organization"
+ROOM_BYTES = 1_000_000
+"""The states and the history of a launch take a tenth of it."""
+
+_BROKEN = (ValueError, KeyError, AttributeError, TypeError, EOFError)
+"""What is raised by a state that is none."""
+
 CLOCK_SLACK_S = 5.0
 """The boot time is in whole seconds, and clocks are set."""
 
@@ -58,8 +64,10 @@ class Lock:
 class Checkpoint:
     """The state of a stack as the engine last wrote it."""
 
-    def __init__(self, latest: Mapping[str, Any] | None) -> None:
+    def __init__(self, latest: Mapping[str, Any] | None, *, outdated: bool = False) -> None:
         self._latest = latest or {}
+        self.outdated = outdated
+        """The last state was cut off, by a full disk for example, and this is the one before it."""
 
     @property
     def deployment(self) -> Mapping[str, Any]:
@@ -143,18 +151,43 @@ class FileStack:
         if path is None:
             return None
         try:
-            data = path.read_bytes()
-            value = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
-            latest = value["checkpoint"].get("latest")
+            return Checkpoint(_latest(path))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise backend_refused(self._place.backend, error) from error
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise DeployError(
-                f"the state {path} cannot be read: {error}; it was changed by hand", retryable=True
-            ) from error
-        return Checkpoint(latest)
+        except _BROKEN as error:
+            try:
+                return Checkpoint(_latest(path.with_name(f"{path.name}.bak")), outdated=True)
+            except (OSError, *_BROKEN):
+                raise DeployError(
+                    f"the state {path} cannot be read: {error}; it was changed by hand, or is being written",
+                    retryable=True,
+                ) from error
+
+    def restore(self) -> None:
+        """Put the state before it in the place of one that was cut off.
+
+        Raises:
+            DeployError: The folder cannot be written.
+        """
+        path = self._present()
+        if path is None:
+            return
+        try:
+            path.with_name(f"{path.name}.bak").replace(path)
+        except OSError as error:
+            raise backend_refused(self._place.backend, error) from error
+
+    def check_room(self) -> None:
+        """Refuse to begin on a disk that is as good as full: the engine would try for minutes.
+
+        Raises:
+            DeployError: It is.
+        """
+        folder = next((each for each in (self._folder, *self._folder.parents) if each.is_dir()), None)
+        if folder is not None and shutil.disk_usage(folder).free < ROOM_BYTES:
+            raise backend_refused(self._place.backend, OSError(errno.ENOSPC, "", str(folder)))
 
     def locks(self) -> list[Lock]:
         """Return the locks on the stack."""
@@ -236,6 +269,15 @@ def is_object(resource: Mapping[str, Any]) -> bool:
     return str(resource.get("type") or "").startswith("kubernetes:")
 
 
+def without_password(text: str) -> str:
+    """Return a text without the credentials of the URLs in it.
+
+    >>> without_password("postgres://me:secret@db/x refused")
+    'postgres://***@db/x refused'
+    """
+    return re.sub(r"://[^/@\s]+@", "://***@", text)
+
+
 def backend_refused(backend: str, error: OSError) -> DeployError:
     """Say why a backend in a folder cannot be used, and what to do."""
     reasons = {
@@ -248,9 +290,15 @@ def backend_refused(backend: str, error: OSError) -> DeployError:
     reason = reasons.get(error.errno or 0, str(error.strerror or error))
     where = f" ({error.filename})" if error.filename else ""
     return DeployError(
-        f"the Pulumi backend {backend} cannot be used: {reason}{where}. "
+        f"the Pulumi backend {without_password(backend)} cannot be used: {reason}{where}. "
         "The option pulumi_backend or PULUMI_BACKEND_URL names another one"
     )
+
+
+def _latest(path: Path) -> Any:
+    data = path.read_bytes()
+    value = json.loads(gzip.decompress(data) if ".gz" in path.suffixes else data)
+    return value["checkpoint"].get("latest")
 
 
 def _is_json(path: Path) -> bool:

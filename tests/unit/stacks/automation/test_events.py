@@ -85,3 +85,11 @@ def test_before_the_engine_starts_the_process_has_the_last_word() -> None:
 
 def test_tidy_is_one_line() -> None:
     assert tidy("\x1b[31merror: a\n   b\x1b[0m\n\n") == "a b"
+
+
+def test_a_backend_that_does_not_answer_is_no_cluster_and_its_password_is_not_shown() -> None:
+    said = 'error: unable to open state database "postgres://me:secret@db/x": connection refused'
+    error = EngineNotes(print).error("a", "launched", said)
+    assert isinstance(error, DeployError)
+    assert "pulumi_backend" in str(error)
+    assert "secret@" not in str(error)

@@ -131,3 +131,25 @@ def test_a_folder_that_cannot_be_used_is_explained(number: int, word: str) -> No
     assert word in str(error)
     assert "/b/c" in str(error)
     assert "PULUMI_BACKEND_URL" in str(error)
+
+
+def test_a_state_cut_off_by_a_full_disk_is_taken_from_the_one_before(stack: FileStack) -> None:
+    stack.seed()
+    stack.path.with_name(f"{stack.path.name}.bak").write_text(stack.path.read_text())
+    stack.path.write_text('{"version": 3, "check')
+    checkpoint = stack.read()
+    assert checkpoint is not None
+    assert checkpoint.outdated
+    stack.restore()
+    again = stack.read()
+    assert again is not None
+    assert not again.outdated
+
+
+def test_a_disk_that_is_as_good_as_full_is_refused_at_once(stack: FileStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    stack.check_room()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+    with pytest.raises(DeployError, match="disk is full"):
+        stack.check_room()
