@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from torchx.specs import InvalidRunConfigException
+
 from torchx_pulumi.errors import TorchxPulumiError
 
 
@@ -19,7 +21,7 @@ def show_plainly() -> None:
 
 
 def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if isinstance(error, TorchxPulumiError):
+    if isinstance(error, (TorchxPulumiError, InvalidRunConfigException)):
         print(f"torchx: {error}", file=sys.stderr)  # noqa: T201
         return
     sys.__excepthook__(kind, error, traceback)

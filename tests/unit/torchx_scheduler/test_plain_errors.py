@@ -9,6 +9,13 @@ from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.torchx_scheduler.plain_errors import show_plainly
 
 
+def end_with(error: Exception) -> None:
+    """Do what an interpreter does with an error that nobody caught."""
+    with pytest.raises(type(error)) as caught:
+        raise error
+    sys.excepthook(type(error), error, caught.tb)
+
+
 @pytest.mark.parametrize(("program", "lines"), [("/somewhere/bin/torchx", 1), ("train.py", 2)])
 def test_only_the_command_hides_the_traceback(
     program: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -16,10 +23,7 @@ def test_only_the_command_hides_the_traceback(
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     show_plainly()
-    try:
-        raise ClusterError("it cannot be reached")
-    except ClusterError as error:
-        sys.excepthook(type(error), error, error.__traceback__)
+    end_with(ClusterError("it cannot be reached"))
     said = capsys.readouterr().err
     assert "it cannot be reached" in said
     assert ("Traceback" in said) is (lines > 1)
@@ -31,8 +35,5 @@ def test_errors_of_others_keep_their_traceback(
     monkeypatch.setattr(sys, "argv", ["torchx"])
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     show_plainly()
-    try:
-        raise KeyError("theirs")
-    except KeyError as error:
-        sys.excepthook(type(error), error, error.__traceback__)
+    end_with(KeyError("theirs"))
     assert "Traceback" in capsys.readouterr().err
