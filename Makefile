@@ -10,7 +10,7 @@ CLUSTER ?=
 ONLY ?=
 ARGS ?=
 # What can differ between the versions: the door for AppDefs, what is rendered of them, and the component that takes one.
-NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/test_appdef.py tests/unit/test_rendering.py tests/unit/test_macros.py tests/unit/torchx_scheduler tests/unit/stacks
+NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/doors/test_appdef.py tests/unit/test_rendering.py tests/unit/test_macros.py tests/unit/torchx_scheduler tests/unit/stacks
 
 VENV := .venv/bin
 SYNCED := .venv/.synced

@@ -61,7 +61,7 @@ def write_backend(folder: Path) -> int:
 def checkpoint(number: int) -> dict[str, Any]:
     """Make the checkpoint of one app."""
     from torchx_pulumi.options import VolcanoOptions
-    from torchx_pulumi.outputs import build_outputs
+    from torchx_pulumi.outputs.building import build_outputs
     from torchx_pulumi.planner import plan_job
     from torchx_pulumi.rendering import render_plan
     from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec

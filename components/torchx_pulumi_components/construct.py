@@ -12,12 +12,12 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
-from torchx_pulumi.appdef import read_app
 from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.doors.appdef import read_app
 from torchx_pulumi.errors import Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.forms import form_of
-from torchx_pulumi.identity import owner_digest
 from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.relaunch.identity import owner_digest
 from torchx_pulumi.spec import JobSpec
 
 from torchx_pulumi_components.args import WaitFor

@@ -9,13 +9,13 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi import labels, names
-from torchx_pulumi.change import Action
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.forms import form_of
 from torchx_pulumi.kinds import POD, SERVICE
 from torchx_pulumi.manifests.pods import render_gang_pods
 from torchx_pulumi.options import Manifest
+from torchx_pulumi.relaunch.change import Action
 from torchx_pulumi.schedulers import scheduler_of
 
 from torchx_pulumi_components.launch import Launch

@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi import labels, names
-from torchx_pulumi.change import GONE, Action, Decision, Look, Wish, decide, foreign_object, launched_replicas
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
 from torchx_pulumi.forms import Form, Seen, choice_of, choice_of_run, chooser, form_of, form_of_run
-from torchx_pulumi.identity import field_digests, fields_with, is_in_place, relaunch_hash
 from torchx_pulumi.options import Options
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.preflight import discover, preflight
-from torchx_pulumi.record import Memory, RunRecord
+from torchx_pulumi.relaunch.change import GONE, Action, Decision, Look, Wish, decide, foreign_object, launched_replicas
+from torchx_pulumi.relaunch.identity import field_digests, fields_with, is_in_place, relaunch_hash
+from torchx_pulumi.relaunch.record import Memory, RunRecord
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus

@@ -13,7 +13,7 @@ from typing import Any
 import pulumi
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.kinds import Kind
-from torchx_pulumi.record import Memory, read_record
+from torchx_pulumi.relaunch.record import Memory, read_record
 
 from torchx_pulumi_components.leaves import wait_for
 from torchx_pulumi_components.objects import type_token

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchx_pulumi.appdef import installed_torchx_version
-from torchx_pulumi.change import Policy
-from torchx_pulumi.checks import check_job
+from torchx_pulumi.checks.job import check_job
+from torchx_pulumi.doors.appdef import installed_torchx_version
+from torchx_pulumi.doors.overlay_file import read_overlay_file
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, Gang, NetworkTopology, Options, VolcanoOptions
-from torchx_pulumi.overlay_file import read_overlay_file
+from torchx_pulumi.relaunch.change import Policy
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 

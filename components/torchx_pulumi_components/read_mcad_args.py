@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from torchx_pulumi.doors.run_options import ELSEWHERE
 from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, AppWrapperApi, MCADOptions, PodGroupApi
-from torchx_pulumi.run_options import ELSEWHERE
 
 from torchx_pulumi_components import mcad_args as shapes
 from torchx_pulumi_components.args import WaitFor

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pulumi
-from torchx_pulumi.record import write_record
+from torchx_pulumi.relaunch.record import write_record
 
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch

@@ -9,7 +9,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.forms import Seen, form_of
-from torchx_pulumi.outputs import Source, app_handle, build_declared, build_observed
+from torchx_pulumi.outputs.building import Source, app_handle, build_declared, build_observed
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.status.model import JobState, JobStatus, Reason

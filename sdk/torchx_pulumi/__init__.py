@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from torchx_pulumi.fleet_reading import read_fleet
     from torchx_pulumi.images import PatchedImage, patch_image, plan_patch
-    from torchx_pulumi.outputs_reader import read_outputs
+    from torchx_pulumi.outputs.reader import read_outputs
 
 __all__ = [
     "ClusterError",
@@ -52,7 +52,7 @@ _HOMES: Mapping[str, str] = {
     "patch_image": "torchx_pulumi.images",
     "plan_patch": "torchx_pulumi.images",
     "read_fleet": "torchx_pulumi.fleet_reading",
-    "read_outputs": "torchx_pulumi.outputs_reader",
+    "read_outputs": "torchx_pulumi.outputs.reader",
 }
 """Modules of the public names that are no errors."""
 

@@ -61,7 +61,7 @@ def _no_driver() -> Driver:
 
 def render_command(arguments: argparse.Namespace) -> int:
     """Print the manifest of an AppDef file as YAML."""
-    from torchx_pulumi.appfile import read_app_file
+    from torchx_pulumi.doors.appfile import read_app_file
     from torchx_pulumi.rendering import plan_app, render_plan
     from torchx_pulumi.yaml_text import to_yaml
 

@@ -25,7 +25,7 @@ PROGRAM = '''\
 from pathlib import Path
 
 import pulumi
-from torchx_pulumi.appfile import read_app_file
+from torchx_pulumi.doors.appfile import read_app_file
 from torchx_pulumi_components import {component}
 
 job = {component}.from_app(

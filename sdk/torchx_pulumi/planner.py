@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchx_pulumi import labels, names, quantities
-from torchx_pulumi.checks import check_job
+from torchx_pulumi.checks.job import check_job
 from torchx_pulumi.errors import invalid_job
 from torchx_pulumi.macros import IMAGE_ENV, RANK0_HOST_ENV, macro_values, substitute
 from torchx_pulumi.options import Options

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_pulumi.appdef import read_app
-from torchx_pulumi.appfile import read_app_mapping
-from torchx_pulumi.checks import check_job
+from torchx_pulumi.checks.job import check_job
+from torchx_pulumi.checks.values import found
+from torchx_pulumi.doors.appdef import read_app
+from torchx_pulumi.doors.appfile import read_app_mapping
+from torchx_pulumi.doors.run_options import read_options
 from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.options import Manifest, Options
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
-from torchx_pulumi.run_options import read_options
 from torchx_pulumi.schedulers import SCHEDULERS, VOLCANO, Scheduler, scheduler_of
 from torchx_pulumi.spec import JobSpec
-from torchx_pulumi.value_checks import found
 
 
 def render_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> Manifest:

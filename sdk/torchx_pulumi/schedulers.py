@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx_pulumi import labels, names
+from torchx_pulumi.checks.mcad import check_mcad_app_id, check_mcad_launch, check_mcad_options, mcad_warnings
+from torchx_pulumi.checks.options import check_app_id, check_launch, check_options, volcano_warnings
 from torchx_pulumi.errors import Problem
 from torchx_pulumi.manifests.mcad import render_mcad
 from torchx_pulumi.manifests.mcad_v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.manifests.pods import render_gang_pods
 from torchx_pulumi.manifests.volcano import render_volcano
-from torchx_pulumi.mcad_checks import check_mcad_app_id, check_mcad_launch, check_mcad_options, mcad_warnings
-from torchx_pulumi.option_checks import check_app_id, check_launch, check_options, volcano_warnings
 from torchx_pulumi.options import AppWrapperApi, Gang, Manifest, MCADOptions, Options, VolcanoOptions
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.spec import JobSpec

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.appfile import read_app_file
+from torchx_pulumi.doors.appfile import read_app_file
 from torchx_pulumi.errors import InvalidJobError, Problem
 from torchx_pulumi.spec import JobSpec
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-from torchx_pulumi.outputs import Declared, Observed, TorchxOutput, assemble, log_command
-from torchx_pulumi.ui_url import fill_ui_url
+from torchx_pulumi.outputs.building import Declared, Observed, TorchxOutput, assemble, log_command
+from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.waiting import failures_deferred
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.driver import LaunchOrder
-from torchx_pulumi.identity import field_digests, owner_digest, relaunch_hash
+from torchx_pulumi.relaunch.identity import field_digests, owner_digest, relaunch_hash
 from torchx_pulumi.rendering import plan_app, render_plan
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.owner import this_process

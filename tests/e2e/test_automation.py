@@ -188,6 +188,21 @@ def test_launches_at_once_from_threads(make: Callable[..., Any], look: Kubernete
         list(pool.map(lambda order: driver.destroy(order.entry, lambda _: None), orders))
 
 
+def test_a_process_forked_after_a_launch_launches_too(make: Callable[..., Any], look: KubernetesCluster) -> None:
+    driver, first, second = AutomationDriver(), make(), make()
+    driver.launch(first, print)
+    child = os.fork()
+    if child == 0:
+        # Whatever happens, the fork must not go on as a test session.
+        try:
+            driver.launch(second, lambda _: None)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert look.get(VOLCANO_JOB, second.entry.namespace, second.entry.job_name) is not None
+
+
 def test_an_interrupt_removes_what_was_begun(
     make: Callable[..., Any], look: KubernetesCluster, backend: str, monkeypatch: Any
 ) -> None:

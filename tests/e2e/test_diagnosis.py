@@ -19,8 +19,8 @@ from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.forms import FORMS, Form
 from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB, VOLCANO_QUEUE, Kind
 from torchx_pulumi.options import AppWrapperApi, Gang
-from torchx_pulumi.outputs import build_observed, same
-from torchx_pulumi.outputs_reader import read_outputs
+from torchx_pulumi.outputs.building import build_observed, same
+from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 
 from tests.e2e.app_wrappers import FAKE, shell

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 from torchx_pulumi import render
-from torchx_pulumi.appfile import read_app_file
 from torchx_pulumi.cli import main
+from torchx_pulumi.doors.appfile import read_app_file
 
 APP = "name: app\nroles:\n- {name: trainer, image: img:1, entrypoint: main, args: [1e-4], num_replicas: 2}\n"
 

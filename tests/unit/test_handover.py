@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.appfile import read_app_file
 from torchx_pulumi.cli import EXIT_INVALID, main
+from torchx_pulumi.doors.appfile import read_app_file
 from torchx_pulumi.handover import next_steps, project_files
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.index import RunIndex

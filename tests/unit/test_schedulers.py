@@ -9,13 +9,13 @@ import pytest
 import yaml
 from torchx_pulumi import render
 from torchx_pulumi.cli import main
+from torchx_pulumi.doors.run_options import read_options
 from torchx_pulumi.errors import InvalidJobError
-from torchx_pulumi.identity import changed_fields, field_digests, is_in_place
 from torchx_pulumi.options import AppWrapperApi, MCADOptions, PodGroupApi
-from torchx_pulumi.outputs import log_command
+from torchx_pulumi.outputs.building import log_command
 from torchx_pulumi.planner import plan_job
+from torchx_pulumi.relaunch.identity import changed_fields, field_digests, is_in_place
 from torchx_pulumi.rendering import plan_app
-from torchx_pulumi.run_options import read_options
 from torchx_pulumi.schedulers import MCAD, SCHEDULERS, VOLCANO, scheduler_of
 
 from tests.unit.builders import job, options

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.outputs import SCHEMA_VERSION
-from torchx_pulumi.record import RunRecord, read_record
+from torchx_pulumi.outputs.building import SCHEMA_VERSION
+from torchx_pulumi.relaunch.record import RunRecord, read_record
 from torchx_pulumi.runs.entry import RunEntry, read_entry
 
 STACK = "pulumi:pulumi:Stack"

@@ -18,9 +18,9 @@ from torchx_pulumi.fleet_reading.checkpoint import StackApp, StackMemory, Unread
 from torchx_pulumi.fleet_reading.row import FleetRow, StackName
 from torchx_pulumi.fleet_reading.rows import build_row
 from torchx_pulumi.forms import FORMS, Form, Seen
-from torchx_pulumi.identity import digest
-from torchx_pulumi.outputs import build_observed
-from torchx_pulumi.record import RunRecord
+from torchx_pulumi.outputs.building import build_observed
+from torchx_pulumi.relaunch.identity import digest
+from torchx_pulumi.relaunch.record import RunRecord
 
 LOOKS_AT_ONCE = 16
 

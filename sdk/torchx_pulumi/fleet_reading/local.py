@@ -8,7 +8,7 @@ from typing import Any
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import read_time
 from torchx_pulumi.fleet_reading.row import StackName
-from torchx_pulumi.outputs import build_observed
+from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, remembered

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.fleet_reading import Fleet, FleetRow
-from torchx_pulumi.outputs import written
+from torchx_pulumi.outputs.building import written
 
 FLEET_VERSION = 1
 """Version of the JSON. A new field keeps it; a removed or changed one raises it."""

@@ -15,7 +15,7 @@ from torchx_pulumi.fleet_reading import Fleet, FleetRow
 from torchx_pulumi.fleet_view.json_text import fleet_values
 from torchx_pulumi.fleet_view.table import remarks
 from torchx_pulumi.fleet_view.words import age, cause, freshness, gpus
-from torchx_pulumi.outputs import written
+from torchx_pulumi.outputs.building import written
 
 Cell = tuple[str, str | float | None, str]
 """Markup, what it is sorted by (None: its text), and CSS class."""

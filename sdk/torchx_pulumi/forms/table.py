@@ -7,9 +7,9 @@ from enum import Enum
 
 from torchx_pulumi.forms import mcad, volcano
 from torchx_pulumi.forms.form import Form
-from torchx_pulumi.identity import digest
 from torchx_pulumi.options import AppWrapperApi, Gang, Options
-from torchx_pulumi.record import RunRecord
+from torchx_pulumi.relaunch.identity import digest
+from torchx_pulumi.relaunch.record import RunRecord
 from torchx_pulumi.schedulers import scheduler_of
 
 FORMS: Mapping[str, tuple[str, Mapping[Enum, Form]]] = {

@@ -11,9 +11,10 @@ from typing import Any
 from torchx.schedulers.ids import make_unique
 
 from torchx_pulumi import labels, names
-from torchx_pulumi.appdef import read_app
-from torchx_pulumi.checks import check_job
+from torchx_pulumi.checks.job import check_job
 from torchx_pulumi.cluster import Cluster, LiveCluster
+from torchx_pulumi.doors.appdef import read_app
+from torchx_pulumi.doors.run_options import read_options
 from torchx_pulumi.errors import (
     ClusterError,
     ImageOptionError,
@@ -27,7 +28,6 @@ from torchx_pulumi.options import Manifest, Options
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.preflight import discover
 from torchx_pulumi.rendering import render_plan
-from torchx_pulumi.run_options import read_options
 from torchx_pulumi.schedulers import SCHEDULERS
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.torchx_scheduler.request import PulumiJob

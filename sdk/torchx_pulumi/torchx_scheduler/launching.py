@@ -12,11 +12,12 @@ from torchx_pulumi import forms, labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import LaunchOrder, Tell
 from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
-from torchx_pulumi.identity import field_digests, owner_digest, relaunch_hash
 from torchx_pulumi.manifest_objects import job_object
 from torchx_pulumi.options import Options
-from torchx_pulumi.outputs import build_declared
+from torchx_pulumi.outputs.building import build_declared
+from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.relaunch.identity import field_digests, owner_digest, relaunch_hash
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key
 from torchx_pulumi.runs.owner import this_process, working_on
@@ -29,7 +30,6 @@ from torchx_pulumi.torchx_scheduler.finding import Finder
 from torchx_pulumi.torchx_scheduler.looking import look_at
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
 from torchx_pulumi.torchx_scheduler.run_opts import split_options
-from torchx_pulumi.ui_url import fill_ui_url
 from torchx_pulumi.waiting import WaitGoal, wait_until
 
 logger = logging.getLogger(__name__)

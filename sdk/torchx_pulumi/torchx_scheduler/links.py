@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchx_pulumi.ui_url import fill_ui_url
+from torchx_pulumi.outputs.ui_url import fill_ui_url
 
 
 def fill_link(template: str | None, namespace: str, name: str, scheduler: str, queue: str | None) -> str | None:

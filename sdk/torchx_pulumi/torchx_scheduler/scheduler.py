@@ -12,6 +12,7 @@ from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
 from torchx_pulumi.errors import ClusterError, Problem, invalid_job
+from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key
@@ -31,7 +32,6 @@ from torchx_pulumi.torchx_scheduler.request import PulumiJob
 from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions, run_options
 from torchx_pulumi.torchx_scheduler.stopping import cancel_app, delete_app, resume_app
 from torchx_pulumi.torchx_scheduler.workspaces import Workspaces
-from torchx_pulumi.ui_url import check_ui_url
 
 logger = logging.getLogger(__name__)
 

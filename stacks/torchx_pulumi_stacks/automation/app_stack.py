@@ -22,6 +22,7 @@ from torchx_pulumi.runs.ready_run import ReadyRun
 from torchx_pulumi_stacks.automation.backend import engine_environment, file_root, find_cli, wants_passphrase
 from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes, error_of
+from torchx_pulumi_stacks.automation.fresh import is_forked, serving
 from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock, without_password
@@ -222,12 +223,26 @@ class AppStack:
             words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.stack]
             running = RunningCli(find_cli(), words, folder, {**self._env(), "PULUMI_AUTOMATION_API": "true"}, notes)
             try:
-                ended: Ended = load_inline().up(run, self.entry.place.stack, folder, running, relay)
-                return ended
+                self._serve(run, folder, relay, running)
+                return running.wait()
             finally:
                 running.interrupt()
         finally:
             relay.close()
+
+    def _serve(self, run: ReadyRun, folder: Path, relay: Relay, running: RunningCli) -> None:
+        """Offer the program until the engine has ended."""
+
+        def wait(port: int) -> None:
+            relay.pass_on_to(port)
+            running.wait()
+
+        stack = self.entry.place.stack
+        if is_forked():
+            with serving(run, stack, folder, self._env()) as port:
+                wait(port)
+        else:
+            load_inline().serve(run, stack, folder, wait)
 
     def _check_cluster(self) -> None:
         """Refuse to delete in another cluster than the one that was launched in."""

@@ -53,6 +53,7 @@ class RunningCli:
         Raises:
             DeployError: It cannot be started.
         """
+        self._ended: Ended | None = None
         self._ends = contextlib.ExitStack()
         self._out = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
         self._err = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
@@ -77,19 +78,21 @@ class RunningCli:
         self._ends.enter_context(_tailed(log, notes))
 
     def wait(self) -> Ended:
-        """Wait for its end.
+        """Wait for its end; may be called again.
 
         Ctrl-C interrupts the engine, which then writes its state and ends; a second one kills it.
 
         Raises:
             KeyboardInterrupt: The user interrupted it; it has ended.
         """
-        try:
-            _wait(self._process)
-            return Ended(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
-        finally:
-            # Events that are left in the log are read here.
-            self._ends.close()
+        if self._ended is None:
+            try:
+                _wait(self._process)
+                self._ended = Ended(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
+            finally:
+                # Events that are left in the log are read here.
+                self._ends.close()
+        return self._ended
 
     def interrupt(self) -> None:
         """End it, where its end was not waited for."""

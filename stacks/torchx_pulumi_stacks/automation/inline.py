@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,6 @@ from semver import VersionInfo
 from torchx_pulumi.runs.ready_run import ReadyRun
 from torchx_pulumi_components.ready import register_ready
 
-from torchx_pulumi_stacks.automation.engine import Ended, RunningCli
-from torchx_pulumi_stacks.automation.relay import Relay
-
-LOADED_BY = os.getpid()
-"""The process that loaded gRPC, whose threads a fork does not take along."""
 
 LOOP_WAIT_S = 5.0
 
@@ -26,16 +20,13 @@ _NEWEST_KNOWN = VersionInfo(3, 259, 0)
 """Asking the CLI for its version is a process of its own. One that is too old refuses what it does not know."""
 
 
-class RunningCommand(automation.PulumiCommand):
-    """The CLI as the Automation API calls it: started before, so that a call only waits for its end."""
+class ServedCommand(automation.PulumiCommand):
+    """The CLI as the Automation API calls it: started elsewhere, so that a call only names the program's port."""
 
-    def __init__(self, running: RunningCli, relay: Relay) -> None:
+    def __init__(self, wait: Callable[[int], None]) -> None:
         self.command = "pulumi"
         self.version = _NEWEST_KNOWN
-        self._running = running
-        self._relay = relay
-        self.ended: Ended | None = None
-        """How it ended."""
+        self._wait = wait
 
     def run(  # the signature is Pulumi's
         self,
@@ -45,10 +36,9 @@ class RunningCommand(automation.PulumiCommand):
         on_output: Any = None,  # noqa: ARG002
         on_error: Any = None,  # noqa: ARG002
     ) -> automation.CommandResult:
-        """Let the engine reach the program; a failure is no exception here, for its reason is in the notes."""
-        self._relay.pass_on_to(int(next(word for word in args if word.startswith("--client=")).rpartition(":")[2]))
-        self.ended = self._running.wait()
-        return automation.CommandResult(self.ended.stdout, self.ended.stderr, self.ended.code)
+        """Let the engine reach the program until it ends; how it ended is not known here."""
+        self._wait(int(next(word for word in args if word.startswith("--client=")).rpartition(":")[2]))
+        return automation.CommandResult("", "", 0)
 
 
 class QuietStack(automation.Stack):
@@ -67,20 +57,16 @@ class QuietStack(automation.Stack):
         return True
 
 
-def up(run: ReadyRun, stack: str, folder: Path, running: RunningCli, relay: Relay) -> Ended:
-    """Register a run in a stack whose `up` was started.
+def serve(run: ReadyRun, stack: str, folder: Path, wait: Callable[[int], None]) -> None:
+    """Offer the program of a run to an engine.
 
     Args:
         run: What is registered.
         stack: Name of the stack, which exists.
         folder: Folder with the project's file.
-        running: The CLI.
-        relay: Where it looks for the program.
-
-    Raises:
-        KeyboardInterrupt: The user interrupted it; it has ended.
+        wait: Takes the port where the program is offered, and returns when the engine has ended.
     """
-    command = RunningCommand(running, relay)
+    command = ServedCommand(wait)
     loops: list[asyncio.AbstractEventLoop] = []
 
     def program() -> None:
@@ -93,9 +79,6 @@ def up(run: ReadyRun, stack: str, folder: Path, running: RunningCli, relay: Rela
     finally:
         for loop in loops:
             _end(loop)
-    if command.ended is None:
-        raise AssertionError("unreachable: up calls the CLI once")
-    return command.ended
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:

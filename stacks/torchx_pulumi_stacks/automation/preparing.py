@@ -12,12 +12,12 @@ from torchx_pulumi import labels
 from torchx_pulumi.driver import LaunchOrder
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.forms import Seen, form_of
-from torchx_pulumi.identity import field_digests, relaunch_hash
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
-from torchx_pulumi.outputs import assemble, build_declared, build_observed, flatten
+from torchx_pulumi.outputs.building import assemble, build_declared, build_observed, flatten
 from torchx_pulumi.plan import JobPlan, RolePlan
-from torchx_pulumi.record import RunRecord, write_record
+from torchx_pulumi.relaunch.identity import field_digests, relaunch_hash
+from torchx_pulumi.relaunch.record import RunRecord, write_record
 from torchx_pulumi.runs.entry import Stage, write_entry
 from torchx_pulumi.runs.ready_run import UID, ReadyRun
 from torchx_pulumi.schedulers import scheduler_of

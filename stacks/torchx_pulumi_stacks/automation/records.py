@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_pulumi.outputs import same
+from torchx_pulumi.outputs.building import same
 
 from torchx_pulumi_stacks.automation.app_stack import AppStack
 from torchx_pulumi_stacks.automation.recovery import is_whole

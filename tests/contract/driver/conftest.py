@@ -19,10 +19,10 @@ from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Driver, LaunchOrder
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.fake_driver import FakeDriver
-from torchx_pulumi.identity import owner_digest
 from torchx_pulumi.options import VolcanoOptions
-from torchx_pulumi.outputs import build_declared
+from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.planner import plan_job
+from torchx_pulumi.relaunch.identity import owner_digest
 from torchx_pulumi.rendering import render_plan
 from torchx_pulumi.runs.entry import Owner, Place, RunEntry, Stage
 from torchx_pulumi.runs.owner import this_process

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.diagnosis import Evidence, agree, diagnose
 from torchx_pulumi.forms import Seen
-from torchx_pulumi.outputs import build_observed
+from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 
 from tests.unit.diagnosis.objects import (

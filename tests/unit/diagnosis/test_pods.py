@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.forms import Seen
-from torchx_pulumi.outputs import build_observed, same
+from torchx_pulumi.outputs.building import build_observed, same
 from torchx_pulumi.status.model import Reason
 
 from tests.unit.diagnosis.objects import (

@@ -10,7 +10,7 @@ import pytest
 from torchx_pulumi.diagnosis import diagnose_refusal
 from torchx_pulumi.diagnosis.nodes import amount
 from torchx_pulumi.forms import Seen
-from torchx_pulumi.outputs import build_observed
+from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.status.model import Reason
 
 from tests.unit.diagnosis.objects import (

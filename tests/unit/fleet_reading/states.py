@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.record import RunRecord, write_record
+from torchx_pulumi.relaunch.record import RunRecord, write_record
 from torchx_pulumi.runs.entry import RunEntry, write_entry
 
 STACK = "pulumi:pulumi:Stack"

@@ -11,7 +11,7 @@ import pytest
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.fleet_reading import Fleet, read_fleet
 from torchx_pulumi.fleet_reading.selection import read_selection
-from torchx_pulumi.record import RunRecord
+from torchx_pulumi.relaunch.record import RunRecord
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.status.model import JobState
 from torchx_pulumi.testing import FakeCluster

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from torchx_pulumi import labels
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.identity import field_digests, relaunch_hash
-from torchx_pulumi.record import read_record
+from torchx_pulumi.relaunch.identity import field_digests, relaunch_hash
+from torchx_pulumi.relaunch.record import read_record
 from torchx_pulumi.runs.entry import Stage, read_entry
 from torchx_pulumi.runs.ready_run import UID, ReadyRun
 from torchx_pulumi_stacks.automation.preparing import prepare

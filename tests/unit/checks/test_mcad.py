@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from torchx_pulumi.checks.mcad import check_mcad_launch, check_mcad_options
 from torchx_pulumi.errors import InvalidJobError
-from torchx_pulumi.mcad_checks import check_mcad_launch, check_mcad_options
 from torchx_pulumi.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.spec import RoleSpec

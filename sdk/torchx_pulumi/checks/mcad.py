@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from torchx_pulumi import names
+from torchx_pulumi.checks.options import check_amount, check_shared_options
+from torchx_pulumi.checks.values import MAX_INT32, check_object_name, check_text, found, is_int, is_list, is_text
 from torchx_pulumi.errors import Problem
-from torchx_pulumi.option_checks import check_amount, check_shared_options
 from torchx_pulumi.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.ports import DEFAULT_PORT, is_port
 from torchx_pulumi.spec import JobSpec, RoleSpec
-from torchx_pulumi.value_checks import MAX_INT32, check_object_name, check_text, found, is_int, is_list, is_text
 
 GROWTHS = ("exponential", "linear", "none")
 """How MCAD lets the time between requeuings grow."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, cast
 
-from torchx_pulumi.outputs_types import (
+from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
     AppOutput,
     Declared,

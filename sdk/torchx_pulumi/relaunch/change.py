@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from torchx_pulumi.identity import changed_fields, is_in_place
-from torchx_pulumi.record import RunRecord
+from torchx_pulumi.relaunch.identity import changed_fields, is_in_place
+from torchx_pulumi.relaunch.record import RunRecord
 
 
 class Policy(str, Enum):

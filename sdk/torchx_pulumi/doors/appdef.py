@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_pulumi.checks import check_job
+from torchx_pulumi.checks.job import check_job
+from torchx_pulumi.checks.values import found, is_list, unknown_keys
+from torchx_pulumi.doors.overlay_file import read_overlay_file
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.overlay import select_overlay
-from torchx_pulumi.overlay_file import read_overlay_file
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.value_checks import found, is_list, unknown_keys
 
 EXTRAS_KEY = "torchx_pulumi"
 """Where `role.metadata` holds what an AppDef has no field for."""

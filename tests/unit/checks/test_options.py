@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torchx_pulumi.option_checks import check_launch, check_options
+from torchx_pulumi.checks.options import check_launch, check_options
 from torchx_pulumi.options import Gang, NetworkTopology
 
 from tests.unit.builders import job, options, role

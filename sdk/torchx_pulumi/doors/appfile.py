@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.appdef import installed_torchx_version, read_extras, read_overlay, read_secret_env
-from torchx_pulumi.checks import check_job
-from torchx_pulumi.document import DocumentError, parse_document
+from torchx_pulumi.checks.job import check_job
+from torchx_pulumi.checks.values import found, is_list, is_number, unknown_keys
+from torchx_pulumi.doors.appdef import installed_torchx_version, read_extras, read_overlay, read_secret_env
+from torchx_pulumi.doors.document import DocumentError, parse_document
+from torchx_pulumi.doors.overlay_file import read_overlay_file
 from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.overlay import given_overlay
-from torchx_pulumi.overlay_file import read_overlay_file
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.value_checks import found, is_list, is_number, unknown_keys
 
 APP_KEYS = ("name", "roles", "metadata")
 

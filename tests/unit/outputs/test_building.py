@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.options import VolcanoOptions
-from torchx_pulumi.outputs import MAX_REPLICAS_LISTED, build_observed, build_outputs, flatten, log_command, same
+from torchx_pulumi.outputs.building import (
+    MAX_REPLICAS_LISTED,
+    build_observed,
+    build_outputs,
+    flatten,
+    log_command,
+    same,
+)
 from torchx_pulumi.plan import JobPlan, RolePlan
 from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus

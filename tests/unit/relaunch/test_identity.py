@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 import pytest
-from torchx_pulumi.identity import changed_fields, field_digests, relaunch_hash
 from torchx_pulumi.options import Gang, VolcanoOptions
+from torchx_pulumi.relaunch.identity import changed_fields, field_digests, relaunch_hash
 from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec
 
 ROLE = RoleSpec(name="trainer", image="app:1", entrypoint="python", args=("-m", "train"), env={"LR": "0.1"})

@@ -10,10 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi import labels, names
-from torchx_pulumi.errors import Problem
-from torchx_pulumi.ports import is_port
-from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.value_checks import (
+from torchx_pulumi.checks.values import (
     MAX_INT32,
     check_label_value,
     check_labels,
@@ -28,6 +25,9 @@ from torchx_pulumi.value_checks import (
     shown,
     unknown_keys,
 )
+from torchx_pulumi.errors import Problem
+from torchx_pulumi.ports import is_port
+from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 
 MAX_REPLICAS = 100_000
 """Replicas of a role; far more than one Job object can hold, and few enough to plan."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.appfile import read_app_file, read_app_mapping
-from torchx_pulumi.checks import check_job
+from torchx_pulumi.checks.job import check_job
+from torchx_pulumi.doors.appfile import read_app_file, read_app_mapping
 from torchx_pulumi.errors import InvalidJobError
 from torchx_pulumi.spec import MountSpec, ResourceSpec, SecretRef
 

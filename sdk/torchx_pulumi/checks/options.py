@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from torchx_pulumi import names
-from torchx_pulumi.checks import MAX_REPLICAS
-from torchx_pulumi.errors import Problem
-from torchx_pulumi.options import Gang, NetworkTopology, Options, VolcanoOptions
-from torchx_pulumi.spec import JobSpec, RoleSpec
-from torchx_pulumi.value_checks import (
+from torchx_pulumi.checks.job import MAX_REPLICAS
+from torchx_pulumi.checks.values import (
     MAX_INT32,
     check_annotations,
     check_labels,
@@ -23,6 +20,9 @@ from torchx_pulumi.value_checks import (
     is_text,
     shown,
 )
+from torchx_pulumi.errors import Problem
+from torchx_pulumi.options import Gang, NetworkTopology, Options, VolcanoOptions
+from torchx_pulumi.spec import JobSpec, RoleSpec
 
 MANY_PODS = 100
 """Pods from which on gang=pods makes objects that are mostly lists of hosts."""

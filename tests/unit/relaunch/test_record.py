@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.record import Memory, RunRecord, read_record, write_record
+from torchx_pulumi.relaunch.record import Memory, RunRecord, read_record, write_record
 
 RECORD = RunRecord(
     app_id="job-1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from torchx_pulumi.errors import InvalidJobError
-from torchx_pulumi.ui_url import check_ui_url, fill_ui_url
+from torchx_pulumi.outputs.ui_url import check_ui_url, fill_ui_url
 
 
 def test_values_are_quoted() -> None:

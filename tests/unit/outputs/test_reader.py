@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.options import VolcanoOptions
-from torchx_pulumi.outputs import MAX_OBSERVED_BYTES, build_observed, build_outputs, same
-from torchx_pulumi.outputs_reader import read_outputs, read_schema
+from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, build_outputs, same
+from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.spec import JobSpec, RoleSpec
 from torchx_pulumi.status.model import (

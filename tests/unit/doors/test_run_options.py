@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from torchx_pulumi.doors.run_options import read_options
 from torchx_pulumi.errors import InvalidJobError, MissingOptionError
 from torchx_pulumi.options import Gang, NetworkTopology, VolcanoOptions
-from torchx_pulumi.run_options import read_options
 
 
 def test_defaults_are_those_of_torchx() -> None:

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.outputs_types import SCHEMA_VERSION, TorchxOutput
+from torchx_pulumi.outputs.types import SCHEMA_VERSION, TorchxOutput
 
 
 def read_outputs(source: Any) -> TorchxOutput:
@@ -47,7 +47,7 @@ def read_outputs(source: Any) -> TorchxOutput:
 
 def read_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the object `torchx`."""
-    text = resources.files("torchx_pulumi").joinpath("outputs_schema.json").read_text(encoding="utf-8")
+    text = resources.files("torchx_pulumi.outputs").joinpath("schema.json").read_text(encoding="utf-8")
     return cast("dict[str, Any]", json.loads(text))
 
 

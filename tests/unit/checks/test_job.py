@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torchx_pulumi.checks import check_job
+from torchx_pulumi.checks.job import check_job
 from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, SecretRef
 
 from tests.unit.builders import job, role

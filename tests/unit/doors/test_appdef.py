@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.appdef import read_app
-from torchx_pulumi.checks import check_job
+from torchx_pulumi.checks.job import check_job
+from torchx_pulumi.doors.appdef import read_app
 from torchx_pulumi.errors import InvalidJobError, UnknownMountError, invalid_job
 from torchx_pulumi.spec import MountSpec, ResourceSpec, SecretRef
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal, overload
 
+from torchx_pulumi.checks.values import found, shown
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.options import (
     AppWrapperApi,
@@ -22,7 +23,6 @@ from torchx_pulumi.options import (
     PodGroupApi,
     VolcanoOptions,
 )
-from torchx_pulumi.value_checks import found, shown
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
 """Options of TorchX's own schedulers that change how a job is launched, never its manifest. Taken and left alone."""

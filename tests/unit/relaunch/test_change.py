@@ -2,8 +2,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from torchx_pulumi.change import GONE, Action, Decision, Look, Policy, Wish, decide, launched_replicas
-from torchx_pulumi.record import RunRecord
+from torchx_pulumi.relaunch.change import GONE, Action, Decision, Look, Policy, Wish, decide, launched_replicas
+from torchx_pulumi.relaunch.record import RunRecord
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RECORD = RunRecord(
