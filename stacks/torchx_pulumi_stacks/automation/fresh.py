@@ -1,6 +1,6 @@
 """A program in a process of its own, for processes that were forked after gRPC was loaded: it hangs in those.
 
-As a program: reads the run from its first line of input, prints the port of its server, and ends with its input.
+Its `main` reads the run from its first line of input, prints the port of its server, and ends with its input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_forked() -> bool:
 
 
 def _note_fork() -> None:
-    global _forked  # noqa: PLW0603  # a fork is known to nothing but the module that it happened to
+    global _forked  # a fork is known to nothing but the module that it happened to
     _forked = _forked or "grpc" in sys.modules
 
 
@@ -41,7 +41,7 @@ def serving(run: ReadyRun, stack: str, folder: Path, env: Mapping[str, str]) -> 
     Raises:
         DeployError: It does not start.
     """
-    words = [sys.executable, "-m", __name__, stack, str(folder)]
+    words = [sys.executable, "-c", f"from {__name__} import main; main()", stack, str(folder)]
     paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
         words, env={**env, **paths}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -76,7 +76,3 @@ def main() -> None:
         sys.stdin.read()
 
     serve(run, stack, Path(folder), wait)
-
-
-if __name__ == "__main__":
-    main()

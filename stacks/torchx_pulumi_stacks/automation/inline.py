@@ -13,7 +13,6 @@ from semver import VersionInfo
 from torchx_pulumi.runs.ready_run import ReadyRun
 from torchx_pulumi_components.ready import register_ready
 
-
 LOOP_WAIT_S = 5.0
 
 _NEWEST_KNOWN = VersionInfo(3, 259, 0)
