@@ -95,6 +95,10 @@ STRUCTURED = frozenset({"plugins", "network_topology"})
 LAUNCH_NAMES = frozenset(option.name for option in LAUNCH_OPTIONS)
 
 
+class MissingRunOptionError(InvalidRunConfigException, TypeError):  # type: ignore[misc]
+    """A required option is absent or of another type; TorchX's own schedulers raise TypeError then."""
+
+
 class CheckedOptions(specs.runopts):  # type: ignore[misc]
     """TorchX's table of run options, which knows camelCase and refuses by name what is unknown or ill-typed."""
 
@@ -141,7 +145,9 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             elif value not in CHOICES.get(key, (value,)):
                 problems[key] = f"run option `{key}` is {value!r}, must be one of {', '.join(CHOICES[key])}"
         if problems:
-            raise InvalidRunConfigException("; ".join(problems.values()), next(iter(problems)), cfg)
+            required = any(name in problems for name, option in self._opts.items() if option.is_required)
+            kind = MissingRunOptionError if required else InvalidRunConfigException
+            raise kind("; ".join(problems.values()), next(iter(problems)), cfg)
         return resolved
 
     def cfg_from_str(self, cfg_str: str) -> dict[str, Any]:

@@ -14,13 +14,17 @@ from torchx_pulumi.errors import ImageOptionError
 logger = logging.getLogger(__name__)
 
 
+_PLANS: dict[str, Any] = {}
+"""Reference to plan, of all schedulers of this process: an app that was patched for one may be launched by another."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Workspaces:
     """The images that were planned in this process, by their references."""
 
     docker_client: Any = None
     """A docker-py client of the caller's. None: made when it is needed."""
-    _plans: dict[str, Any] = field(default_factory=dict)
+    _plans: dict[str, Any] = field(default_factory=lambda: _PLANS)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def patch(self, role: Any, workspace: str | Mapping[str, str], config: Mapping[str, Any]) -> None:

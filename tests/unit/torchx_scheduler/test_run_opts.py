@@ -66,6 +66,9 @@ def test_unknown_and_ill_typed_options_are_refused_by_name_all_at_once(kind: str
 def test_a_queue_is_required(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRunConfigException, match=said):
         run_options("volcano").resolve(given)
+    # TorchX's own scheduler raises TypeError.
+    with pytest.raises(TypeError, match="queue"):
+        run_options("volcano").resolve(given)
 
 
 def test_true_is_no_number(kind: str) -> None:
