@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -37,6 +38,8 @@ class Suite:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the suites; return the first exit code that is not 0."""
+    # A shell in the background ignores Ctrl-C, and so would the tests that send it to themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=tuple(arguments) or ("tests",))
     nightly = Suite(name="TorchX nightly", python=ROOT / ".venv-nightly/bin/python", words=NIGHTLY_TESTS)
     suites = [whole] if arguments else [whole, nightly]
