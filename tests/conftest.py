@@ -10,10 +10,14 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the real tests of a file on one worker, and all that use MCAD, whose line one job can block for others."""
+    """Keep together, on one worker, the real tests of a file, of a contract, and of MCAD.
+
+    A contract's fixtures make definitions that are the whole cluster's. One job can block MCAD's line for all others.
+    """
     for item in items:
         if item.get_closest_marker("e2e"):
-            group = "mcad" if item.get_closest_marker("mcad") else str(item.path)
+            file = item.path.parent if "contract" in item.path.parts else item.path
+            group = "mcad" if item.get_closest_marker("mcad") else str(file)
             item.add_marker(pytest.mark.xdist_group(group))
 
 

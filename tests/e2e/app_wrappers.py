@@ -24,13 +24,13 @@ FAKE: Mapping[str, Any] = {
 
 FIND_RANK0 = """
 host=${TORCHX_RANK0_HOST:-$TORCHX_MCAD_TRAINER_0_HOSTS}
-for i in 1 2 3 4 5 6 7 8 9 10; do
+for i in $(seq 40); do
   ping -c 1 -w 2 $host && echo "replica ${replica_id} found $host" && break
-  [ $i = 10 ] && exit 9
+  [ $i = 40 ] && exit 9
   sleep 1
 done
 # A pod that has ended has no name any more: rank 0 stays until the others have looked for it.
-[ -z "$TORCHX_RANK0_HOST" ] || sleep 15
+[ -z "$TORCHX_RANK0_HOST" ] || sleep 25
 """
 """Script of a replica that looks for rank 0 by its name."""
 
