@@ -43,6 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=tuple(arguments) or ("tests",))
     nightly = Suite(name="TorchX nightly", python=ROOT / ".venv-nightly/bin/python", words=NIGHTLY_TESTS)
     suites = [whole] if arguments else [whole, nightly]
+    if not arguments:
+        # Building takes minutes: here it is seen, in a test it would be the test's time.
+        subprocess.run([whole.python, "-m", "tools.bootstrap", "ensure"], cwd=ROOT, check=True)
     given = os.environ.get("TORCHX_PULUMI_TEST_CLUSTER")
     cluster = None if given else Cluster.up(name=f"e2e-{os.getpid()}")
     env = {**os.environ, "TORCHX_PULUMI_TEST_CLUSTER": given or f"e2e-{os.getpid()}"}
