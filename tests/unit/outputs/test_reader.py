@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+import jsonschema
 import pytest
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.options import VolcanoOptions
@@ -159,7 +160,6 @@ def test_the_schema_refuses_what_is_wrong_and_knows_every_field() -> None:
 
 
 def test_a_real_validator_agrees_where_there_is_one() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(read_schema())
     jsonschema.validate(built(), read_schema())
 
