@@ -8,17 +8,25 @@ from pathlib import Path
 
 import pytest
 
+LONGEST = ("mcad", "test_demo.py", "test_volcano_training_job.py", "test_local_cluster.py", "test_stack_program.py")
+"""Groups of real tests that take longest; they begin first, so that no worker is left alone with one in the end."""
 
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups when its own turn comes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together, on one worker, the real tests of a file, of a contract, and of MCAD.
 
     A contract's fixtures make definitions that are the whole cluster's. One job can block MCAD's line for all others.
     """
+    ranks: dict[str, int] = {}
     for item in items:
         if item.get_closest_marker("e2e"):
             file = item.path.parent if "contract" in item.path.parts else item.path
             group = "mcad" if item.get_closest_marker("mcad") else str(file)
             item.add_marker(pytest.mark.xdist_group(group))
+            name = "mcad" if group == "mcad" else file.name
+            ranks[item.nodeid] = LONGEST.index(name) if name in LONGEST else len(LONGEST)
+    items.sort(key=lambda item: ranks.get(item.nodeid, len(LONGEST)))
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,7 @@ def run_suite(suite: Suite, env: dict[str, str]) -> int:
     """Run a suite, then once more what failed; return pytest's exit code."""
     say(f"with {suite.name}")
     begin = time.monotonic()
-    code = pytest(suite, env, "-n", str(WORKERS), "--dist", "loadgroup")
+    code = pytest(suite, env, "-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder")
     if code == TESTS_FAILED:
         failed = last_failed()
         say(f"{len(failed)} failed; once more, one at a time")

@@ -53,7 +53,7 @@ class McadProject:
         self.project.up()
         return self.project.output(name)["observed"]
 
-    def until(self, claim: Callable[[Any], bool], name: str = "train", timeout_s: float = 90) -> Any:
+    def until(self, claim: Callable[[Any], bool], name: str = "train", timeout_s: float = 240) -> Any:
         """Deploy until what was seen of a job is as claimed; return that."""
         seen: list[Any] = []
 

@@ -52,7 +52,7 @@ def real(one: Cluster) -> Cluster:
     return one
 
 
-def wait_for(what: Callable[[], Any], timeout_s: float = 60) -> Any:
+def wait_for(what: Callable[[], Any], timeout_s: float = 180) -> Any:
     deadline = time.monotonic() + timeout_s
     while not (found := what()):
         assert time.monotonic() < deadline, "not within the time"

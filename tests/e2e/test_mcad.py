@@ -27,7 +27,7 @@ def mcad(cluster: Any, namespace: str) -> AppWrappers:
 def test_two_roles_with_a_long_name_run_and_find_rank0_and_leave_nothing(mcad: AppWrappers) -> None:
     roles = [shell(FIND_RANK0, num_replicas=3), shell(FIND_RANK0, name="reader", num_replicas=3)]
     name = mcad.submit(*roles, app_id="a" * 60, coscheduler_name="coscheduler")
-    done = mcad.end(name, timeout_s=120)
+    done = mcad.end(name, timeout_s=240)
     assert (done.state, done.reason) == (JobState.SUCCEEDED, Reason.COMPLETED), done.message
     assert [(role.name, len(role.replicas)) for role in done.roles] == [("trainer", 3), ("reader", 3)]
     pods = [replica.pod or "" for role in done.roles for replica in role.replicas]
@@ -55,7 +55,7 @@ def test_a_job_that_cannot_fit_says_so_and_the_one_behind_it_waits_its_turn(mcad
     small = mcad.submit(shell("true"))
     queued = mcad.status(small)
     assert queued.state in (JobState.SUBMITTED, JobState.PENDING)
-    assert mcad.end(small, timeout_s=120).state is JobState.SUCCEEDED
+    assert mcad.end(small, timeout_s=240).state is JobState.SUCCEEDED
     mcad.delete(huge)
     mcad.delete(small)
 
@@ -71,7 +71,7 @@ def test_a_gang_that_does_not_fit_stays_out_whole_until_there_is_room(mcad: AppW
     assert [pod["spec"].get("nodeName") for pod in mcad.pods(name)] == [None] * (nodes + 1)
     mcad.cluster.api.create("/api/v1/nodes", node("fake-extra", tainted=True))
     try:
-        mcad.wait(name, is_state(JobState.RUNNING), timeout_s=120)
+        mcad.wait(name, is_state(JobState.RUNNING), timeout_s=240)
         mcad.wait(name, lambda status: all(replica.node for replica in status.roles[0].replicas))
     finally:
         mcad.delete(name)
