@@ -167,7 +167,18 @@ def widgets(api_call: Callable[..., Any]) -> Iterator[None]:
         wait_until(lambda: established(api_call("GET", own)))
         yield
     finally:
-        api_call("DELETE", own)
+        delete_if_there(api_call, own)
+
+
+def delete_if_there(api_call: Callable[..., Any], path: str) -> None:
+    """Delete an object; another session on the same cluster may have done so."""
+    from kubernetes.client.exceptions import ApiException
+
+    try:
+        api_call("DELETE", path)
+    except ApiException as error:
+        if error.status != 404:
+            raise
 
 
 def established(definition: Properties) -> bool:
