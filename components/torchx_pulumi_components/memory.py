@@ -14,6 +14,7 @@ import pulumi
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.relaunch.record import Memory, read_record
+from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_components.leaves import wait_for
 from torchx_pulumi_components.objects import type_token
@@ -80,7 +81,7 @@ def read_past(
             record=read_record((record or {}).get("input")), intent=read_record((intent or {}).get("input")), job=job
         )
         observed = (outputs.get(known) or {}).get("observed")
-        app = (outputs.get(_child(known, STASH, "-app")) or {}).get("input")
+        app = (outputs.get(_child(known, STASH, APP_SUFFIX)) or {}).get("input")
         return Past(urn=present, former_urns=former, memory=memory, observed=observed, app=app)
     return Past(urn=present, former_urns=former, memory=Memory(), observed=None)
 

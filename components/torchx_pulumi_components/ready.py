@@ -14,16 +14,10 @@ import pulumi
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
-from torchx_pulumi.runs.ready_run import APP_SUFFIX, UID, ReadyRun
+from torchx_pulumi.runs.ready_run import APP_SUFFIX, COMPONENT_TYPES, UID, ReadyRun
 
 from torchx_pulumi_components.gangs import SKIP_AWAIT
 from torchx_pulumi_components.objects import ChildOptions, KubernetesObject, TrainingRole
-
-COMPONENT_TYPES: Mapping[str, str] = {
-    "volcano": "torchx:index:VolcanoTrainingJob",
-    "mcad": "torchx:index:MCADTrainingJob",
-}
-"""Scheduler to the type token of its component."""
 
 
 class ReadyTrainingJob(pulumi.ComponentResource):

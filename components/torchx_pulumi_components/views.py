@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pulumi
-from torchx_pulumi.forms import Seen, form_of
+from torchx_pulumi.forms import Seen, asked, form_of
 from torchx_pulumi.outputs.building import Source, app_handle, build_declared, build_observed
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.schedulers import scheduler_of
@@ -60,8 +60,8 @@ def view_job(
         "uid": uid or "",
         "service": form.service(plan),
         "pod_groups": _pod_groups(plan, plan.roles, job_name, uid),
-        "pod_names": [_pod(plan, replica) for role in plan.roles for replica in _asked(role)],
-        "rank0_host": _rank0_host(plan),
+        "pod_names": [_pod(plan, replica) for role in plan.roles for replica in asked(role)],
+        "rank0_host": form.rank0_host(plan),
         "images": {role.name: role.image for role in plan.roles},
         "declared": build_declared(plan, spec_hash=launch.run.hash),
         "observed": observed,
@@ -106,7 +106,7 @@ def _view_role(launch: Launch, role: RolePlan, groups: Any, leaves: Leaves) -> d
     pods = {item["metadata"]["name"]: item for item in launch.seen.pods or ()}
     resources = {"requests": dict(role.requests), "limits": dict(role.limits)}
     objects: list[Any] = []
-    for replica in _asked(role):
+    for replica in asked(role):
         name = _pod(plan, replica)
         uid = ((pods.get(name) or {}).get("metadata") or {}).get("uid")
         known = {"uid": uid} if uid else {}
@@ -129,17 +129,8 @@ def _view_role(launch: Launch, role: RolePlan, groups: Any, leaves: Leaves) -> d
     }
 
 
-def _asked(role: RolePlan) -> list[ReplicaPlan]:
-    return [replica for replica in role.replica_plans if not replica.surplus]
-
-
 def _pod(plan: JobPlan[Any], replica: ReplicaPlan) -> str:
     return form_of(plan.options).pod_name(plan, replica)
-
-
-def _rank0_host(plan: JobPlan[Any]) -> str:
-    pod, service = _pod(plan, plan.roles[0].replica_plans[0]), form_of(plan.options).service(plan)
-    return f"{pod}.{service}" if service else pod
 
 
 def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, uid: Any) -> Any:

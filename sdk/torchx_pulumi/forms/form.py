@@ -67,6 +67,11 @@ class Form:
     makes_pods: bool = False
     """Service and pods are resources of their own."""
 
+    def rank0_host(self, plan: JobPlan[Any]) -> str:
+        """Name the host of rank 0 as the other replicas find it."""
+        pod, service = self.pod_name(plan, plan.roles[0].replica_plans[0]), self.service(plan)
+        return f"{pod}.{service}" if service else pod
+
     def read_status(self, seen: Seen, now: datetime | None = None) -> JobStatus:
         """Read the status of a run with its diagnoses, the first of which is its reason and message.
 
@@ -96,3 +101,8 @@ class Form:
             last_lines=seen.last_lines,
             now=now or seen.at,
         )
+
+
+def asked(role: RolePlan) -> list[ReplicaPlan]:
+    """Return the replicas of a role that are asked for, without the surplus of an elastic job."""
+    return [replica for replica in role.replica_plans if not replica.surplus]

@@ -14,6 +14,12 @@ UID = "{{uid of the job object}}"
 APP_SUFFIX = "-app"
 """Ends the name of the stash that holds what the index knows of the app."""
 
+COMPONENT_TYPES: Mapping[str, str] = {
+    "volcano": "torchx:index:VolcanoTrainingJob",
+    "mcad": "torchx:index:MCADTrainingJob",
+}
+"""Scheduler to the type token of its component."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyRun:

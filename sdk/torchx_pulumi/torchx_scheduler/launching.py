@@ -22,6 +22,7 @@ from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key
 from torchx_pulumi.runs.owner import this_process, working_on
 from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, stack_name
+from torchx_pulumi.runs.ready_run import COMPONENT_TYPES
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.torchx_scheduler.app_json import write_app
@@ -33,9 +34,6 @@ from torchx_pulumi.torchx_scheduler.run_opts import split_options
 from torchx_pulumi.waiting import WaitGoal, wait_until
 
 logger = logging.getLogger(__name__)
-
-COMPONENTS = {"volcano": "torchx:index:VolcanoTrainingJob", "mcad": "torchx:index:MCADTrainingJob"}
-"""Type of the component that a program would register the same run under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         stack=stack_name(namespace, name, scheduler, cluster.identity),
         secrets_provider=chosen.get("secrets_provider"),
     )
-    urn = f"urn:pulumi:{place.stack}::{place.project}::{COMPONENTS[scheduler]}::{plan.spec.name}"
+    urn = f"urn:pulumi:{place.stack}::{place.project}::{COMPONENT_TYPES[scheduler]}::{plan.spec.name}"
     run = relaunch_hash(
         field_digests(plan.spec, _without_own_labels(plan.options)), {role.name: role.replicas for role in plan.roles}
     )
@@ -112,10 +110,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         name=plan.spec.name,
         queue=queue,
         app=write_app(launch.app),
-        pods={
-            role.name: [form.pod_name(plan, replica) for replica in role.replica_plans if not replica.surplus]
-            for role in plan.roles
-        },
+        pods={role.name: [form.pod_name(plan, replica) for replica in forms.asked(role)] for role in plan.roles},
         declared=build_declared(plan, spec_hash=run, created_by=user),
         launch=owner_digest("organization", place.project, place.stack, urn),
         run=run,

@@ -11,7 +11,7 @@ from typing import Any
 from torchx_pulumi import labels
 from torchx_pulumi.driver import LaunchOrder
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.forms import Seen, form_of
+from torchx_pulumi.forms import Seen, asked, form_of
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.outputs.building import assemble, build_declared, build_observed, flatten
@@ -66,8 +66,8 @@ def prepare(order: LaunchOrder, now: datetime | None = None) -> ReadyRun:
             "uid": UID,
             "service": form.service(plan),
             "pod_groups": form.pod_groups(plan, plan.roles, UID),
-            "pod_names": [form.pod_name(plan, item) for role in plan.roles for item in _asked(role)],
-            "rank0_host": _rank0_host(plan),
+            "pod_names": [form.pod_name(plan, item) for role in plan.roles for item in asked(role)],
+            "rank0_host": form.rank0_host(plan),
             "images": {role.name: role.image for role in plan.roles},
             "declared": declared,
             "observed": observed,
@@ -115,7 +115,7 @@ def _mark(head: dict[str, Any], launch: str, run: str) -> None:
 
 def _names(plan: JobPlan[Any], others: Sequence[Manifest], name: str) -> list[str]:
     """Name the resources beside the head as the components do: by kind, a pod by its task."""
-    tasks = {form_of(plan.options).pod_name(plan, item): item.name for role in plan.roles for item in _asked(role)}
+    tasks = {form_of(plan.options).pod_name(plan, item): item.name for role in plan.roles for item in asked(role)}
     named = []
     for manifest in others:
         object_name = str(manifest["metadata"]["name"])
@@ -129,7 +129,7 @@ def _role(plan: JobPlan[Any], role: RolePlan, uid: str) -> Mapping[str, Any]:
     resources = {"requests": dict(role.requests), "limits": dict(role.limits)}
     pods = [
         {"kind": "Pod", "name": form.pod_name(plan, replica), "image": role.image, "resources": resources}
-        for replica in _asked(role)
+        for replica in asked(role)
     ]
     service = form.service(plan)
     return {
@@ -141,13 +141,3 @@ def _role(plan: JobPlan[Any], role: RolePlan, uid: str) -> Mapping[str, Any]:
         "objects": [*pods, *([{"kind": "Service", "name": service}] if service else [])],
         "pod_groups": [{"kind": "PodGroup", "name": name} for name in form.pod_groups(plan, [role], uid)],
     }
-
-
-def _rank0_host(plan: JobPlan[Any]) -> str:
-    form = form_of(plan.options)
-    pod, service = form.pod_name(plan, plan.roles[0].replica_plans[0]), form.service(plan)
-    return f"{pod}.{service}" if service else pod
-
-
-def _asked(role: RolePlan) -> list[Any]:
-    return [replica for replica in role.replica_plans if not replica.surplus]
