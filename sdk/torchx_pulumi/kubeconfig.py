@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import base64
 import json
 import os
 from collections.abc import Mapping
@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from torchx_pulumi.cluster_identity import authority_digest, digest_of
 from torchx_pulumi.errors import ClusterError
+
+POD_AUTHORITY = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+"""Where a pod finds the certificates of its cluster's authority."""
 
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Fields that name a file, relative to the kubeconfig that has them."""
@@ -188,4 +192,26 @@ def identity_of(address: str) -> str:
     parts = urlsplit(address if "://" in address else f"https://{address}")
     port = parts.port or (80 if parts.scheme == "http" else 443)
     plain = f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"
-    return hashlib.sha256(plain.encode()).hexdigest()[:12]
+    return digest_of(plain.encode())
+
+
+def authority_of(access: Access) -> str | None:
+    """Return the digest of the authority that an access trusts. None: it names none, or it cannot be read."""
+    if access.config is None:
+        return authority_in_file(POD_AUTHORITY)
+    cluster, _ = cluster_and_user(json.loads(access.config), access.context)
+    if cluster.get("certificate-authority-data"):
+        try:
+            return authority_digest(base64.b64decode(cluster["certificate-authority-data"]))
+        except (TypeError, ValueError):
+            # What cannot be read is refused where a connection is made.
+            return None
+    return authority_in_file(cluster.get("certificate-authority"))
+
+
+def authority_in_file(path: str | None) -> str | None:
+    """Return the digest of the authority whose certificates a file holds. None: there is no such file."""
+    try:
+        return authority_digest(Path(path).read_bytes()) if path else None
+    except OSError:
+        return None

@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import uuid4
 
 from torchx_pulumi import kinds, labels
+from torchx_pulumi.cluster_identity import HOME_NAMESPACE, ClusterIdentity, authority_digest
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.kubeconfig import identity_of
@@ -54,6 +55,8 @@ class FakeCluster:
         error: ClusterError | None = None,
         denied: Iterable[tuple[str, Kind]] = (),
         api_server: str = "https://fake.example.com",
+        uid: str | None = None,
+        authority: str | None = "an authority",
     ) -> None:
         """Fill the cluster.
 
@@ -62,13 +65,18 @@ class FakeCluster:
             served: Kinds that it knows.
             logs: Namespace and pod to the lines of its log.
             error: Raised by every call. None: the cluster answers.
-            denied: Verbs that are not allowed on a kind; `allowed` says so, and the calls raise.
+            denied: Verbs that are not allowed on a kind; `allowed` says so, and the calls raise. Without `get` of
+                namespaces its uid is not known.
             api_server: Its address.
+            uid: Uid of its namespace `kube-system`. None: one that is made of the address.
+            authority: Its certificate authority. None: the access names none.
         """
         self._served = set(served)
         self._logs = {key: list(lines) for key, lines in (logs or {}).items()}
         self._denied = set(denied)
         self.api_server = api_server
+        self.uid = uid
+        self.authority = authority
         self.error = error
         self._objects: dict[tuple[str, str, str, str], Manifest] = {}
         for manifest in objects:
@@ -78,6 +86,17 @@ class FakeCluster:
     def identity(self) -> str:
         """Digest of its address."""
         return identity_of(self.api_server)
+
+    def identify(self) -> ClusterIdentity:
+        """Return what tells this cluster from others."""
+        self._answer()
+        authority = self.authority.encode() if self.authority else None
+        return ClusterIdentity(
+            uid=None if ("get", kinds.NAMESPACE) in self._denied else self.uid or f"uid of {self.api_server}",
+            ca=authority_digest(authority),
+            address=self.identity,
+            name=f"the cluster at {self.api_server}",
+        )
 
     def put(self, manifest: Manifest) -> None:
         """Add an object, or put it in the place of the one that has its name."""
@@ -92,6 +111,9 @@ class FakeCluster:
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object, None if it is absent."""
         self._check("get", kind)
+        if (kind, name) == (kinds.NAMESPACE, HOME_NAMESPACE):
+            meta = {"name": name, "uid": self.identify().uid}
+            return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
         found = self._objects.get((kind.api_version, kind.kind, namespace or "", name))
         return copy.deepcopy(found)
 

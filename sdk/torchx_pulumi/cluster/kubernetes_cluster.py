@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -12,22 +14,28 @@ from torchx_pulumi.cluster.bus_command import command
 from torchx_pulumi.cluster.log_stream import LogStream
 from torchx_pulumi.cluster.refusals import refusal, unreachable
 from torchx_pulumi.cluster.wire import READ_TIMEOUT_S, Query, Wire, urllib3, wire_of
+from torchx_pulumi.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import ACCESS_REVIEW, VOLCANO_COMMAND, Kind
-from torchx_pulumi.kubeconfig import api_server, find_access, identity_of
+from torchx_pulumi.kinds import ACCESS_REVIEW, NAMESPACE, VOLCANO_COMMAND, Kind
+from torchx_pulumi.kubeconfig import api_server, authority_in_file, authority_of, find_access, identity_of
 from torchx_pulumi.options import Manifest
 
 PAGE_SIZE = 500
 """Objects asked for at once."""
 
+IDENTITY_S = 5.0
+"""How long an identity is taken for true: a tunnel may lead elsewhere a moment later."""
+
 
 class KubernetesCluster:
     """A cluster that a kubeconfig, the pod this runs in, or a caller's own client gives access to."""
 
-    def __init__(self, wire: Callable[[], Wire], where: str, address: str) -> None:
+    def __init__(self, wire: Callable[[], Wire], where: str, address: str, authority: Callable[[], str | None]) -> None:
         self._wire = wire
         self._where = where
         self._address = address
+        self._authority = authority
+        self._identified: tuple[float, ClusterIdentity] | None = None
 
     @classmethod
     def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> KubernetesCluster:
@@ -41,7 +49,7 @@ class KubernetesCluster:
             ClusterError: There is no kubeconfig, it cannot be read, or it has no such context or no address.
         """
         access = find_access(kubeconfig, context)
-        return cls(wire_of(access).get, access.description, api_server(access))
+        return cls(wire_of(access).get, access.description, api_server(access), lambda: authority_of(access))
 
     @classmethod
     def of_client(cls, api_client: Any) -> KubernetesCluster:
@@ -50,7 +58,8 @@ class KubernetesCluster:
 
         wire = OfficialWire(api_client)
         address = str(api_client.configuration.host)
-        return cls(lambda: wire, f"the cluster at {address}", address)
+        authority = getattr(api_client.configuration, "ssl_ca_cert", None)
+        return cls(lambda: wire, f"the cluster at {address}", address, lambda: authority_in_file(authority))
 
     @property
     def api_server(self) -> str:
@@ -59,8 +68,29 @@ class KubernetesCluster:
 
     @property
     def identity(self) -> str:
-        """Digest of that address, by which two clusters are told apart."""
+        """Digest of that address; no request is made."""
         return identity_of(self._address)
+
+    def identify(self) -> ClusterIdentity:
+        """Return what tells this cluster from others."""
+        now = time.monotonic()
+        if self._identified is not None and now - self._identified[0] < IDENTITY_S:
+            return self._identified[1]
+        try:
+            home = self.get(NAMESPACE, None, HOME_NAMESPACE) or {}
+        except ClusterError as error:
+            if error.reason != "Forbidden":
+                raise
+            home = {}
+        address = re.sub(r"//[^/]*@", "//", self._address)
+        identity = ClusterIdentity(
+            uid=(home.get("metadata") or {}).get("uid"),
+            ca=self._authority(),
+            address=self.identity,
+            name=self._where if address in self._where else f"{self._where} at {address}",
+        )
+        self._identified = (now, identity)
+        return identity
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object, None if it is absent."""

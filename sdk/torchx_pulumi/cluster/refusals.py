@@ -50,7 +50,9 @@ def refusal(
             f"{where} does not accept the credentials of this kubeconfig: {said}; log in anew", reason=reason
         )
     if status == 403:
-        return ClusterError(f"{where} forbids it: {said}; ask its administrator for the permission", reason=reason)
+        return ClusterError(
+            f"{where} forbids it: {said}; ask its administrator for the permission", reason=reason or "Forbidden"
+        )
     if status == 400 and "waiting to start" in said:
         return ClusterError(f"{said} (at {where})", retryable=True, reason="NotStarted")
     retryable = status == 429 or status >= 500

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Protocol
 
+from torchx_pulumi.cluster_identity import ClusterIdentity
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.options import Manifest
 
@@ -65,6 +66,17 @@ class Cluster(Protocol):
         """
         ...
 
+    def identify(self) -> ClusterIdentity:
+        """Return what tells this cluster from others.
+
+        One request, whose answer is kept for a few seconds; without the permission to read the namespace
+        `kube-system` the uid is None.
+
+        Raises:
+            ClusterError: No answer, or the credentials are not accepted.
+        """
+        ...
+
     def logs(
         self,
         namespace: str,
@@ -112,7 +124,7 @@ class ClusterActions(Protocol):
 
     @property
     def identity(self) -> str:
-        """Digest of that address, by which two clusters are told apart."""
+        """Digest of that address; no request is made. `identify` knows more."""
         ...
 
     def version(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_pulumi.cluster_identity import ClusterIdentity, read_identity, write_identity
 from torchx_pulumi.errors import DeployError
 
 RECORD_VERSION = 1
@@ -42,6 +43,8 @@ class RunRecord:
     """True: somebody else made the job object, and it stays as it was taken over."""
     observed: Mapping[str, Any] | None = None
     """The end of the run as last seen (`state`, `reason`, `message`, ...). None: it had not ended."""
+    cluster: ClusterIdentity | None = None
+    """The cluster that it was launched in; not part of the run's identity. None: not known, 0.1.0 wrote the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,7 @@ def write_record(record: RunRecord) -> dict[str, Any]:
     """Return the record as plain JSON values."""
     values = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
     plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    plain["cluster"] = write_identity(record.cluster) if record.cluster is not None else None
     return {"version": RECORD_VERSION, **{name: value for name, value in plain.items() if value is not None}}
 
 
@@ -91,6 +95,10 @@ def read_record(value: Any) -> RunRecord | None:
     fields["attempt"] = int(fields["attempt"])
     for name in ("launched", "replicas"):
         fields[name] = {role: int(count) for role, count in (fields.get(name) or fields["launched"]).items()}
+    try:
+        fields["cluster"] = read_identity(fields.get("cluster"))
+    except ValueError as error:
+        raise DeployError(f"the stack's record of the run cannot be read: {error}; it was changed by hand") from error
     return RunRecord(
         **{"app_id": fields["job_name"], "digests": {}, "launched_at": "", **fields},
     )

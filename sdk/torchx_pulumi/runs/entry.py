@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from torchx_pulumi.cluster_identity import ClusterIdentity, read_identity, write_identity
 from torchx_pulumi.errors import DeployError
 
 ENTRY_VERSION = 1
@@ -59,7 +60,7 @@ class RunEntry:
     """Value of the option that chooses the form: `job` or `pods`, `v1beta1` or `v1beta2`."""
     place: Place
     cluster: str
-    """Digest by which two clusters are told apart: of the API server's address."""
+    """Key of the cluster in names of files and stacks: `ClusterIdentity.key` at the launch."""
     kubeconfig: str | None
     """Path of the kubeconfig. None: the ambient one, or the pod's own account."""
     kube_context: str | None
@@ -100,6 +101,8 @@ class RunEntry:
     """The scheduler's run options that were chosen, by name, as plain JSON values."""
     log_options: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of reading its logs."""
+    cluster_identity: ClusterIdentity | None = None
+    """The cluster that it was launched in. None: 0.1.0 launched it, and `cluster` is the digest of its address."""
 
     @property
     def namespace(self) -> str:
@@ -115,7 +118,8 @@ class RunEntry:
 def write_entry(entry: RunEntry) -> dict[str, Any]:
     """Return the entry as plain JSON values."""
     plain = {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
-    return {"version": ENTRY_VERSION, **plain, "stage": entry.stage.value}
+    identity = {"cluster_identity": write_identity(entry.cluster_identity)} if entry.cluster_identity else {}
+    return {"version": ENTRY_VERSION, **plain, "stage": entry.stage.value, **identity}
 
 
 def read_entry(value: Any, where: str) -> RunEntry:
@@ -140,6 +144,7 @@ def read_entry(value: Any, where: str) -> RunEntry:
     try:
         fields["place"] = Place(**fields["place"])
         fields["owner"] = Owner(**fields["owner"]) if fields.get("owner") else None
+        fields["cluster_identity"] = read_identity(fields.get("cluster_identity"))
         fields["stage"] = Stage(fields.get("stage", Stage.LAUNCHED.value))
         return RunEntry(**{"kubeconfig": None, "kube_context": None, "queue": None, **fields})
     except (KeyError, TypeError, ValueError) as error:

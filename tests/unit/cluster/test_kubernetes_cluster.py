@@ -194,3 +194,24 @@ def test_a_kubeconfig_that_cannot_be_used_is_named() -> None:
     broken = json.loads(contents(1)) | {"clusters": []}
     with pytest.raises(ClusterError, match="'lab' cannot be used"):
         KubernetesCluster.connect(json.dumps(broken))
+
+
+def test_the_identity_is_one_request_which_is_kept_for_a_moment(server: Server) -> None:
+    server.answers = [(200, {"metadata": {"name": "kube-system", "uid": "u1"}})]
+    cluster = KubernetesCluster.connect(server.kubeconfig)
+    assert server.asked == []
+    assert (cluster.identify().uid, cluster.identify().uid) == ("u1", "u1")
+    assert server.asked == ["/api/v1/namespaces/kube-system"]
+    assert cluster.identify().name == f"the cluster of context 'lab' at {cluster.api_server}"
+
+
+@pytest.mark.parametrize("body", [{"reason": "Forbidden", "message": "no"}, "a proxy says no"])
+def test_who_may_not_read_the_home_namespace_does_not_know_the_uid(server: Server, body: Any) -> None:
+    server.answers = [(403, body)]
+    assert KubernetesCluster.connect(server.kubeconfig).identify().uid is None
+
+
+def test_credentials_that_are_not_accepted_are_an_error_and_no_identity(server: Server) -> None:
+    server.answers = [(401, {"reason": "Unauthorized", "message": "no"})]
+    with pytest.raises(ClusterError, match="does not accept the credentials"):
+        KubernetesCluster.connect(server.kubeconfig).identify()

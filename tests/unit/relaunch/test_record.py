@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from torchx_pulumi.cluster_identity import ClusterIdentity
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.relaunch.record import Memory, RunRecord, read_record, write_record
 
@@ -17,6 +18,7 @@ RECORD = RunRecord(
     launched_at="2026-01-01T00:00:00+00:00",
     uid="u",
     observed={"state": "SUCCEEDED"},
+    cluster=ClusterIdentity(uid="k", ca="c", address="a"),
 )
 
 
@@ -35,6 +37,14 @@ def test_what_is_not_known_is_not_written() -> None:
 
 def test_fields_of_a_later_release_are_left_out() -> None:
     assert read_record({**write_record(RECORD), "colour": "blue"}) == RECORD
+
+
+def test_a_record_of_the_first_release_names_no_cluster() -> None:
+    written = write_record(replace(RECORD, cluster=None))
+    assert "cluster" not in written
+    assert read_record(written) == replace(RECORD, cluster=None)
+    with pytest.raises(DeployError, match="changed by hand"):
+        read_record({**written, "cluster": "here"})
 
 
 def test_no_record_is_none() -> None:

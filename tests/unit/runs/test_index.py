@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.cluster_identity import ClusterIdentity
 from torchx_pulumi.errors import DeployError, InvalidJobError
 from torchx_pulumi.runs import files
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
@@ -55,7 +56,8 @@ def index(tmp_path: Path) -> RunIndex:
 def test_what_is_added_is_found_again(index: RunIndex) -> None:
     assert index.find("default:train-1", "volcano") is None
     assert index.all() == []
-    given = entry(stage=Stage.LAUNCHING, owner=this_process())
+    identity = ClusterIdentity(uid="k", ca="c", address="a")
+    given = entry(stage=Stage.LAUNCHING, owner=this_process(), cluster_identity=identity)
     index.add(given)
     assert index.find("default:train-1", "volcano") == given
     assert list(index.find("default:train-1", "volcano").pods) == ["z", "a"]  # type: ignore[union-attr]

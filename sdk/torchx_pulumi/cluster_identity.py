@@ -1,0 +1,108 @@
+"""What tells one cluster from another, and whether two of them are the same. Pure: no file, no request.
+
+An address alone tells little: a tunnel leads to another cluster tomorrow, every pod finds its own cluster at the same
+address, and one cluster has several addresses. The uid of the namespace `kube-system` is made with the cluster and
+never changes, but not everybody may read it. docs/decisions/0011 has the rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+HOME_NAMESPACE = "kube-system"
+"""Namespace whose uid stands for the cluster."""
+
+DIGEST_LENGTH = 12
+"""Hexadecimal digits of a digest."""
+
+
+class Match(Enum):
+    """Whether two identities are of one cluster."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    UNDECIDED = "undecided"
+    """What is known of them does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterIdentity:
+    """What is known of a cluster, as far as it tells it from others."""
+
+    uid: str | None = None
+    """Uid of the namespace `kube-system`. None: not known, usually because it may not be read."""
+    ca: str | None = None
+    """Digest of the certificate authority that the access names. None: it names none, or it is not known."""
+    address: str
+    """Digest of the API server's address (`kubeconfig.identity_of`)."""
+    name: str = field(default="", compare=False)
+    """What messages call it: context and address. Empty: not known."""
+
+    @property
+    def key(self) -> str:
+        """Return what stands for the cluster in names of files and stacks: of its uid, else of its address."""
+        return self.address if self.uid is None else digest_of(f"uid:{self.uid}".encode())
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return every key that an app in this cluster may have been launched with, the preferred one first."""
+        return tuple(dict.fromkeys((self.key, self.address)))
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a cluster'}{f' (uid {self.uid})' if self.uid else ''}"
+
+
+def compare(recorded: ClusterIdentity, present: ClusterIdentity) -> Match:
+    """Compare the cluster that was recorded with the one that is present.
+
+    Two uids decide. Without them, an equal address and an equal authority mean the same cluster. Everything else is
+    undecided: a different address alone proves nothing.
+
+    >>> here = ClusterIdentity(ca="c", address="a")
+    >>> compare(here, here).value, compare(here, ClusterIdentity(ca="c", address="b")).value
+    ('same', 'undecided')
+    """
+    if recorded.uid is not None and present.uid is not None:
+        return Match.SAME if recorded.uid == present.uid else Match.DIFFERENT
+    alike = (recorded.address, recorded.ca) == (present.address, present.ca)
+    return Match.SAME if alike else Match.UNDECIDED
+
+
+def compare_address(recorded: str, present: ClusterIdentity) -> Match:
+    """Compare with a cluster of which only the digest of its address was recorded, as 0.1.0 did."""
+    return Match.SAME if recorded == present.address else Match.UNDECIDED
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of an address, an authority or a uid."""
+    return hashlib.sha256(data).hexdigest()[:DIGEST_LENGTH]
+
+
+def authority_digest(certificates: bytes | None) -> str | None:
+    """Return the digest of an authority's certificates, however their lines end. None: there are none."""
+    return digest_of(b"".join(certificates.split())) if certificates else None
+
+
+def write_identity(identity: ClusterIdentity) -> dict[str, str]:
+    """Return an identity as plain JSON values; what is not known is left out."""
+    values = {name: getattr(identity, name) for name in ("uid", "ca", "address", "name")}
+    return {name: value for name, value in values.items() if value}
+
+
+def read_identity(value: Any) -> ClusterIdentity | None:
+    """Read what `write_identity` wrote. None: there is nothing, as in what 0.1.0 wrote.
+
+    Raises:
+        ValueError: It is no identity.
+    """
+    if value is None:
+        return None
+    known = value if isinstance(value, Mapping) else {}
+    fields = {name: str(known[name]) for name in ("uid", "ca", "name") if known.get(name)}
+    if not known.get("address"):
+        raise ValueError(f"the identity of its cluster is {type(value).__name__} without an address")
+    return ClusterIdentity(address=str(known["address"]), **fields)
