@@ -50,7 +50,8 @@ def register_gang(
     """Register the objects of a run. None: the run is over and gone, and nothing is registered."""
     if launch.decision.action is Action.DONE_AND_GONE:
         return None
-    same_name = launch.last_name == launch.run.job_name
+    ended, run = launch.ended, launch.run
+    same_name = ended is not None and (ended.namespace, ended.job_name) == (run.namespace, run.job_name)
     hide = pulumi.runtime.is_dry_run() and launch.decision.action is Action.RELAUNCH and same_name
     if form_of(launch.plan.options).makes_pods:
         return register_pods(name, launch, leaves, options, cluster, hide=hide)
@@ -129,16 +130,17 @@ def _until_gone(launch: Launch, cluster: Cluster | None) -> Callable[[Any], bool
     """Wait, between the deletion of the last run's pods and the next run, until those that are ending have ended."""
 
     def wait(_metadata: Any) -> bool:
-        if launch.last_name is None or cluster is None or pulumi.runtime.is_dry_run():
+        ended = launch.ended
+        if ended is None or cluster is None or pulumi.runtime.is_dry_run():
             return True
         end = time.monotonic() + DELETE_TIMEOUT_S
         while time.monotonic() < end:
-            pods = cluster.list(POD, launch.plan.namespace, {labels.VOLCANO_JOB_NAME: launch.last_name})
+            pods = cluster.list(POD, ended.namespace, {labels.VOLCANO_JOB_NAME: ended.job_name})
             if not any(pod["metadata"].get("deletionTimestamp") for pod in pods):
                 return True
             time.sleep(POLL_S)
         raise DeployError(
-            f"pods of run {launch.last_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion"
+            f"pods of run {ended.job_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion"
         )
 
     return wait

@@ -59,8 +59,8 @@ class Launch:
     """The run's objects as they are now. Empty: a launch, or gone."""
     status: JobStatus | None
     """The run as seen. None: there is nothing to see yet."""
-    last_name: str | None
-    """Name of the run that is deleted first. None: there is none."""
+    ended: RunRecord | None
+    """The run that is deleted first. None: there is none."""
     confirmed: RunRecord | None = None
     """The run as it was recorded before. None: its launch was not confirmed yet."""
     undecided: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ def plan_launch(request: Request) -> Launch:
     wish = Wish(digests=digests, hash=relaunch_hash(digests, launched), job_name=wanted.settings.job_name)
     new_name = wish.job_name or _job_name(request.name, wish.hash, wanted, launched)
     if last is None:
-        seen = _look(request, new_name)
+        seen = _look(request, wanted.options.namespace, new_name, None)
     # A job that cannot be planned is refused with all its problems before anything is said about change.
     new = _new_run(request, wish, new_name, replicas, launched)
     _plan(wanted.spec, new, request)
@@ -106,7 +106,8 @@ def plan_launch(request: Request) -> Launch:
     decision = decide(last, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
     _refuse(request, decision, last, new_name, look)
     launch = _launch(request, decision, last, new, seen)
-    if launch.launching and last is not None and new_name != last.job_name:
+    moved = last is not None and (new.namespace, new_name) != (last.namespace, last.job_name)
+    if launch.launching and moved:
         _refuse_foreign(request, new_name)
     problems: list[Problem] = []
     warnings: list[str] = []
@@ -123,7 +124,7 @@ def _last_run(request: Request) -> tuple[RunRecord | None, Seen, bool]:
     """Return the last run, its objects, and whether a later launch was begun of which nothing is there."""
     memory = request.memory
     if memory.interrupted and memory.intent is not None:
-        seen = _look(request, memory.intent.job_name)
+        seen = _look_at(request, memory.intent)
         head = seen.head or {}
         if _run_hash(head) == memory.intent.hash and _is_ours(request, None, head):
             return replace(memory.intent, uid=head["metadata"].get("uid")), seen, False
@@ -134,39 +135,35 @@ def _last_run(request: Request) -> tuple[RunRecord | None, Seen, bool]:
             return None, seen, True
     if memory.record is None:
         return None, Seen(), False
-    return memory.record, _look(request, memory.record.job_name), memory.interrupted
+    return memory.record, _look_at(request, memory.record), memory.interrupted
 
 
-def _look(request: Request, name: str) -> Seen:
-    """Read a run's objects from the cluster, or from the state where nothing can be read."""
-    options = request.wanted.options
-    if is_stand_in(name) or STAND_IN in options.namespace:
+def _look_at(request: Request, run: RunRecord) -> Seen:
+    """Read the objects of a recorded run where it was launched, which is not where an interrupted move went."""
+    return _look(request, run.namespace, run.job_name, run)
+
+
+def _look(request: Request, namespace: str, name: str, run: RunRecord | None) -> Seen:
+    """Read the objects of a run from the cluster, or from the state where nothing can be read."""
+    if is_stand_in(name) or STAND_IN in namespace:
         return Seen()
     if request.cluster is not None:
-        return _last_form(request).look(request.cluster, _namespace_of(request), name)
+        return _form_of(request, run).look(request.cluster, namespace, name)
     job = request.memory.job
-    if job is None or (job.get("metadata") or {}).get("name") != name:
+    metadata = (job or {}).get("metadata") or {}
+    if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):
         return Seen()
     return Seen(head=dict(job))
 
 
-def _last(request: Request) -> RunRecord | None:
-    return request.memory.intent or request.memory.record
-
-
-def _last_form(request: Request) -> Form:
-    """Return the form of the last run, which the wanted one may differ from."""
-    return form_of_run(_last(request), request.wanted.options)
+def _form_of(request: Request, run: RunRecord | None) -> Form:
+    """Return the form of a recorded run, which the wanted one may differ from."""
+    return form_of_run(run, request.wanted.options)
 
 
 def _options(request: Request) -> Options:
     """Return the wanted options with what was left to the cluster filled in. Identity is of what was wanted."""
     return discover(request.cluster, request.wanted.options, request.wanted.left_open)
-
-
-def _namespace_of(request: Request) -> str:
-    last = _last(request)
-    return last.namespace if last is not None else request.wanted.options.namespace
 
 
 def _digests(wanted: Wanted, last: RunRecord | None) -> tuple[dict[str, str], set[str]]:
@@ -211,7 +208,7 @@ def _new_run(
 def _judge(request: Request, last: RunRecord | None, seen: Seen) -> Look:
     if seen.head is None:
         return GONE
-    status = _last_form(request).read_status(seen, request.now)
+    status = _form_of(request, last).read_status(seen, request.now)
     return Look(
         exists=True,
         owned=request.importing or _is_ours(request, last, seen.head),
@@ -240,13 +237,12 @@ def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_na
         where = f"{options.namespace}/{new_name}"
         raise invalid_job(request.name, [Problem("job_name", f"there is no job {where} to import")])
     if decision.action is Action.REFUSE and look.exists and not look.owned:
-        raise DeployError(
-            foreign_object(form_of(options).head.kind, options.namespace, last.job_name if last else new_name)
-        )
+        where = (last.namespace, last.job_name) if last else (options.namespace, new_name)
+        raise DeployError(foreign_object(_form_of(request, last).head.kind, *where))
     if decision.action is Action.REFUSE:
         raise RelaunchRefusedError(f"job {request.name!r}: {decision.message}")
     unfinished = look.exists and not look.finished
-    was, wanted = choice_of_run(_last(request), options), choice_of(options)
+    was, wanted = choice_of_run(last, options), choice_of(options)
     if last is not None and unfinished and was is not wanted:
         raise RelaunchRefusedError(
             f"job {request.name!r}: {chooser(options)} cannot change from {was.value} to {wanted.value} while "
@@ -268,14 +264,14 @@ def _launch(request: Request, decision: Decision, last: RunRecord | None, new: R
     """Put together what a decision comes to."""
     wanted, memory = request.wanted, request.memory
     spec = wanted.spec
-    status = None if seen.head is None else _last_form(request).read_status(seen, request.now)
+    status = None if seen.head is None else _form_of(request, last).read_status(seen, request.now)
     if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
         run = new if seen.head is None or decision.action is not Action.KEEP else _with_uid(new, seen)
         plan = _plan(spec, run, request)
         kept = decision.action is Action.KEEP
         if kept and request.importing:
             run = replace(run, imported=True)
-        gone = last.job_name if last is not None and seen.head is not None and not kept else None
+        ended = last if seen.head is not None and not kept else None
         return Launch(
             plan=plan,
             decision=decision,
@@ -283,7 +279,7 @@ def _launch(request: Request, decision: Decision, last: RunRecord | None, new: R
             intent=replace(run, uid=None),
             seen=seen if kept else Seen(),
             status=status if kept else None,
-            last_name=gone,
+            ended=ended,
         )
     run = last
     if decision.action is Action.KEEP:
@@ -302,7 +298,7 @@ def _launch(request: Request, decision: Decision, last: RunRecord | None, new: R
         intent=intent,
         seen=seen,
         status=status,
-        last_name=None,
+        ended=None,
         confirmed=confirmed,
     )
 

@@ -36,6 +36,7 @@ def queue(name: str = "default", state: str = "Open") -> Any:
 
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+ML = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
 
 
 def cluster(*objects: Any) -> Any:
@@ -302,6 +303,61 @@ def test_a_launch_that_was_killed_before_its_record_is_kept(engine: Any) -> None
         assert stashed(engine, "-record")["attempt"] == 1
         with pytest.raises(pulumi.RunError, match="would relaunch"):
             engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+
+
+@pytest.fixture
+def interrupted_move(engine: Any) -> Any:
+    """A run of namespace `default`, and the note of a move to `ml` that was interrupted before anything was made."""
+    with cluster_for_tests(cluster(ML)):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+        live = remember(engine)
+        record = engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+    with cluster_for_tests(cluster(ML, live)):
+        engine.run(lambda: VolcanoTrainingJob("train", args(namespace="ml", on_running_change="replace")))
+        remember(engine, intent_only=True)
+        engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"] = record
+    return live
+
+
+def test_after_an_interrupted_move_a_change_does_not_relaunch_over_the_running_job(
+    engine: Any, interrupted_move: Any
+) -> None:
+    with cluster_for_tests(cluster(ML, interrupted_move)):
+        for changed in (args(role={"image": "app:2"}), args(namespace="ml"), args(namespace="ml", queue="other")):
+            with pytest.raises(pulumi.RunError, match="would relaunch run"):
+                engine.run(lambda changed=changed: VolcanoTrainingJob("train", changed))
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    kept = engine.mocks.one(JOB).inputs["metadata"]
+    assert (kept["namespace"], kept["name"]) == ("default", interrupted_move["metadata"]["name"])
+
+
+def test_a_move_that_was_interrupted_after_its_job_was_made_is_taken_up_where_it_went(
+    engine: Any, interrupted_move: Any
+) -> None:
+    intent = engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-intent"]["input"]
+    moved = copy.deepcopy(interrupted_move)
+    moved["metadata"] |= {"namespace": "ml", "name": intent["job_name"], "uid": "moved"}
+    moved["metadata"]["annotations"][RUN] = intent["hash"]
+    with cluster_for_tests(cluster(ML, moved)):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(namespace="ml")))
+    assert stashed(engine, "-record")["uid"] == "moved"
+    assert engine.value(job.namespace) == "ml"
+
+
+def test_a_move_does_not_take_the_name_of_somebody_elses_object(engine: Any) -> None:
+    foreign = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "mine", "namespace": "ml", "uid": "u"},
+        "spec": {"tasks": []},
+        "status": {"state": {"phase": "Running"}},
+    }
+    with cluster_for_tests(cluster(ML, foreign)):
+        engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
+        live = remember(engine)
+    changed = args(job_name="mine", namespace="ml", on_running_change="replace")
+    with cluster_for_tests(cluster(ML, foreign, live)), pytest.raises(pulumi.RunError, match="in namespace 'ml' exists"):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
 
 
 def test_a_new_name_with_an_alias_keeps_the_run(engine: Any) -> None:
