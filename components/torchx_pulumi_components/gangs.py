@@ -100,7 +100,8 @@ def register_pods(
     # What follows takes its name through the PodGroup, so that the engine deletes it before the PodGroup, and the whole
     # last run before anything of the next one.
     ready = head.metadata.apply(_until_gone(launch, cluster))
-    service = _named_after(ready, service)
+    own = {labels.LAUNCH: launch.plan.options.labels[labels.LAUNCH]}
+    service = _named_after(ready, service, own)
     KubernetesObject(SERVICE, f"{name}-service", service, _follower(options, STORED_POD_FIELDS if kept else ()))
     made = {}
     for manifest, (role, index, task, pod) in zip(pods, _replicas(launch), strict=True):
@@ -108,7 +109,7 @@ def register_pods(
             pulumi.log.warn(f"pod {pod} of run {launch.run.job_name} is gone; it is not started again", head)
             continue
         opts = _follower(options, STORED_POD_FIELDS if kept else ())
-        made[pod] = KubernetesObject(POD, f"{name}-{task}", _named_after(ready, manifest), opts)
+        made[pod] = KubernetesObject(POD, f"{name}-{task}", _named_after(ready, manifest, own), opts)
     return Gang(head=head, pods=made)
 
 
@@ -139,17 +140,15 @@ def _until_gone(launch: Launch, cluster: Cluster | None) -> Callable[[Any], bool
             if not any(pod["metadata"].get("deletionTimestamp") for pod in pods):
                 return True
             time.sleep(POLL_S)
-        raise DeployError(
-            f"pods of run {ended.job_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion"
-        )
+        raise DeployError(f"pods of run {ended.job_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion")
 
     return wait
 
 
-def _named_after(ready: pulumi.Output[bool], manifest: Manifest) -> Manifest:
+def _named_after(ready: pulumi.Output[bool], manifest: Manifest, own: Mapping[str, str]) -> Manifest:
     metadata = manifest["metadata"]
     name = metadata["name"]
-    annotations = {**metadata.get("annotations", {}), **SKIP_AWAIT}
+    annotations = {**metadata.get("annotations", {}), **SKIP_AWAIT, **own}
     return {**manifest, "metadata": {**metadata, "name": ready.apply(lambda _: name), "annotations": annotations}}
 
 

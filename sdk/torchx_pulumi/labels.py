@@ -65,7 +65,9 @@ DELETION_ON_FAILURE_GRACE: Final = "workload.codeflare.dev.appwrapper/deletionOn
 """Annotation of an AppWrapper v1beta2: how long the pods of a failed one are kept."""
 
 LAUNCH: Final = "torchx-pulumi/launch"
-"""Label of a job object, never of its pods: digest of the stack and the component that created it."""
+"""Label of a job object, never of its pods: digest of the stack and the component that created it.
+
+With gang=pods it is an annotation of the Service and of each Pod, which nothing else ties to the PodGroup."""
 RUN: Final = "torchx-pulumi/run"
 """Annotation of a job object, never of its pods: hash of the run (`identity.relaunch_hash`)."""
 LAUNCHER: Final = "torchx-pulumi/launcher"

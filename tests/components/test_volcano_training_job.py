@@ -356,7 +356,10 @@ def test_a_move_does_not_take_the_name_of_somebody_elses_object(engine: Any) -> 
         engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
         live = remember(engine)
     changed = args(job_name="mine", namespace="ml", on_running_change="replace")
-    with cluster_for_tests(cluster(ML, foreign, live)), pytest.raises(pulumi.RunError, match="in namespace 'ml' exists"):
+    with (
+        cluster_for_tests(cluster(ML, foreign, live)),
+        pytest.raises(pulumi.RunError, match="in namespace 'ml' exists"),
+    ):
         engine.run(lambda: VolcanoTrainingJob("train", changed))
 
 

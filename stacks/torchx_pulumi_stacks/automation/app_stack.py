@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from torchx_pulumi_stacks.automation.fresh import is_forked, serving
 from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock, without_password
-from torchx_pulumi_stacks.automation.strays import delete_head, delete_unrecorded, wait_for_pods
+from torchx_pulumi_stacks.automation.strays import delete_objects, delete_unrecorded, wait_for_pods
 from torchx_pulumi_stacks.automation.workplace import Workplace
 
 Connect = Callable[[str | None, str | None], LiveCluster]
@@ -122,13 +122,15 @@ class AppStack:
         if checkpoint is not None and checkpoint.outdated and self._files is not None:
             self._files.restore()
         if checkpoint is None or checkpoint.outdated:
-            delete_head(self.entry, self.cluster, self.tell)
-        if checkpoint is not None and not any(checkpoint.objects()) and self._files is not None:
+            delete_objects(self.entry, self.cluster, self.tell)
+        objects = checkpoint is not None and any(checkpoint.objects())
+        if checkpoint is not None and self._files is not None and not objects and not any(checkpoint.others()):
             # Nothing outside of the state was made: no process is needed to forget it.
             self._files.sweep(state=True)
         elif checkpoint is not None:
-            self._check_cluster()
-            delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell)
+            if objects:
+                self._check_cluster()
+                delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell)
             notes = EngineNotes(self.tell)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
@@ -136,7 +138,8 @@ class AppStack:
                 ended = self._run(words, notes)
             if ended.code != 0 and not NO_STACK.search(ended.stderr):
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}")
-            wait_for_pods(self.entry, self.cluster)
+            if objects:
+                wait_for_pods(self.entry, self.cluster)
         if self._files is not None:
             self._files.sweep(state=False)
         self.workplace.clear()
@@ -145,9 +148,14 @@ class AppStack:
         """Remove the stack without its objects.
 
         Raises:
-            DeployError: The backend cannot be used, or another process works on the stack.
+            DeployError: The backend cannot be used, another process works on the stack, or a program has put resources
+                of other kinds into it.
         """
         self.clear_dead_locks()
+        checkpoint = self.read()
+        others = [] if checkpoint is None else list(checkpoint.others())
+        if others:
+            raise self._not_alone(others)
         if self._files is not None:
             self._files.sweep(state=True)
         else:
@@ -266,6 +274,17 @@ class AppStack:
 
     def _env(self) -> dict[str, str]:
         return {**os.environ, **engine_environment(self.entry, self.workplace.key)}
+
+    def _not_alone(self, others: Sequence[Mapping[str, Any]]) -> DeployError:
+        place = self.entry.place
+        names = [f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]!r}" for item in others]
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return DeployError(
+            f"app {self.entry.app_id} cannot be forgotten: its stack {place.project}/{place.stack} also holds "
+            f"{', '.join(names[:5])}{more}, which would stay without a state. In the folder of the program that made "
+            "them, run `pulumi destroy`; if the cluster is gone for good, set PULUMI_K8S_DELETE_UNREACHABLE=true and "
+            "run `pulumi refresh` first"
+        )
 
     def _taken(self) -> DeployError:
         place = self.entry.place

@@ -41,6 +41,8 @@ def prepare(order: LaunchOrder, now: datetime | None = None) -> ReadyRun:
     _check_head(head, form.head.api_version, form.head.kind)
     record = _record(order, at)
     _mark(head, entry.launch, record.hash)
+    for follower in objects[1:]:
+        _add_annotation(follower, labels.LAUNCH, entry.launch)
     status = form.read_status(Seen(head={key: value for key, value in head.items() if key != "status"}))
     declared = build_declared(plan, spec_hash=record.hash, created_by=entry.user, digests=order.digests)
     observed = build_observed(status, observed_at=at)
@@ -110,7 +112,12 @@ def _mark(head: dict[str, Any], launch: str, run: str) -> None:
     """Add what the object is known by to a manifest that is ours to change."""
     metadata = head.setdefault("metadata", {})
     metadata["labels"] = {**(metadata.get("labels") or {}), labels.LAUNCH: launch}
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), labels.RUN: run}
+    _add_annotation(head, labels.RUN, run)
+
+
+def _add_annotation(manifest: dict[str, Any], key: str, value: str) -> None:
+    metadata = manifest.setdefault("metadata", {})
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), key: value}
 
 
 def _names(plan: JobPlan[Any], others: Sequence[Manifest], name: str) -> list[str]:

@@ -23,9 +23,15 @@ from typing import Any
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.entry import Place
 from torchx_pulumi.runs.owner import lives
+from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 STASH = "pulumi:index:Stash"
 STACK = "pulumi:pulumi:Stack"
+KUBERNETES_PROVIDER = "pulumi:providers:kubernetes"
+OWN_TYPES = "torchx:index:"
+"""Begins the types of our components."""
+OWN_NOTES = ("-intent", "-record", APP_SUFFIX)
+"""Ends of the names of the stashes that our components keep."""
 ORGANIZATION = "organization"
 ROOM_BYTES = 1_000_000
 """The states and the history of a launch take a tenth of it."""
@@ -95,6 +101,14 @@ class Checkpoint:
         for operation in self.pending:
             if is_object(operation.get("resource") or {}):
                 yield operation["resource"]
+
+    def others(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what a program of the user's own put into the stack, operations that were begun included.
+
+        Everything but Kubernetes objects, their provider, and what our components register.
+        """
+        begun = [operation.get("resource") or {} for operation in self.pending]
+        yield from (item for item in (*self.resources, *begun) if not is_object(item) and not _is_own(item))
 
     def stash(self, suffix: str) -> Any:
         """Return the value of the stash whose name ends so. None: there is none."""
@@ -267,6 +281,14 @@ def started_after(pid: int, timestamp: str) -> bool:
 def is_object(resource: Mapping[str, Any]) -> bool:
     """Say whether a resource is a Kubernetes object."""
     return str(resource.get("type") or "").startswith("kubernetes:")
+
+
+def _is_own(resource: Mapping[str, Any]) -> bool:
+    """Return whether a resource is one that a launch registers, and that nothing outside of the state belongs to."""
+    kind, urn = str(resource.get("type") or ""), str(resource.get("urn"))
+    if kind == STASH:
+        return f"::{OWN_TYPES}" in urn and urn.endswith(OWN_NOTES)
+    return kind in (STACK, KUBERNETES_PROVIDER) or kind.startswith(OWN_TYPES)
 
 
 def without_password(text: str) -> str:

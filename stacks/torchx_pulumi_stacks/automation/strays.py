@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from torchx_pulumi import labels
@@ -11,14 +12,19 @@ from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.forms import FORMS, Form
-from torchx_pulumi.kinds import POD, Kind
+from torchx_pulumi.kinds import POD, SERVICE, Kind
 from torchx_pulumi.manifest_objects import objects_of
+from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.status.observed import time_at
 
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, is_object
 
 GONE_TIMEOUT_S = 300.0
 POLL_S = 0.2
+
+CLOCK_SKEW = timedelta(minutes=5)
+"""By how much the cluster's clock may be behind that of the machine that launched."""
 
 
 def delete_unrecorded(checkpoint: Checkpoint, entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell) -> None:
@@ -43,15 +49,22 @@ def delete_unrecorded(checkpoint: Checkpoint, entry: RunEntry, connect: Callable
             _delete(cluster, objects_of(inputs)[0][0], namespace, str(metadata.get("name")), wanted, tell)
 
 
-def delete_head(entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell) -> None:
-    """Delete the object that stands for an app whose state is gone, where it is there and ours.
+def delete_objects(entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell) -> None:
+    """Delete the objects of an app whose state is gone, where they are there and ours.
+
+    The object that stands for the app goes last. It proves that the pods are ours, so that the next call finishes a
+    deletion that was interrupted.
 
     Raises:
-        ClusterError: The cluster cannot be reached, or the object does not go.
+        ClusterError: The cluster cannot be reached, or an object does not go.
     """
     form = _form(entry)
-    if form is not None and entry.launch:
-        _delete(connect(), form.head, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell)
+    if form is None or not entry.launch:
+        return
+    cluster = connect()
+    if form.makes_pods:
+        _delete_followers(cluster, form.head, entry, tell)
+    _delete(cluster, form.head, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell)
 
 
 def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster]) -> None:
@@ -74,6 +87,64 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster]) -> None:
         time.sleep(POLL_S)
 
 
+def _delete_followers(cluster: LiveCluster, head: Kind, entry: RunEntry, tell: Tell) -> None:
+    """Delete the pods and the Service of a gang of pods, and wait until they are gone."""
+    group = cluster.get(head, entry.namespace, entry.job_name)
+    found = [(POD, pod) for pod in cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name})]
+    service = cluster.get(SERVICE, entry.namespace, entry.job_name)
+    found += [] if service is None else [(SERVICE, service)]
+    doomed = [(kind, item) for kind, item in found if _is_follower(entry, item, group)]
+    for kind, item in doomed:
+        name = item["metadata"]["name"]
+        tell(f"deleting {kind.kind} {entry.namespace}/{name}")
+        cluster.delete(kind, entry.namespace, name, uid=item["metadata"]["uid"])
+    for kind, item in doomed:
+        _wait_gone(cluster, kind, entry.namespace, item)
+
+
+def _is_follower(entry: RunEntry, found: Manifest, group: Manifest | None) -> bool:
+    """Return whether a pod or Service that has the names of an app's is the app's, and not of another run.
+
+    Args:
+        entry: The app.
+        found: The pod or Service.
+        group: The PodGroup of that name. None: it is gone.
+    """
+    metadata = found["metadata"]
+    mark = (metadata.get("annotations") or {}).get(labels.LAUNCH) or (metadata.get("labels") or {}).get(labels.LAUNCH)
+    if mark is not None:
+        return bool(mark == entry.launch)
+    # Release 0.1.0 marked the PodGroup only.
+    if metadata.get("ownerReferences") or not _is_named(entry, found):
+        return False
+    if group is not None:
+        return bool((group["metadata"].get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+    created, launched = time_at(metadata, "creationTimestamp"), time_at({"at": entry.launched_at}, "at")
+    return (
+        created is not None and launched is not None and created >= launched - CLOCK_SKEW and _has_image(entry, found)
+    )
+
+
+def _is_named(entry: RunEntry, found: Manifest) -> bool:
+    """Return whether a pod or Service is one that the app has by its names."""
+    if found.get("kind") == SERVICE.kind:
+        selector = (found.get("spec") or {}).get("selector") or {}
+        return bool(selector.get(labels.VOLCANO_JOB_NAME) == entry.job_name)
+    metadata = found["metadata"]
+    group = (metadata.get("annotations") or {}).get(labels.GROUP_NAME)
+    return group == entry.job_name and any(metadata["name"] in pods for pods in entry.pods.values())
+
+
+def _has_image(entry: RunEntry, found: Manifest) -> bool:
+    """Return whether a pod runs the image that its role was launched with; a Service has none."""
+    if found.get("kind") == SERVICE.kind:
+        return True
+    images = {role.get("name"): role.get("image") for role in entry.declared.get("roles") or ()}
+    role = next(role for role, pods in entry.pods.items() if found["metadata"]["name"] in pods)
+    containers = (found.get("spec") or {}).get("containers") or ()
+    return any(container.get("image") == images.get(role) for container in containers)
+
+
 def _form(entry: RunEntry) -> Form | None:
     forms = FORMS[entry.scheduler][1]
     return next((form for choice, form in forms.items() if choice.value == entry.choice), None)
@@ -87,10 +158,13 @@ def _delete(cluster: LiveCluster, kind: Kind, namespace: str, name: str, wanted:
     if any(present.get(key) != value for key, value in wanted.items()):
         # Somebody else's object of that name.
         return
-    uid = found["metadata"]["uid"]
     tell(f"deleting {kind.kind} {namespace}/{name}")
-    cluster.delete(kind, namespace, name, uid=uid)
-    end = time.monotonic() + GONE_TIMEOUT_S
+    cluster.delete(kind, namespace, name, uid=found["metadata"]["uid"])
+    _wait_gone(cluster, kind, namespace, found)
+
+
+def _wait_gone(cluster: LiveCluster, kind: Kind, namespace: str, found: Manifest) -> None:
+    name, uid, end = found["metadata"]["name"], found["metadata"]["uid"], time.monotonic() + GONE_TIMEOUT_S
     while ((cluster.get(kind, namespace, name) or {}).get("metadata") or {}).get("uid") == uid:
         if time.monotonic() > end:
             raise ClusterError(
