@@ -237,8 +237,8 @@ def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_na
         where = f"{options.namespace}/{new_name}"
         raise invalid_job(request.name, [Problem("job_name", f"there is no job {where} to import")])
     if decision.action is Action.REFUSE and look.exists and not look.owned:
-        where = (last.namespace, last.job_name) if last else (options.namespace, new_name)
-        raise DeployError(foreign_object(_form_of(request, last).head.kind, *where))
+        namespace, name = (last.namespace, last.job_name) if last else (options.namespace, new_name)
+        raise DeployError(foreign_object(_form_of(request, last).head.kind, namespace, name))
     if decision.action is Action.REFUSE:
         raise RelaunchRefusedError(f"job {request.name!r}: {decision.message}")
     unfinished = look.exists and not look.finished
