@@ -7,6 +7,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.relaunch.record import write_record
+from torchx_pulumi.runs.entry import without_backend_password
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_components.gangs import Gang
@@ -23,7 +24,9 @@ def note_intent(name: str, launch: Launch, parent: pulumi.Resource) -> pulumi.Re
 def keep_app(name: str, past: Past, parent: pulumi.Resource) -> None:
     """Keep what `torchx run` noted of an app that a program has taken over, for `torchx` and the fleet to read."""
     if past.app is not None:
-        pulumi.Stash(f"{name}{APP_SUFFIX}", opts=pulumi.ResourceOptions(parent=parent), input=dict(past.app))
+        pulumi.Stash(
+            f"{name}{APP_SUFFIX}", opts=pulumi.ResourceOptions(parent=parent), input=without_backend_password(past.app)
+        )
 
 
 def write_run(name: str, launch: Launch, gang: Gang | None, observed: Any, parent: pulumi.Resource) -> None:

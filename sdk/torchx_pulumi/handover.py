@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import pprint
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from torchx_pulumi.redaction import MARK, is_redacted, without_password
 from torchx_pulumi.runs.entry import RunEntry
 
 COMPONENTS: Mapping[str, str] = {"volcano": "VolcanoTrainingJob", "mcad": "MCADTrainingJob"}
@@ -68,10 +70,15 @@ def project_files(entry: RunEntry) -> dict[str, str]:
 
 
 def next_steps(entry: RunEntry, folder: str) -> list[str]:
-    """Return the commands that are run in the new project."""
+    """Return the commands that are run in the new project; credentials of the backend are not in them."""
+    backend = without_password(entry.place.backend)
+    login = f"pulumi login {shlex.quote(backend)}"
+    if backend != entry.place.backend or is_redacted(backend):
+        # `pulumi login` would write the password to a file of its own.
+        login = f"export PULUMI_BACKEND_URL={shlex.quote(backend)}  # with the credentials in the place of {MARK}"
     return [
         f"cd {folder}",
-        f"pulumi login {entry.place.backend}",
+        login,
         f"pulumi stack select {entry.place.stack}",
         "pulumi preview",
     ]

@@ -109,3 +109,12 @@ def test_an_app_that_nobody_knows_is_named(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert main(["program", "pulumi_volcano://s/ml:gone", "--to", str(tmp_path / "there")]) == EXIT_INVALID
     assert "ml:gone was not launched from this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("backend", ["postgres://me:hunter22@db/x", "postgres://me:***@db/x"])
+def test_the_next_steps_show_no_password(backend: str) -> None:
+    said = "\n".join(next_steps(replace(ENTRY, place=replace(ENTRY.place, backend=backend)), "folder"))
+    assert "hunter22" not in said
+    assert "export PULUMI_BACKEND_URL='postgres://me:***@db/x'" in said
+    assert "pulumi login" not in said
+    assert "pulumi login file:///state" in "\n".join(next_steps(ENTRY, "folder"))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import UnreadableStateError
 from torchx_pulumi.fleet_reading.row import StackName
+from torchx_pulumi.runs.place import backend_url, without_credentials
 
 TIMEOUT_S = 60.0
 
@@ -21,6 +22,7 @@ class EngineStacks:
     """Stacks of a backend, as `pulumi` tells them."""
 
     backend: str
+    """URL of the backend, without credentials (`choose_backend`)."""
     program: str = "pulumi"
     """The command, by name or path."""
 
@@ -70,7 +72,11 @@ class EngineStacks:
                 f"backend {self.backend} is read through the Pulumi CLI, and there is no {self.program!r} on PATH; "
                 "install it as https://www.pulumi.com/docs/install says"
             )
-        environment = {**os.environ, "PULUMI_BACKEND_URL": self.backend, "PULUMI_SKIP_UPDATE_CHECK": "true"}
+        environment = {
+            **os.environ,
+            "PULUMI_BACKEND_URL": backend_url(self.backend),
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+        }
         try:
             return subprocess.run(
                 [program, *words, "--non-interactive"],
@@ -102,4 +108,4 @@ def _name(listed: str, project: str | None) -> StackName:
 
 def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-3:]) or "nothing"
+    return without_credentials(" ".join(lines[-3:])) or "nothing"

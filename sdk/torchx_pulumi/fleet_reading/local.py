@@ -9,6 +9,7 @@ from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import read_time
 from torchx_pulumi.fleet_reading.row import StackName
 from torchx_pulumi.outputs.building import build_observed
+from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, remembered
@@ -24,7 +25,7 @@ class LocalObservations:
             backend: Its URL.
             index: The index of launched apps. None: this user's.
         """
-        self._backend = backend.rstrip("/")
+        self._backend = without_password(backend).rstrip("/")
         self._index = index or RunIndex()
         self._entries: dict[StackName, RunEntry] | None = None
         self.problems: list[str] = []
@@ -52,7 +53,7 @@ class LocalObservations:
             self._entries = {
                 StackName(project=entry.place.project, stack=entry.place.stack): entry
                 for entry in entries
-                if entry.place.backend.rstrip("/") == self._backend
+                if without_password(entry.place.backend).rstrip("/") == self._backend
             }
         return self._entries
 

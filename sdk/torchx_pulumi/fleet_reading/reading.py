@@ -18,7 +18,7 @@ from torchx_pulumi.fleet_reading.local import LocalObservations
 from torchx_pulumi.fleet_reading.row import BrokenStack, Fleet, FleetRow, StackName
 from torchx_pulumi.fleet_reading.rows import build_row, complete, newer, sort_rows
 from torchx_pulumi.fleet_reading.selection import Selection
-from torchx_pulumi.runs.place import choose_backend
+from torchx_pulumi.runs.place import choose_backend, know_backend
 
 PROCESSES_AT_ONCE = 4
 """`pulumi` processes at the same time; each takes about 100 MB."""
@@ -52,7 +52,7 @@ def open_stacks(backend: str, *, may_be_absent: bool = False) -> Stacks:
     """
     folder = folder_of(backend)
     if folder is None:
-        return EngineStacks(backend=backend)
+        return EngineStacks(backend=know_backend(backend))
     return FolderStacks(folder=folder, may_be_absent=may_be_absent)
 
 

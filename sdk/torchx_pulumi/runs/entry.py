@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx_pulumi.cluster_identity import ClusterIdentity, read_identity, write_identity
 from torchx_pulumi.errors import DeployError
+from torchx_pulumi.redaction import without_password
 
 ENTRY_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
@@ -30,7 +31,9 @@ class Place:
     """Where the stack of an app is kept."""
 
     backend: str
-    """URL of the Pulumi backend, for example `file:///var/lib/state` or `s3://bucket`."""
+    """URL of the Pulumi backend, for example `file:///var/lib/state` or `s3://bucket`.
+
+    Without credentials (`runs.place.choose_backend`), but in entries that 0.1.0 wrote."""
     project: str
     stack: str
     """Name of the stack, without organization."""
@@ -120,6 +123,14 @@ def write_entry(entry: RunEntry) -> dict[str, Any]:
     plain = {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
     identity = {"cluster_identity": write_identity(entry.cluster_identity)} if entry.cluster_identity else {}
     return {"version": ENTRY_VERSION, **plain, "stage": entry.stage.value, **identity}
+
+
+def without_backend_password(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a written entry without the credentials that 0.1.0 left in the URL of its backend."""
+    place = entry.get("place")
+    if not isinstance(place, Mapping):
+        return dict(entry)
+    return {**entry, "place": {**place, "backend": without_password(str(place.get("backend") or ""))}}
 
 
 def read_entry(value: Any, where: str) -> RunEntry:

@@ -6,7 +6,9 @@ import os
 import re
 from pathlib import Path
 
+from torchx_pulumi.errors import DeployError
 from torchx_pulumi.names import short_hash
+from torchx_pulumi.redaction import MARK, hide, is_redacted, passwords_of, without_password
 
 MAX_STACK_NAME = 100
 """Characters that Pulumi allows in the name of a stack."""
@@ -26,13 +28,65 @@ def state_folder() -> Path:
     return root / "torchx-pulumi"
 
 
+_given: dict[str, str] = {}
+"""URLs without their credentials, to the same with them: what this process was given. Never written."""
+
+
 def choose_backend(option: str | None = None) -> str:
     """Return the URL of the Pulumi backend: the option, else PULUMI_BACKEND_URL, else a folder of this user's.
 
-    >>> choose_backend("s3://bucket")
-    's3://bucket'
+    Credentials in it are replaced by `***`, so that the URL can be stored and shown; `backend_url` gives them back.
+
+    >>> choose_backend("s3://bucket"), choose_backend("postgres://me:secret@db/state")
+    ('s3://bucket', 'postgres://me:***@db/state')
     """
-    return option or os.environ.get("PULUMI_BACKEND_URL") or own_backend()
+    return know_backend(option or os.environ.get("PULUMI_BACKEND_URL") or own_backend())
+
+
+def know_backend(url: str) -> str:
+    """Return the URL of a backend without its credentials, which this process keeps in memory."""
+    known = without_password(url)
+    if known != url:
+        _given[known] = url
+    return known
+
+
+def backend_url(backend: str) -> str:
+    """Return the URL of a backend with its credentials, for the engine and nothing else.
+
+    Args:
+        backend: As `choose_backend` returned it, or as a release before 0.2 stored it.
+
+    Raises:
+        DeployError: The credentials are not known: neither the option nor PULUMI_BACKEND_URL names this backend.
+    """
+    if not is_redacted(backend):
+        know_backend(backend)
+        return backend
+    know_backend(os.environ.get("PULUMI_BACKEND_URL") or own_backend())
+    if backend in _given:
+        return _given[backend]
+    if backend.startswith(("postgres://", "postgresql://")) and _has_password_of_its_own():
+        address, _, query = backend.replace(f":{MARK}@", "@").partition("?")
+        kept = [pair for pair in query.split("&") if pair and not pair.endswith(f"={MARK}")]
+        return f"{address}?{'&'.join(kept)}" if kept else address
+    raise DeployError(
+        f"the Pulumi backend {backend} is stored without its credentials: set PULUMI_BACKEND_URL, or the option "
+        "pulumi_backend in .torchxconfig, to the whole URL; for PostgreSQL, PGPASSWORD or ~/.pgpass will do"
+    )
+
+
+def without_credentials(text: str) -> str:
+    """Return a text of others, a message of the engine for example, without the credentials of backends."""
+    urls = [*_given.values(), os.environ.get("PULUMI_BACKEND_URL", "")]
+    return hide(without_password(text), (secret for url in urls for secret in passwords_of(url)))
+
+
+def _has_password_of_its_own() -> bool:
+    """Return whether PostgreSQL's client finds a password where the URL has none."""
+    if os.environ.get("PGPASSWORD"):
+        return True
+    return Path(os.environ.get("PGPASSFILE") or "~/.pgpass").expanduser().is_file()
 
 
 def own_backend() -> str:

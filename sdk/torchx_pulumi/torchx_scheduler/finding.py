@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.redaction import is_redacted
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key, is_app_id
 from torchx_pulumi.runs.owner import is_working
@@ -47,6 +48,9 @@ class Finder:
             DeployError: Its entry or its backend cannot be read.
         """
         found = self.doors.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
+        if found is not None and is_redacted(found.place.backend):
+            # The index has no credentials: the option pulumi_backend may.
+            choose_backend(self.ambient().get("pulumi_backend"))
         return found or self._of_colleague(app_id) or self._of_cluster(app_id)
 
     def settled(self, app_id: str, tell: Tell) -> RunEntry | None:

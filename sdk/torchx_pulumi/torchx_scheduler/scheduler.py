@@ -17,6 +17,7 @@ from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key
 from torchx_pulumi.runs.owner import is_working
+from torchx_pulumi.runs.place import know_backend
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler import compat, torchxconfig
 from torchx_pulumi.torchx_scheduler.answers import describe_app
@@ -274,7 +275,11 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _ambient(self) -> Mapping[str, Any]:
         """Return the options of this scheduler's section of `.torchxconfig`."""
-        return torchxconfig.section(self.backend, self.run_opts())
+        options = torchxconfig.section(self.backend, self.run_opts())
+        if options.get("pulumi_backend"):
+            # The index has the URL without its credentials, and this is where they are.
+            know_backend(options["pulumi_backend"])
+        return options
 
 
 def _check_link(template: str | None, job: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.driver import Launched, Tell
 from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.owner import lives
 from torchx_pulumi.runs.ready_run import ReadyRun
@@ -25,7 +26,7 @@ from torchx_pulumi_stacks.automation.events import EngineNotes, error_of
 from torchx_pulumi_stacks.automation.fresh import is_forked, serving
 from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
-from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock, without_password
+from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock
 from torchx_pulumi_stacks.automation.strays import delete_objects, delete_unrecorded, wait_for_pods
 from torchx_pulumi_stacks.automation.workplace import Workplace
 

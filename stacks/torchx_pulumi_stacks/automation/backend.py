@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.files import make_folder
-from torchx_pulumi.runs.place import state_folder
+from torchx_pulumi.runs.place import backend_url, state_folder
 
 PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
@@ -98,10 +98,10 @@ def place_environment(place: Place) -> dict[str, str]:
     """Return what the CLI needs, beside the environment of this process, to find a backend and its secrets.
 
     Raises:
-        DeployError: The passphrase file cannot be made.
+        DeployError: The passphrase file cannot be made, or the credentials of the backend are not known.
     """
     made = {
-        "PULUMI_BACKEND_URL": engine_url(place.backend),
+        "PULUMI_BACKEND_URL": engine_url(backend_url(place.backend)),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         # Without it no command but those of the Automation API takes --event-log.
         "PULUMI_DEBUG_COMMANDS": "true",

@@ -10,8 +10,9 @@ from typing import Any
 
 from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
+from torchx_pulumi.runs.place import without_credentials
 
-from torchx_pulumi_stacks.automation.state_file import STACK, is_object, without_password
+from torchx_pulumi_stacks.automation.state_file import STACK, is_object
 
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 
@@ -146,7 +147,7 @@ def tidy(message: str) -> str:
     >>> tidy("<{%reset%}>error: no\n  queue<{%reset%}>\n")
     'no queue'
     """
-    plain = without_password(_COLOUR.sub("", message))
+    plain = without_credentials(_COLOUR.sub("", message))
     line = " ".join(part.strip() for part in plain.splitlines() if part.strip())
     return line.removeprefix("error: ").strip()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
+from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage, read_entry
 from torchx_pulumi.runs.files import read_json, write_json
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
@@ -19,7 +20,7 @@ from torchx_pulumi_stacks.automation.app_stack import NO_STACK
 from torchx_pulumi_stacks.automation.backend import file_root, find_cli, place_environment
 from torchx_pulumi_stacks.automation.engine import run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes
-from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, stack_names, without_password
+from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, stack_names
 from torchx_pulumi_stacks.automation.workplace import note_of_order, place_key
 
 MIRROR_S = 300.0

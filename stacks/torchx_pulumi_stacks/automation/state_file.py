@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
+from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import Place
 from torchx_pulumi.runs.owner import lives
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
@@ -289,15 +290,6 @@ def _is_own(resource: Mapping[str, Any]) -> bool:
     if kind == STASH:
         return f"::{OWN_TYPES}" in urn and urn.endswith(OWN_NOTES)
     return kind in (STACK, KUBERNETES_PROVIDER) or kind.startswith(OWN_TYPES)
-
-
-def without_password(text: str) -> str:
-    """Return a text without the credentials of the URLs in it.
-
-    >>> without_password("postgres://me:secret@db/x refused")
-    'postgres://***@db/x refused'
-    """
-    return re.sub(r"://[^/@\s]+@", "://***@", text)
 
 
 def backend_refused(backend: str, error: OSError) -> DeployError:

@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.entry import Place, RunEntry, without_backend_password
 from torchx_pulumi.runs.files import make_folder, read_json, write_json
 from torchx_pulumi.runs.ready_run import ReadyRun
 
 
 def place_key(place: Place) -> str:
-    """Return what tells a stack from all others, 24 hex digits."""
+    """Return what tells a stack from all others, 24 hex digits.
+
+    Of a backend with a password it is made of the URL as the entry has it: without the password, or in entries of
+    0.1.0 with it, so that what lies on the disk is found.
+    """
     return hashlib.sha256("\n".join((place.backend, place.project, place.stack)).encode()).hexdigest()[:24]
 
 
@@ -58,8 +62,8 @@ class Workplace:
         """
         value = read_json(self._folder / "order.json")
         try:
-            return None if value is None else ReadyRun(**value)
-        except TypeError:
+            return None if value is None else ReadyRun(**{**value, "entry": without_backend_password(value["entry"])})
+        except (TypeError, KeyError):
             # Another release wrote it. What it made is removed then.
             return None
 

@@ -97,6 +97,34 @@ def test_another_backend_is_asked_through_the_pulumi_command(
     assert "Pulumi CLI" in capsys.readouterr().err
 
 
+PASSWORD = "p/w@hunter22"
+
+
+def test_no_view_and_no_error_shows_the_password_of_a_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"postgres://me:{PASSWORD}@db/x?sslpassword=hunter23"
+    program, given = tmp_path / "pulumi", tmp_path / "given"
+    program.write_text(f"#!/bin/sh\necho $PULUMI_BACKEND_URL > {given}\necho '[]'\n")
+    program.chmod(0o755)
+    page = tmp_path / "page.html"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for words in ([], ["--json"], ["--prometheus"], ["--html", "-"], ["--html", str(page)]):
+        assert main(["fleet", "--backend", url, *words]) == 0
+        printed = "".join(capsys.readouterr())
+        assert "hunter2" not in printed
+        assert given.read_text().strip() == url
+    assert "hunter2" not in page.read_text()
+    program.write_text(f"""#!/bin/sh
+echo 'error: parse "{url}": invalid port ":p" after host; hunter23' >&2; exit 1
+""")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", url)
+    assert main(["fleet"]) == 2
+    printed = "".join(capsys.readouterr())
+    assert "postgres://me:***@db/x" in printed
+    assert "hunter2" not in printed
+
+
 def entry(backend: str, stack: str) -> RunEntry:
     return RunEntry(
         app_id=f"team:{stack}", scheduler="volcano", choice="job", cluster="c", kubeconfig=None, kube_context=None,

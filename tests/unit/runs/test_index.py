@@ -16,7 +16,14 @@ from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.index import RunIndex, entry_key
 from torchx_pulumi.runs.observation import Observation, newer
 from torchx_pulumi.runs.owner import is_working, this_process, working_on
-from torchx_pulumi.runs.place import choose_backend, own_backend, stack_name, state_folder
+from torchx_pulumi.runs.place import (
+    backend_url,
+    choose_backend,
+    own_backend,
+    stack_name,
+    state_folder,
+    without_credentials,
+)
 from torchx_pulumi.status.model import JobState, Reason
 
 
@@ -211,6 +218,35 @@ def test_state_lies_where_xdg_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert choose_backend("gs://c") == "gs://c"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     assert state_folder().is_absolute()
+
+
+def test_the_index_has_no_password_and_the_engine_gets_it_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("PGPASSWORD", "PGPASSFILE", "PULUMI_BACKEND_URL"):
+        monkeypatch.delenv(name, raising=False)
+    stored = "postgres://me:***@db-1/state?sslmode=off&sslpassword=***"
+    with pytest.raises(DeployError, match="without its credentials") as caught:
+        backend_url(stored)
+    assert "PULUMI_BACKEND_URL" in str(caught.value)
+    whole = "postgres://me:p/w@hunter22@db-1/state?sslmode=off&sslpassword=hunter23"
+    monkeypatch.setenv("PULUMI_BACKEND_URL", whole)
+    index = RunIndex(tmp_path / "runs")
+    mine = entry(place=Place(backend=choose_backend(), project="torchx", stack="s"))
+    index.add(mine)
+    assert mine.place.backend == stored
+    assert "hunter" not in (index.folder / "volcano" / f"{mine.app_id}@{mine.cluster}.json").read_text()
+    assert backend_url(stored) == whole
+    assert "hunter" not in without_credentials('invalid port ":hunter22" after host, hunter23')
+
+
+def test_postgresql_takes_the_password_from_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://b")
+    monkeypatch.setenv("PGPASSWORD", "x")
+    assert backend_url("postgres://me:***@db-2/s?sslmode=off&password=***") == "postgres://me@db-2/s?sslmode=off"
+    assert backend_url("postgres://me:***@db-2/s?password=***&a=b") == "postgres://me@db-2/s?a=b"
+    assert backend_url("s3://b") == "s3://b"
+    # What 0.1.0 wrote keeps working.
+    assert backend_url("postgres://me:pw@db-2/s") == "postgres://me:pw@db-2/s"
 
 
 def test_stacks_of_different_apps_have_different_names() -> None:

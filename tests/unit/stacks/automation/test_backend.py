@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.entry import Place
+from torchx_pulumi.runs.place import choose_backend
 from torchx_pulumi_stacks.automation.backend import (
     engine_environment,
     engine_url,
@@ -16,6 +17,7 @@ from torchx_pulumi_stacks.automation.backend import (
     place_environment,
     wants_passphrase,
 )
+from torchx_pulumi_stacks.automation.workplace import place_key
 
 
 def place(backend: str, provider: str | None = None) -> Place:
@@ -54,6 +56,17 @@ def test_the_engine_writes_no_attributes_beside_its_files() -> None:
 )
 def test_who_keeps_secrets(backend: str, provider: str | None, wanted: bool) -> None:
     assert wants_passphrase(place(backend, provider)) is wanted
+
+
+def test_the_engine_alone_is_given_the_password(monkeypatch: pytest.MonkeyPatch, own_state: Path) -> None:
+    del own_state
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "postgres://me:hunter22@db-3/x")
+    chosen = choose_backend()
+    assert chosen == "postgres://me:***@db-3/x"
+    assert place_environment(place(chosen))["PULUMI_BACKEND_URL"] == "postgres://me:hunter22@db-3/x"
+    # As 0.1.0 has it: the key of a URL without credentials, and of one that it stored whole.
+    assert place_key(place("s3://bucket")) == "7493f9e56e6701499e59f916"
+    assert place_key(place("postgres://me:pw@db/x")) == "f329a139876b37c18ed4af2a"
 
 
 def test_a_passphrase_is_made_once_and_for_its_owner_only(own_state: Path) -> None:

@@ -1,0 +1,212 @@
+"""What is secret in a text, taken out of it: passwords in URLs, and values that are known to be secret.
+
+The one place for that. Whatever prints, logs, raises or stores the URL of a backend passes through `without_password`.
+The first rule stays: a value that can be secret does not go into a message at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus, unquote
+
+MARK = "***"
+"""Stands where a password was."""
+
+HIDDEN = "[secret]"
+"""Stands where a secret value was, as in Pulumi's own output."""
+
+SHORTEST = 4
+"""Characters of the shortest text that is looked for: `1` and `no` are part of nearly everything."""
+
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>[^\s<>`]*)")
+_PAIR = re.compile(r"(?P<start>[?&;#])(?P<name>[^=&;?#\s]+)=(?P<value>[^&\s]*)")
+_QUERY = re.compile(
+    r"\?(ssl\w*|user|pass\w*|host\w*|port|dbname|options|service|application_name|connect_timeout|search_path|"
+    r"target_session_attrs|pool_\w+|region|endpoint|token)=[^?]*$",
+    re.IGNORECASE,
+)
+"""What is taken for parameters where a password may hold a `?`: it begins with a parameter that databases have."""
+
+_SETTING = re.compile(
+    r"\b(?P<name>(?:ssl)?password|passwd|pwd|pgpassword)=(?P<value>'[^']*'|\"[^\"]*\"|[^\s&]+)", re.IGNORECASE
+)
+_PORT = re.compile(r'invalid port \\?"[^"\\]*\\?"')
+"""What Go says of a password with a `/` in it: it takes what is before the `/` for a port."""
+
+_END = re.compile(r"[\"',;:.)\]}\\]*$")
+"""What follows a URL in a sentence, and is not of it."""
+
+_SECRET_NAME = re.compile(
+    r"pass(word|wd|phrase|wort)?$|pwd$|secret|token|credential|signature|^sig$|^auth|api[_-]?key|"
+    r"(access|account|private|shared|signing|encryption|storage)[_-]?key",
+    re.IGNORECASE,
+)
+"""Names of query parameters whose values are secret. `sslkey` and `passfile` are paths."""
+
+_NO_USER = frozenset({"file", "unix"})
+"""Schemes whose URLs have no user: an `@` in them is part of a path."""
+
+_NO_PASSWORD = frozenset({"s3", "gs", "azblob", "http", "https", "awskms", "gcpkms", "azurekeyvault", "hashivault"})
+"""Schemes whose paths may hold an `@`: only one before the path ends a user."""
+
+
+def without_password(text: str) -> str:
+    """Return a text with the credentials of the URLs in it replaced by `***`; any other text as it is.
+
+    A second pass changes nothing, so that a URL without its password is also the name by which the backend is known.
+
+    >>> without_password("postgres://me:secret@db/x refused")
+    'postgres://me:***@db/x refused'
+    >>> without_password("postgres://me:p/w@x@db/x?sslmode=off&sslpassword=abc")
+    'postgres://me:***@db/x?sslmode=off&sslpassword=***'
+    >>> without_password("s3://bucket/a@b?region=eu-1"), without_password("file:///mnt/a@b")
+    ('s3://bucket/a@b?region=eu-1', 'file:///mnt/a@b')
+    """
+    if "://" in text:
+        text = _URL.sub(_clean_url, text)
+    text = _PORT.sub(f'invalid port "{MARK}"', text)
+    return _SETTING.sub(lambda match: f"{match['name']}={_hidden_value(match['value'])}", text)
+
+
+def passwords_of(url: str) -> tuple[str, ...]:
+    """Return the credentials in a URL, as they are written there and decoded.
+
+    >>> passwords_of("postgres://me:p%2Fw@db/x?sslpassword=abc")
+    ('abc', 'p%2Fw', 'p/w')
+    """
+    match = _URL.match(url)
+    if match is None:
+        return ()
+    user, rest = _split_user(match["scheme"].lower(), match["rest"])
+    found = [pair["value"] for pair in _PAIR.finditer(rest) if _is_secret(pair["name"], pair["value"])]
+    name, colon, password = user.partition(":")
+    if user and (colon or not _is_postgres(match["scheme"])):
+        found.append(password if colon else name)
+    # A parser that stumbles over a password shows the part up to the character that it stumbled over.
+    parts = [text for value in found for text in (value, unquote(value), *re.split(r"[/?#@:]", value))]
+    return tuple(dict.fromkeys(text for text in parts if text and text != MARK))
+
+
+def is_redacted(url: str) -> bool:
+    """Return whether credentials were taken out of a URL by `without_password`."""
+    return MARK in url and without_password(url) == url and any(_marks(url))
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with secret values replaced by `[secret]`, also where they are quoted or encoded.
+
+    The second line of defence: texts shorter than four characters are not looked for.
+
+    >>> hide("found 'hunter22' and aHVudGVyMjI=", ["hunter22", "no"])
+    "found '[secret]' and [secret]"
+    """
+    forms = {form for secret in secrets if len(secret) >= SHORTEST for form in encodings(secret)}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, HIDDEN)
+    return text
+
+
+def encodings(secret: str) -> Iterator[str]:
+    """Yield a text in the forms in which it may turn up: plain, escaped, quoted for URLs, base64, hexadecimal."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    yield secret
+    yield repr(secret)[1:-1]
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield json.dumps(json.dumps(secret)[1:-1])[1:-1]
+    yield quote(raw, safe="")
+    yield quote(raw)
+    yield quote_plus(raw)
+    yield raw.hex()
+    for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
+        whole = alphabet(raw).decode()
+        yield whole
+        yield whole.rstrip("=")
+    if len(raw) >= 2 * SHORTEST:
+        # Inside of a longer text it begins at any of three offsets; the bits of its neighbours are left out.
+        for offset in range(3):
+            text = base64.b64encode(bytes(offset) + raw).decode().rstrip("=")
+            first, last = (0, 2, 3)[offset], len(text) - (1 if (offset + len(raw)) % 3 else 0)
+            yield text[first:last]
+    lines = [line.strip() for line in secret.splitlines()]
+    if len(lines) > 1:
+        yield from (line for line in lines if len(line) >= 2 * SHORTEST)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in plain data, keys of mappings not included; numbers as they are written."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from texts_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from texts_in(item)
+    elif isinstance(value, str):
+        yield value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _clean_url(match: re.Match[str]) -> str:
+    scheme, whole = match["scheme"], match["rest"]
+    end = _END.search(whole)
+    tail = end[0] if end is not None else ""
+    user, rest = _split_user(scheme.lower(), whole[: len(whole) - len(tail)])
+    if user:
+        name, colon, _ = user.partition(":")
+        user = f"{name}:{MARK}@" if colon else f"{name}@" if _is_postgres(scheme) else f"{MARK}@"
+    return f"{scheme}://{user}{_PAIR.sub(_clean_pair, rest)}{tail}"
+
+
+def _split_user(scheme: str, rest: str) -> tuple[str, str]:
+    """Split what follows `://` into the user with the password, and the rest.
+
+    A password is often pasted as it is, with `/`, `@`, `?` and `#` in it, where a URL would have them quoted.
+    """
+    if scheme in _NO_USER or "@" not in rest:
+        return "", rest
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    _, colon, port = authority.rpartition(":")
+    malformed = bool(colon) and not port.isdigit() and "@" not in authority
+    if "@" not in authority and not malformed and (scheme in _NO_PASSWORD or not colon):
+        return "", rest
+    query = _QUERY.search(rest)
+    before = rest if malformed or query is None or "@" not in rest[: query.start()] else rest[: query.start()]
+    if "@" in authority and scheme in _NO_PASSWORD:
+        before = authority
+    user = before.rpartition("@")[0]
+    return user, rest[len(user) + 1 :]
+
+
+def _is_postgres(scheme: str) -> bool:
+    return scheme.lower() in ("postgres", "postgresql")
+
+
+def _clean_pair(match: re.Match[str]) -> str:
+    value = MARK if _is_secret(match["name"], match["value"]) else match["value"]
+    return f"{match['start']}{match['name']}={value}"
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if not value:
+        return False
+    plain = unquote(value)
+    return bool(_SECRET_NAME.search(unquote(name))) or ("://" in plain and without_password(plain) != plain)
+
+
+def _hidden_value(value: str) -> str:
+    quoted = value[0] if value[0] in "'\"" else ""
+    tail = "" if quoted else (_END.search(value) or [""])[0]
+    return f"{quoted}{MARK}{quoted}{tail}"
+
+
+def _marks(url: str) -> Iterator[bool]:
+    match = _URL.match(url)
+    if match is not None:
+        user, rest = _split_user(match["scheme"].lower(), match["rest"])
+        yield user.endswith(MARK)
+        yield from (pair["value"] == MARK for pair in _PAIR.finditer(rest))
