@@ -1,0 +1,178 @@
+"""What 0.1.0 made of 625 jobs, and what is made of them now: a run that exists keeps identity, names and stored forms.
+
+A failure here means that running jobs would be relaunched, lost or not found after an upgrade. The recordings are never
+made anew. `TORCHX_PULUMI_RECORDINGS=all` registers every job with the mock engine; else those whose names, places or
+later changes are special.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from torchx_pulumi.relaunch.change import Action, Look, Policy, Wish, decide
+from torchx_pulumi.relaunch.identity import field_digests, owner_digest, relaunch_hash
+from torchx_pulumi.relaunch.record import RunRecord, read_record, write_record
+from torchx_pulumi.runs.entry import read_entry, write_entry
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi_components.read_args import VOLCANO, read_args
+from torchx_pulumi_components.read_mcad_args import MCAD
+
+from tests.recordings import producing
+from tests.recordings.comparing import assert_same, by_urn, recorded, with_specs
+from tests.recordings.jobs import ProgramJob, TorchxJob, program_jobs, torchx_jobs
+
+RELEASE = "v0_1_0"
+DIALECTS = {"volcano": VOLCANO, "mcad": MCAD}
+PROGRAMS = [pytest.param(job, id=job.id) for job in program_jobs()]
+APPS = [pytest.param(job, id=job.id) for job in torchx_jobs()]
+WHOLE = os.environ.get("TORCHX_PULUMI_RECORDINGS") == "all"
+REGISTERED = [item for item in PROGRAMS if WHOLE or not item.id.partition("/")[2].startswith(("role-", "option-"))]
+LAUNCHED = [item for item in APPS if WHOLE or not item.id.partition("/")[2].startswith(("role-", "option-"))]
+
+
+def ups(job: ProgramJob) -> Any:
+    return recorded(RELEASE, "programs")[job.id]
+
+
+def app(job: TorchxJob) -> Any:
+    return recorded(RELEASE, "apps")[job.id]
+
+
+def order(job: TorchxJob) -> Any:
+    """Return the order of a launch, as it was written down."""
+    (found,) = [value for path, value in app(job)["files"].items() if path.endswith("order.json")]
+    return found
+
+
+def record_of(value: Any) -> RunRecord:
+    record = read_record(value)
+    assert record is not None
+    return record
+
+
+def test_the_recordings_are_of_these_jobs() -> None:
+    assert set(recorded(RELEASE, "programs")) == {item.id for item in PROGRAMS}
+    assert set(recorded(RELEASE, "apps")) == {item.id for item in APPS}
+    assert len(PROGRAMS) + len(APPS) >= 600
+
+
+@pytest.mark.parametrize("job", PROGRAMS)
+def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) -> None:
+    for args, registered in zip(job.ups, ups(job), strict=True):
+        record = record_of(producing.one_of(registered, "-record"))
+        wanted = read_args(job.name, args, DIALECTS[job.scheduler])
+        digests = field_digests(wanted.spec, wanted.options, rerun=wanted.settings.rerun)
+        assert_same(digests, dict(record.digests))
+        assert relaunch_hash(digests, record.launched) == record.hash
+        wish = Wish(digests=digests, hash=record.hash, job_name=wanted.settings.job_name)
+        decision = decide(record, wish, Look(exists=True, state="RUNNING"), Policy.FAIL, producing.NOW)
+        assert (decision.action, list(decision.fields)) == (Action.KEEP, [])
+
+
+@pytest.mark.parametrize("job", PROGRAMS)
+def test_the_owner_of_a_recorded_run_stays(job: ProgramJob) -> None:
+    component = next(item for item in ups(job)[0] if producing.kind_of(item["urn"]).endswith("TrainingJob"))
+    head = next(item for item in ups(job)[0] if "torchx-pulumi/launch" in json.dumps(item["inputs"]))
+    owner = owner_digest(job.organization or "organization", job.project, job.stack, component["urn"])
+    assert head["inputs"]["metadata"]["labels"]["torchx-pulumi/launch"] == owner
+
+
+@pytest.mark.parametrize("job", REGISTERED)
+def test_a_program_registers_a_recorded_run_as_before(job: ProgramJob) -> None:
+    stored = ups(job)
+    for index in range(1, len(job.ups)):
+        registered = producing.up(job, index, with_specs(stored[index - 1], stored[0]))
+        assert_same(by_urn(registered), by_urn(stored[index]))
+
+
+@pytest.mark.parametrize("job", REGISTERED)
+def test_a_new_run_of_a_program_differs_in_its_name_alone(job: ProgramJob) -> None:
+    registered = producing.up(job, 0, None)
+    new = producing.one_of(registered, "-record")["job_name"]
+    old = producing.one_of(ups(job)[0], "-record")["job_name"]
+    assert_same(by_urn(json.loads(json.dumps(registered).replace(new, old))), by_urn(ups(job)[0]))
+
+
+@pytest.mark.parametrize("job", APPS)
+def test_a_launch_by_torchx_is_written_down_as_before(job: TorchxJob) -> None:
+    with producing.environment(job.user) as folder:
+        made = producing.launch(job, folder)
+    stored = app(job)
+    assert_same(_without_specs(made), _without_specs({key: stored[key] for key in made}))
+
+
+def _without_specs(made: dict[str, Any]) -> dict[str, Any]:
+    """Leave the specs of objects out of the orders: golden files have them."""
+    files = {}
+    for path, value in made["files"].items():
+        if path.endswith("order.json"):
+            objects = [{key: part for key, part in item.items() if key != "spec"} for item in value["objects"]]
+            value = {**value, "objects": objects}
+        files[path] = value
+    return {**made, "files": files}
+
+
+@pytest.mark.parametrize("job", LAUNCHED)
+def test_an_order_written_by_an_earlier_release_registers_the_same(job: TorchxJob) -> None:
+    assert_same(by_urn(producing.register(order(job))), by_urn(app(job)["registered"]))
+
+
+@pytest.mark.parametrize("job", LAUNCHED)
+def test_a_program_of_an_earlier_release_goes_on_with_its_app(job: TorchxJob) -> None:
+    stored = app(job)
+    registered = _with_objects(stored["registered"], order(job)["objects"])
+    taken = producing.take_over(stored["program"], order(job)["entry"], registered)
+    assert_same(by_urn(taken), by_urn(stored["taken"]))
+
+
+def _with_objects(registered: list[dict[str, Any]], objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put the specs of an order's objects into what was registered of it."""
+    specs = {(item["kind"], item["metadata"]["name"]): item.get("spec") for item in objects}
+
+    def known(item: dict[str, Any]) -> dict[str, Any]:
+        inputs = item["inputs"]
+        if "metadata" not in inputs:
+            return item
+        return {**item, "inputs": {**inputs, "spec": specs[inputs["kind"], inputs["metadata"]["name"]]}}
+
+    return [known(item) for item in registered]
+
+
+@pytest.mark.parametrize("job", PROGRAMS)
+def test_records_are_read_and_written_back_without_loss(job: ProgramJob) -> None:
+    for registered in ups(job):
+        for suffix in ("-record", "-intent"):
+            value = producing.one_of(registered, suffix)
+            assert_same(producing.through_json(write_record(record_of(value))), value)
+
+
+@pytest.mark.parametrize("job", APPS)
+def test_entries_orders_and_observations_are_read_and_written_back_without_loss(job: TorchxJob) -> None:
+    for path, value in app(job)["files"].items():
+        if path.endswith("order.json"):
+            assert_same(producing.order_again(value), value)
+            assert_same(producing.through_json(write_record(record_of(value["record"]))), value["record"])
+            assert_same(producing.through_json(write_entry(read_entry(value["entry"], path))), value["entry"])
+        elif path.startswith("runs/observed/"):
+            assert_same(producing.observation_again(value), value)
+        else:
+            assert_same(producing.through_json(write_entry(read_entry(value, path))), value)
+
+
+@pytest.mark.parametrize("job", APPS)
+def test_the_index_finds_what_an_earlier_release_left_in_it(job: TorchxJob, tmp_path: Any) -> None:
+    for path, value in app(job)["files"].items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(json.dumps(value, separators=(",", ":")))
+    index = RunIndex(tmp_path / "runs")
+    entry = index.find(order(job)["entry"]["app_id"], job.scheduler)
+    assert entry is not None
+    observation = index.observation(entry)
+    assert observation is not None
+    assert observation.state.value == "FAILED"
+    index.put(entry)
+    index.remove(entry)
+    assert index.all() == []
