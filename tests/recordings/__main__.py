@@ -1,4 +1,4 @@
-"""Write the recordings of the release that is imported: `python -m tests.recordings NAME`, with that release on the path.
+"""Write the recordings of the release that is on the path: `python -m tests.recordings NAME`.
 
 The recordings of v0.1.0 were made so, by commit 8bf27f2 in a worktree:
 
@@ -39,7 +39,7 @@ def main(name: str) -> None:
         taken = without_specs(take_over(program, order["entry"], registered))
         apps[app.id] = {**made, "registered": without_specs(registered), "program": program, "taken": taken}
     write(folder / "apps.json.gz", apps)
-    print(f"{len(programs)} programs, {len(apps)} apps")
+    sys.stdout.write(f"{len(programs)} programs, {len(apps)} apps\n")
 
 
 def without_specs(registered: list[dict[str, Any]]) -> list[dict[str, Any]]:
