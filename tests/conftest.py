@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.s3_server import S3Backend, serve_s3
+
 LONGEST = ("mcad", "test_demo.py", "test_volcano_training_job.py", "test_local_cluster.py", "test_stack_program.py")
 """Groups of real tests that take longest; they begin first, so that no worker is left alone with one in the end."""
 
@@ -58,6 +60,21 @@ def pulumi_tools() -> dict[str, str]:
     from tools.bootstrap import pulumi_environment
 
     return pulumi_environment()
+
+
+@pytest.fixture(scope="session")
+def s3_program() -> Path:
+    """The S3 server; built by the first session that asks for it."""
+    from tools.bootstrap import ensure
+
+    return ensure(["versitygw"])["versitygw"] / "versitygw"
+
+
+@pytest.fixture
+def s3_backend(s3_program: Path, tmp_path: Path) -> Iterator[S3Backend]:
+    """A Pulumi backend on a real S3 server; `env` goes into the environment of whoever uses it."""
+    with serve_s3(s3_program, tmp_path / "s3") as backend:
+        yield backend
 
 
 @pytest.fixture

@@ -277,6 +277,23 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
         installed=Installed(),
     ),
+    Part(
+        name="versitygw",
+        version="1.8.0",
+        expected_s=90,
+        source=GoSource(
+            folder=GO_FAMILIES / "versitygw",
+            module="github.com/versity/versitygw",
+            targets=(
+                GoTarget(
+                    executable="versitygw",
+                    package="github.com/versity/versitygw/cmd/versitygw",
+                    stamps=("main.Version=v1.8.0",),
+                ),
+            ),
+        ),
+        installed=Installed(),
+    ),
     *DEBIAN_PARTS,
 )
 """Every part, in the order in which missing ones are best built: what others share is built first."""
