@@ -17,6 +17,9 @@ from torchx_pulumi.runs.entry import Place, RunEntry
 Tell = Callable[[str], None]
 """Takes one line of progress, without its end."""
 
+Still = Callable[[RunEntry], bool]
+"""Tells of a remembered entry whether it still describes the app."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOrder:
@@ -86,8 +89,17 @@ class Driver(Protocol):
         """Bring the stack's output `torchx.observed` up to date; leaves a stack that somebody works on alone."""
         ...
 
-    def find(self, place: Place) -> RunEntry | None:
-        """Read an app's entry from its stack's own state, as a colleague wrote it. None: there is no such stack."""
+    def find(self, place: Place, still: Still | None = None) -> RunEntry | None:
+        """Return an app's entry from its stack's own state, as a colleague wrote it. None: there is no such stack.
+
+        Args:
+            place: The stack.
+            still: Whether an entry that was read a few minutes ago still holds. Where reading takes a process, such
+                an entry is returned without one. None: the stack is read, always. Never pass it before a change.
+
+        Raises:
+            DeployError: The backend cannot be read.
+        """
         ...
 
     def places(self, backend: str, project: str) -> Iterable[Place]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
-from torchx_pulumi.driver import Launched, LaunchOrder, Tell
+from torchx_pulumi.driver import Launched, LaunchOrder, Still, Tell
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.manifest_objects import objects_of
@@ -119,8 +119,8 @@ class FakeDriver:
         if stack is not None:
             stack.outputs["torchx"]["observed"] = dict(observed)
 
-    def find(self, place: Place) -> RunEntry | None:
-        """Read an app's entry from its stack."""
+    def find(self, place: Place, still: Still | None = None) -> RunEntry | None:  # noqa: ARG002 - nothing is remembered
+        """Return an app's entry from its stack."""
         found = next((stack for known, stack in self.stacks.items() if _same(known, place)), None)
         return None if found is None else found.entry
 

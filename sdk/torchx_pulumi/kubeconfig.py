@@ -20,6 +20,9 @@ POD_AUTHORITY = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Fields that name a file, relative to the kubeconfig that has them."""
 
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""File with the namespace of the pod in which this runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -181,6 +184,17 @@ def api_server(access: Access) -> str:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return str(cluster_and_user(json.loads(access.config), access.context)[0]["server"])
+
+
+def namespace_of(access: Access) -> str:
+    """Return the namespace of a context, or of the pod whose account is used; `default` where none is named."""
+    if access.config is not None:
+        context = _named(json.loads(access.config), "contexts", access.context).get("context") or {}
+        return str(context.get("namespace") or "default")
+    try:
+        return POD_NAMESPACE.read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return "default"
 
 
 def identity_of(address: str) -> str:

@@ -57,6 +57,8 @@ class FakeCluster:
         api_server: str = "https://fake.example.com",
         uid: str | None = None,
         authority: str | None = "an authority",
+        namespace: str = "default",
+        readable: Iterable[str] | None = None,
     ) -> None:
         """Fill the cluster.
 
@@ -70,13 +72,17 @@ class FakeCluster:
             api_server: Its address.
             uid: Uid of its namespace `kube-system`. None: one that is made of the address.
             authority: Its certificate authority. None: the access names none.
+            namespace: Namespace of the context.
+            readable: Namespaces whose objects may be listed, each by itself. None: all, also at once.
         """
         self._served = set(served)
         self._logs = {key: list(lines) for key, lines in (logs or {}).items()}
         self._denied = set(denied)
+        self._readable = None if readable is None else set(readable)
         self.api_server = api_server
         self.uid = uid
         self.authority = authority
+        self.namespace = namespace
         self.error = error
         self._objects: dict[tuple[str, str, str, str], Manifest] = {}
         for manifest in objects:
@@ -120,6 +126,9 @@ class FakeCluster:
     def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
         """Return the objects of a kind, by name."""
         self._check("list", kind)
+        if self._readable is not None and kind.namespaced and namespace not in self._readable:
+            where = f"in namespace {namespace}" if namespace else "at the cluster scope"
+            raise ClusterError(f"the fake cluster forbids it: cannot list {kind.plural} {where}", reason="Forbidden")
         return [
             copy.deepcopy(manifest)
             for (version, name, where, _), manifest in sorted(self._objects.items(), key=lambda item: item[0][2:])

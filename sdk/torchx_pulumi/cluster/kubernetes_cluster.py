@@ -17,7 +17,7 @@ from torchx_pulumi.cluster.wire import READ_TIMEOUT_S, Query, Wire, urllib3, wir
 from torchx_pulumi.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import ACCESS_REVIEW, NAMESPACE, VOLCANO_COMMAND, Kind
-from torchx_pulumi.kubeconfig import api_server, authority_in_file, authority_of, find_access, identity_of
+from torchx_pulumi.kubeconfig import api_server, authority_in_file, authority_of, find_access, identity_of, namespace_of
 from torchx_pulumi.options import Manifest
 
 PAGE_SIZE = 500
@@ -30,11 +30,19 @@ IDENTITY_S = 5.0
 class KubernetesCluster:
     """A cluster that a kubeconfig, the pod this runs in, or a caller's own client gives access to."""
 
-    def __init__(self, wire: Callable[[], Wire], where: str, address: str, authority: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        wire: Callable[[], Wire],
+        where: str,
+        address: str,
+        authority: Callable[[], str | None],
+        namespace: str = "default",
+    ) -> None:
         self._wire = wire
         self._where = where
         self._address = address
         self._authority = authority
+        self._namespace = namespace
         self._identified: tuple[float, ClusterIdentity] | None = None
 
     @classmethod
@@ -49,7 +57,13 @@ class KubernetesCluster:
             ClusterError: There is no kubeconfig, it cannot be read, or it has no such context or no address.
         """
         access = find_access(kubeconfig, context)
-        return cls(wire_of(access).get, access.description, api_server(access), lambda: authority_of(access))
+        return cls(
+            wire_of(access).get,
+            access.description,
+            api_server(access),
+            lambda: authority_of(access),
+            namespace_of(access),
+        )
 
     @classmethod
     def of_client(cls, api_client: Any) -> KubernetesCluster:
@@ -70,6 +84,11 @@ class KubernetesCluster:
     def identity(self) -> str:
         """Digest of that address; no request is made."""
         return identity_of(self._address)
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the context, or of the pod whose account is used; `default` where none is named."""
+        return self._namespace
 
     def identify(self) -> ClusterIdentity:
         """Return what tells this cluster from others."""

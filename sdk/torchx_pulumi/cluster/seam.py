@@ -127,6 +127,11 @@ class ClusterActions(Protocol):
         """Digest of that address; no request is made. `identify` knows more."""
         ...
 
+    @property
+    def namespace(self) -> str:
+        """Namespace of the context, or of the pod whose account is used; `default` where none is named."""
+        ...
+
     def version(self) -> str:
         """Return the version of the API server, for example `v1.31.4`.
 

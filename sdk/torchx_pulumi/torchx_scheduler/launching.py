@@ -27,7 +27,7 @@ from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.torchx_scheduler.app_json import write_app
 from torchx_pulumi.torchx_scheduler.doors import Ambient, Doors, ambient
-from torchx_pulumi.torchx_scheduler.finding import Finder
+from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
 from torchx_pulumi.torchx_scheduler.looking import look_at
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
 from torchx_pulumi.torchx_scheduler.run_opts import split_options
@@ -136,6 +136,9 @@ def _is_there(doors: Doors, finder: Finder, launch: Launch, entry: RunEntry, clu
         last = finder.settled(entry.app_id, tell)
     kind, head = job_object(launch.request.resource)
     present = cluster.get(kind, entry.namespace, str(head["metadata"]["name"]))
+    if last is not None and present is None and is_shared(last):
+        # A colleague may have deleted it.
+        last = finder.again(last)
     if last is None and present is None:
         return False
     policy = launch.config.get("on_running_change")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_pulumi import labels
@@ -22,7 +22,7 @@ from torchx_pulumi.status.model import JobState
 from torchx_pulumi.torchx_scheduler.answers import app_state
 from torchx_pulumi.torchx_scheduler.compat import listed
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import form_named, gone, is_ours, with_cancel
+from torchx_pulumi.torchx_scheduler.looking import form_named, gone, is_of_stack, is_ours, with_cancel
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,46 @@ class Choice:
     """None: of every session."""
     states: frozenset[str] = frozenset()
     """TorchX states. Empty: any."""
+    everything: bool = False
+    """Also jobs that others than torchx-pulumi made."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Asking:
+    """The questions to one cluster, and those of them that it refused."""
+
+    cluster: LiveCluster
+    namespace: str | None
+    """The only one that is wanted. None: all."""
+    others: frozenset[str]
+    """Namespaces that are listed one by one where all at once is forbidden."""
+    refused: dict[str, ClusterError] = field(default_factory=dict)
+    """Namespace to why it could not be listed."""
+
+    def list(self, kind: Kind, selector: Mapping[str, str]) -> list[Manifest]:
+        """List a kind in all namespaces, or where that is forbidden, in each that is known.
+
+        Raises:
+            ClusterError: Nothing could be listed.
+        """
+        try:
+            return self.cluster.list(kind, self.namespace, selector)
+        except ClusterError as error:
+            if self.namespace is not None or error.reason != "Forbidden":
+                raise
+        found: list[Manifest] = []
+        answered = False
+        for namespace in sorted(self.others):
+            try:
+                found += self.cluster.list(kind, namespace, selector)
+                answered = True
+            except ClusterError as error:
+                if error.reason != "Forbidden":
+                    raise
+                self.refused.setdefault(namespace, error)
+        if not answered:
+            raise next(iter(self.refused.values()))
+        return found
 
 
 def list_apps(doors: Doors, scheduler: str, ambient: Mapping[str, Any], choice: Choice) -> list[Any]:
@@ -50,6 +90,9 @@ def list_apps(doors: Doors, scheduler: str, ambient: Mapping[str, Any], choice: 
         scheduler: `volcano` or `mcad`.
         ambient: Run options in force.
         choice: Which of them.
+
+    Raises:
+        ClusterError: No cluster could be asked, and no app is known here whose last state could be shown instead.
     """
     entries = [
         entry
@@ -57,13 +100,23 @@ def list_apps(doors: Doors, scheduler: str, ambient: Mapping[str, Any], choice: 
         if choice.namespace in (None, entry.namespace) and choice.session in (None, entry.session)
     ]
     rows: dict[tuple[str, str], tuple[str, JobState]] = {}
-    for connect, group in _by_cluster(doors, entries, ambient):
-        for app_id, name, cluster, state in _list_cluster(doors, scheduler, connect, group, choice):
+    failed: list[ClusterError] = []
+    groups = _by_cluster(doors, entries, ambient)
+    for connect, group in groups:
+        try:
+            found = _list_cluster(doors, scheduler, connect, group, choice)
+        except ClusterError as error:
+            failed.append(error)
+            logger.warning("%s: %s", "states are as last seen" if group else "apps of colleagues are not listed", error)
+            found = [(entry.app_id, entry.name, entry.cluster, _last_state(doors, entry)) for entry in group]
+        for app_id, name, cluster, state in found:
             rows[app_id, cluster] = (name, state)
-    found = sorted((app_id, name, state) for (app_id, _), (name, state) in rows.items())
+    if failed and len(failed) == len(groups) and not rows:
+        raise failed[0]
+    found_rows = sorted((app_id, name, state) for (app_id, _), (name, state) in rows.items())
     return [
         listed(app_id=app_id, state=app_state(state), name=name)
-        for app_id, name, state in found
+        for app_id, name, state in found_rows
         if not choice.states or state.value in choice.states
     ]
 
@@ -82,12 +135,13 @@ def _by_cluster(
     try:
         here = in_force().identity
     except ClusterError:
+        # The group of its own, without apps, says why it cannot be asked.
         here = ""
     found: list[tuple[Callable[[], LiveCluster], list[RunEntry]]] = []
     for cluster, group in groups.items():
         first = group[0]
         found.append((in_force if cluster == here else functools.partial(doors.cluster_of, first), group))
-    if here and here not in groups:
+    if here not in groups:
         found.append((in_force, []))
     return found
 
@@ -96,46 +150,46 @@ def _list_cluster(
     doors: Doors, scheduler: str, connect: Callable[[], LiveCluster], entries: Sequence[RunEntry], choice: Choice
 ) -> list[tuple[str, str, str, JobState]]:
     known = {(form_named(scheduler, entry.choice).head, entry.namespace, entry.job_name): entry for entry in entries}
+    cluster = connect()
+    others = frozenset({cluster.namespace, *(entry.namespace for entry in entries)})
+    asking = Asking(cluster=cluster, namespace=choice.namespace, others=others)
+    heads = _heads(asking, scheduler, {kind for kind, _, _ in known}, choice)
+    identity = cluster.identity
+    for namespace, error in asking.refused.items():
+        logger.warning("namespace %s is not listed, states in it are as last seen: %s", namespace, error)
     rows = []
-    try:
-        cluster = connect()
-        heads = _heads(
-            cluster, scheduler, {kind for kind, _, _ in known}, {entry.namespace for entry in entries}, choice
-        )
-        identity = cluster.identity
-    except ClusterError as error:
-        logger.warning("states are as last seen: %s", error)
-        return [(entry.app_id, entry.name, entry.cluster, _last_state(doors, entry)) for entry in entries]
     for kind, seen in heads:
         metadata = (seen.head or {})["metadata"]
         app_id = f"{metadata.get('namespace')}:{metadata['name']}"
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
         form = _form_of_head(scheduler, kind)
         status = form.read_status(seen)
-        if entry is not None and is_ours(entry, seen.head or {}):
+        # An app that a colleague launched again has another uid than is known here, and is the same app.
+        if entry is not None and (is_ours(entry, seen.head or {}) or is_of_stack(entry, seen.head or {})):
             del known[kind, entry.namespace, entry.job_name]
-            rows.append((app_id, entry.name, identity, with_cancel(entry, status).state))
+            own = is_ours(entry, seen.head or {})
+            rows.append((app_id, entry.name, identity, (with_cancel(entry, status) if own else status).state))
         elif entry is None and choice.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
             rows.append((app_id, name, identity, status.state))
-    rows += [(entry.app_id, entry.name, entry.cluster, _gone_state(doors, entry)) for entry in known.values()]
+    for entry in known.values():
+        state = _last_state if entry.namespace in asking.refused else _gone_state
+        rows.append((entry.app_id, entry.name, entry.cluster, state(doors, entry)))
     return rows
 
 
-def _heads(
-    cluster: LiveCluster, scheduler: str, used: set[Kind], namespaces: set[str], choice: Choice
-) -> list[tuple[Kind, Seen]]:
+def _heads(asking: Asking, scheduler: str, used: set[Kind], choice: Choice) -> list[tuple[Kind, Seen]]:
     """Read the objects that stand for jobs, and the pods of those that do not say how a job went."""
     _, forms = FORMS[scheduler]
     default = next(iter(forms.values())).head
-    mine = {labels.LAUNCHER: labels.LAUNCHER_VALUE}
+    wanted = {} if choice.everything else {labels.LAUNCHER: labels.LAUNCHER_VALUE}
     found: list[tuple[Kind, Seen]] = []
     for kind in dict.fromkeys((default, *used)):
         try:
-            heads = _everywhere(cluster, kind, mine, namespaces, choice)
+            heads = asking.list(kind, wanted)
         except ClusterError as error:
-            # What a cluster does not serve, nothing in it is of; a used kind that is gone has its apps gone too.
-            if error.retryable or kind in used:
+            # In a cluster that does not serve a kind nothing of it runs; the apps of a used kind are gone with it.
+            if error.reason != "NotServed" or kind in used:
                 raise
             logger.warning("apps of colleagues are not listed: %s", error)
             continue
@@ -144,25 +198,13 @@ def _heads(
         pods: dict[tuple[str, str], list[Manifest]] = {}
         if heads and kind in _BY_PODS:
             label = SCHEDULERS[scheduler].pod_label
-            for pod in _everywhere(cluster, POD, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}, namespaces, choice):
+            for pod in asking.list(POD, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}):
                 job = (pod["metadata"].get("labels") or {}).get(label)
                 pods.setdefault((pod["metadata"].get("namespace", ""), str(job)), []).append(pod)
         for head in heads:
             key = (head["metadata"].get("namespace", ""), head["metadata"]["name"])
             found.append((kind, Seen(head=head, pods=tuple(pods.get(key, ())) if kind in _BY_PODS else None)))
     return found
-
-
-def _everywhere(
-    cluster: LiveCluster, kind: Kind, selector: Mapping[str, str], namespaces: set[str], choice: Choice
-) -> list[Manifest]:
-    """List a kind in all namespaces, or where that is not allowed, in those that we launched in."""
-    try:
-        return cluster.list(kind, choice.namespace, selector)
-    except ClusterError as error:
-        if error.retryable or choice.namespace is not None or not namespaces or error.reason != "Forbidden":
-            raise
-    return [item for namespace in sorted(namespaces) for item in cluster.list(kind, namespace, selector)]
 
 
 def _form_of_head(scheduler: str, kind: Kind) -> Form:

@@ -31,6 +31,8 @@ class Sight:
     """Its live objects. Empty: the status is from the record."""
     reached: bool = True
     """The cluster answered."""
+    relaunched: bool = False
+    """The cluster has an object of the app, with another uid than is known here."""
 
     @property
     def present(self) -> bool:
@@ -62,7 +64,10 @@ def look_at(doors: Doors, entry: RunEntry) -> Sight:
     except ClusterError as error:
         return Sight(status=_unreached(entry, doors.index.observation(entry), error), reached=False)
     if seen.head is None or not is_ours(entry, seen.head):
-        return Sight(status=gone(entry, doors.index.observation(entry)))
+        return Sight(
+            status=gone(entry, doors.index.observation(entry)),
+            relaunched=seen.head is not None and is_of_stack(entry, seen.head),
+        )
     status = with_cancel(entry, form.read_status(seen))
     note(doors, entry, status)
     return Sight(status=status, seen=seen)
@@ -73,7 +78,12 @@ def is_ours(entry: RunEntry, head: Manifest) -> bool:
     metadata = head.get("metadata") or {}
     if entry.uid is not None:
         return bool(metadata.get("uid") == entry.uid)
-    return bool((metadata.get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+    return is_of_stack(entry, head)
+
+
+def is_of_stack(entry: RunEntry, head: Manifest) -> bool:
+    """Return whether the app's stack made an object: in the run that is known here, or in another one."""
+    return bool(((head.get("metadata") or {}).get("labels") or {}).get(labels.LAUNCH) == entry.launch)
 
 
 def note(doors: Doors, entry: RunEntry, status: JobStatus) -> None:

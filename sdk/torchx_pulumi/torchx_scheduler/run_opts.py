@@ -67,6 +67,8 @@ LAUNCH_OPTIONS = (
         "Link to the app in a dashboard, with {namespace}, {name}, {scheduler}, {queue}. Unset: none")),
     LaunchOption(name="list_session", kind=str, text="Session whose apps `torchx list` lists. Unset: all sessions'"),
     LaunchOption(name="list_states", kind=TEXTS, text="States that `torchx list` lists, as RUNNING;PENDING"),
+    LaunchOption(name="list_all", kind=bool, default=False, text=(
+        "`torchx list` also lists jobs that others than torchx-pulumi made")),
     LaunchOption(name="log_containers", kind=TEXTS, text="Containers whose logs are read. Unset: the replica's own"),
     LaunchOption(name="log_previous", kind=bool, default=False, text=(
         "Read the logs of the run before a container's last restart")),

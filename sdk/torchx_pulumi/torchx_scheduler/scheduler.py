@@ -11,7 +11,7 @@ from torchx.schedulers.api import Scheduler, Stream
 from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
-from torchx_pulumi.errors import ClusterError, Problem, invalid_job
+from torchx_pulumi.errors import ClusterError, DeployError, Problem, invalid_job
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.runs.entry import RunEntry, Stage
@@ -24,7 +24,7 @@ from torchx_pulumi.torchx_scheduler.answers import describe_app
 from torchx_pulumi.torchx_scheduler.app_json import read_app_json
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.dryrun import make_request, namespace_of, validate, with_discovered
-from torchx_pulumi.torchx_scheduler.finding import Finder
+from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
 from torchx_pulumi.torchx_scheduler.launching import Launch, launch_app
 from torchx_pulumi.torchx_scheduler.listing import Choice, list_apps
 from torchx_pulumi.torchx_scheduler.looking import Sight, form_named, look_at
@@ -146,6 +146,15 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _sight(self, entry: RunEntry) -> tuple[RunEntry, Sight] | None:
         """Look at an app; one whose launch or deletion was interrupted is put right if its object does not tell."""
         sight = look_at(self._doors, entry)
+        if sight.relaunched or (sight.status.reason is Reason.NOT_FOUND and sight.reached and is_shared(entry)):
+            try:
+                now = self._finder.again(entry)
+            except DeployError as error:
+                logger.warning(
+                    "whether app %s was deleted or launched again elsewhere is unknown: %s", entry.app_id, error
+                )
+                return entry, sight
+            return None if now is None else (now, sight if now is entry else look_at(self._doors, now))
         if entry.stage is Stage.LAUNCHED or sight.present:
             return entry, sight
         if is_working(entry.owner, entry_key(entry)):
@@ -182,6 +191,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             namespace=(cfg or {}).get("namespace") or None,
             session=given.get("list_session") or None,
             states=frozenset(given.get("list_states") or ()),
+            everything=bool(given.get("list_all")),
         )
         return list_apps(self._doors, self._kind, given, choice)
 

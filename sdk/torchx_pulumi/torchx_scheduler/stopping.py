@@ -9,13 +9,23 @@ from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ClusterError, DeployError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.forms import Seen
+from torchx_pulumi.forms.form import Form
 from torchx_pulumi.kinds import POD, VOLCANO_JOB
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.index import entry_key
 from torchx_pulumi.runs.owner import this_process, working_on
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.finding import Finder
-from torchx_pulumi.torchx_scheduler.looking import form_named, gone, head_uid, is_ours, note, written_now
+from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
+from torchx_pulumi.torchx_scheduler.looking import (
+    form_named,
+    gone,
+    head_uid,
+    is_of_stack,
+    is_ours,
+    note,
+    written_now,
+)
 from torchx_pulumi.torchx_scheduler.unindexed import NOWHERE
 
 logger = logging.getLogger(__name__)
@@ -33,12 +43,10 @@ def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
         ClusterError: The cluster cannot be reached; nothing was changed.
         DeployError: Another process works on the app.
     """
-    entry = finder.settled(app_id, tell)
-    if entry is None:
+    found = _found(doors, finder, app_id, tell)
+    if found is None:
         return False
-    cluster = doors.cluster_of(entry)
-    form = form_named(entry.scheduler, entry.choice)
-    seen = form.look(cluster, entry.namespace, entry.job_name)
+    entry, cluster, form, seen = found
     if seen.head is None or not is_ours(entry, seen.head):
         if not gone(entry, doors.index.observation(entry)).state.terminal:
             _note_cancel(doors, finder, entry)
@@ -67,15 +75,13 @@ def resume_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
         InvalidJobError: There is no such app, or nothing of it that could run again.
         ClusterError: The cluster cannot be reached.
     """
-    entry = finder.settled(app_id, tell)
-    if entry is None:
+    found = _found(doors, finder, app_id, tell)
+    if found is None:
         raise invalid_job(app_id, [Problem("app_id", "is unknown here; `torchx list` names the apps that are known")])
-    form = form_named(entry.scheduler, entry.choice)
+    entry, cluster, form, seen = found
     if form.head != VOLCANO_JOB:
         text = f"was cancelled by deleting its {form.head.kind}, which cannot be resumed; launch it anew"
         raise invalid_job(app_id, [Problem("app_id", text)])
-    cluster = doors.cluster_of(entry)
-    seen = form.look(cluster, entry.namespace, entry.job_name)
     if seen.head is None or not is_ours(entry, seen.head):
         raise invalid_job(app_id, [Problem("app_id", "has no job in the cluster any more; launch it anew")])
     status = form.read_status(seen)
@@ -134,6 +140,29 @@ def _settled_or_unreachable(finder: Finder, app_id: str, tell: Tell, *, forget_u
         if not forget_unreachable:
             raise
         return finder.find(app_id)
+
+
+def _found(doors: Doors, finder: Finder, app_id: str, tell: Tell) -> tuple[RunEntry, LiveCluster, Form, Seen] | None:
+    """Return an app that is about to be changed, with its objects. None: there is no such app.
+
+    Where the cluster has no object of the run that is known here, the app is read again from its stack: a colleague
+    may have launched it again, or deleted it.
+    """
+    entry = finder.settled(app_id, tell)
+    if entry is None:
+        return None
+    cluster, form = doors.cluster_of(entry), form_named(entry.scheduler, entry.choice)
+    seen = form.look(cluster, entry.namespace, entry.job_name)
+    if seen.head is not None and is_ours(entry, seen.head):
+        return entry, cluster, form, seen
+    if is_shared(entry) or (seen.head is not None and is_of_stack(entry, seen.head)):
+        now = finder.again(entry)
+        if now is None:
+            return None
+        if now is not entry:
+            cluster, form = doors.cluster_of(now), form_named(now.scheduler, now.choice)
+            return now, cluster, form, form.look(cluster, now.namespace, now.job_name)
+    return entry, cluster, form, seen
 
 
 def _claim(doors: Doors, entry: RunEntry) -> RunEntry:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.driver import Launched, LaunchOrder, Tell
+from torchx_pulumi.driver import Launched, LaunchOrder, Still, Tell
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.place import state_folder
 
 from torchx_pulumi_stacks.automation.app_stack import AppStack, Connect, load_inline
-from torchx_pulumi_stacks.automation.found import find_entry, list_places
+from torchx_pulumi_stacks.automation.found import drop_remembered, find_entry, list_places
 from torchx_pulumi_stacks.automation.preparing import prepare
 from torchx_pulumi_stacks.automation.records import write_observed
 from torchx_pulumi_stacks.automation.recovery import put_right
@@ -47,35 +48,38 @@ class AutomationDriver:
         """Create the app's objects in a stack of its own; see `torchx_pulumi.driver.Driver`."""
         stack = self._stack(order.entry, tell)
         run = prepare(order)
-        stack.create(run, seed=self._seed)
-        try:
-            return stack.up(run)
-        except BaseException as error:
-            self._undo(order.entry, tell, error)
-            raise
+        with self._changing(order.entry):
+            stack.create(run, seed=self._seed)
+            try:
+                return stack.up(run)
+            except BaseException as error:
+                self._undo(order.entry, tell, error)
+                raise
 
     def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
         """Put right what an interrupted launch or deletion left; see `torchx_pulumi.driver.Driver`."""
-        return put_right(entry, self._stack(entry, tell), tell)
+        with self._changing(entry):
+            return put_right(entry, self._stack(entry, tell), tell)
 
     def destroy(self, entry: RunEntry, tell: Tell, *, forget_unreachable: bool = False) -> None:
         """Delete the app's objects and its stack; see `torchx_pulumi.driver.Driver`."""
         stack = self._stack(entry, tell)
-        try:
-            stack.remove()
-        except ClusterError:
-            if not forget_unreachable:
-                raise
-            stack.forget()
-            tell(f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached")
+        with self._changing(entry):
+            try:
+                stack.remove()
+            except ClusterError:
+                if not forget_unreachable:
+                    raise
+                stack.forget()
+                tell(f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached")
 
     def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
         """Bring the stack's output `torchx.observed` up to date; see `torchx_pulumi.driver.Driver`."""
         write_observed(self._stack(entry, _say_nothing), observed)
 
-    def find(self, place: Place) -> RunEntry | None:
+    def find(self, place: Place, still: Still | None = None) -> RunEntry | None:
         """Read an app's entry from its stack's own state; see `torchx_pulumi.driver.Driver`."""
-        return find_entry(place, self._root)
+        return find_entry(place, self._root, still)
 
     def places(self, backend: str, project: str) -> Iterable[Place]:
         """Return the stacks of a project in a backend; see `torchx_pulumi.driver.Driver`."""
@@ -90,6 +94,15 @@ class AutomationDriver:
 
     def _stack(self, entry: RunEntry, tell: Tell) -> AppStack:
         return AppStack(entry, self._root, tell, self._connect)
+
+    @contextlib.contextmanager
+    def _changing(self, entry: RunEntry) -> Iterator[None]:
+        """Drop what is remembered of a stack before and after it changes: a reader may come in between."""
+        drop_remembered(entry.place, self._root)
+        try:
+            yield
+        finally:
+            drop_remembered(entry.place, self._root)
 
     def _undo(self, entry: RunEntry, tell: Tell, error: BaseException) -> None:
         """Remove what a failed launch began; where that fails too, the next call on the app does it."""

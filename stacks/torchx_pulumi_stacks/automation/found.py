@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.driver import Still
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage, read_entry
-from torchx_pulumi.runs.files import read_json, write_json
+from torchx_pulumi.runs.files import read_json, remove_file, write_json
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_stacks.automation.app_stack import NO_STACK
@@ -24,11 +25,16 @@ from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, st
 from torchx_pulumi_stacks.automation.workplace import note_of_order, place_key
 
 MIRROR_S = 300.0
-"""How long what was read of a backend elsewhere is taken for true."""
+"""How long an entry from a backend that is no folder is remembered, for display only."""
 
 
-def find_entry(place: Place, root: Path) -> RunEntry | None:
+def find_entry(place: Place, root: Path, still: Still | None = None) -> RunEntry | None:
     """Return an app's entry from its stack. None: there is no such stack, or no app of ours in it.
+
+    Args:
+        place: The stack.
+        root: Where the engine works.
+        still: See `torchx_pulumi.driver.Driver.find`.
 
     Raises:
         DeployError: The backend cannot be read.
@@ -41,7 +47,10 @@ def find_entry(place: Place, root: Path) -> RunEntry | None:
             return None
         note = checkpoint.stash(APP_SUFFIX)
     else:
-        note = _mirrored(place, root)
+        kept = None if still is None else _remembered(place, root, where)
+        if kept is not None and still is not None and still(kept):
+            return kept
+        note = _read_elsewhere(place, root)
     if note is not None:
         return replace(read_entry(note, where), place=place)
     order = note_of_order(root, place)
@@ -67,14 +76,37 @@ def list_places(backend: str, project: str) -> list[Place]:
     return [Place(backend=backend, project=project, stack=name) for name in names]
 
 
-def _mirrored(place: Place, root: Path) -> Any:
-    mirror = root / "mirror" / f"{place_key(place)}.json"
-    kept = read_json(mirror)
-    if isinstance(kept, dict) and 0 <= time.time() - float(kept.get("read_at", 0)) < MIRROR_S:
-        return kept.get("entry")
+def drop_remembered(place: Place, root: Path) -> None:
+    """Drop what is remembered of a stack, because it is about to change or has changed.
+
+    Raises:
+        DeployError: The file cannot be removed.
+    """
+    remove_file(_mirror(place, root))
+
+
+def _mirror(place: Place, root: Path) -> Path:
+    return root / "mirror" / f"{place_key(place)}.json"
+
+
+def _remembered(place: Place, root: Path, where: str) -> RunEntry | None:
+    kept = read_json(_mirror(place, root))
+    # 0.1.0 also kept that there was no entry.
+    if not isinstance(kept, dict) or not kept.get("entry"):
+        return None
+    if not 0 <= time.time() - float(kept.get("read_at", 0)) < MIRROR_S:
+        return None
+    return replace(read_entry(kept["entry"], where), place=place)
+
+
+def _read_elsewhere(place: Place, root: Path) -> Any:
+    """Read a stack by one process, and remember its entry. That there is none is not remembered."""
     text = _ask(place, ["stack", "export", "--stack", place.stack])
     note = None if text is None else Checkpoint(json.loads(text).get("deployment")).stash(APP_SUFFIX)
-    write_json(mirror, {"read_at": time.time(), "entry": note})
+    if note is None:
+        drop_remembered(place, root)
+    else:
+        write_json(_mirror(place, root), {"read_at": time.time(), "entry": note})
     return note
 
 
