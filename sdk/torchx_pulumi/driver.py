@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.owner import CheckOwner, unowned
 
 Tell = Callable[[str], None]
 """Takes one line of progress, without its end."""
@@ -48,19 +49,34 @@ class Launched:
 class Driver(Protocol):
     """What may be done to the stacks of apps. Implementations: AutomationDriver, FakeDriver."""
 
-    def launch(self, order: LaunchOrder, tell: Tell) -> Launched:
+    def launch(self, order: LaunchOrder, tell: Tell, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects in a stack of its own.
 
+        Args:
+            order: What is launched.
+            tell: Takes progress.
+            check: Called before each step and while the launch waits.
+
         Raises:
+            TakenOverError: `check` raised it. What was begun is left to the new owner.
             DeployError: The engine, the cluster or a webhook refused; what was begun is removed again.
             ClusterError: The cluster cannot be reached.
         """
         ...
 
-    def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
+    def recover(
+        self, entry: RunEntry, tell: Tell, *, check: CheckOwner = unowned, take_over: bool = False
+    ) -> RunEntry | None:
         """Put right what an interrupted launch or deletion left: finish it, or remove what it made.
 
-        Clears the stack's lock only where its owner is dead. Asks nobody to edit state.
+        The caller has claimed the app in the index. Clears only locks of engines that we started and that have ended.
+        Asks nobody to edit state.
+
+        Args:
+            entry: The app; its owner is the process that was interrupted.
+            tell: Takes progress.
+            check: Called before each step and while the recovery waits.
+            take_over: Do it whoever the owner is, and clear the stack's locks whoever holds them.
 
         Returns:
             The entry as it is now. None: nothing of the app is left.
@@ -71,13 +87,23 @@ class Driver(Protocol):
         """
         ...
 
-    def destroy(self, entry: RunEntry, tell: Tell, *, forget_unreachable: bool = False) -> None:
+    def destroy(
+        self,
+        entry: RunEntry,
+        tell: Tell,
+        *,
+        forget_unreachable: bool = False,
+        check: CheckOwner = unowned,
+        take_over: bool = False,
+    ) -> None:
         """Delete the app's objects and its stack; fine where some or all of them are gone.
 
         Args:
             entry: The app.
             tell: Takes progress.
             forget_unreachable: Remove the stack although the cluster cannot be reached; its objects may stay there.
+            check: Called before each step and while the deletion waits.
+            take_over: Clear the stack's locks whoever holds them.
 
         Raises:
             DeployError: The engine refused, or another process works on the app.
@@ -87,6 +113,13 @@ class Driver(Protocol):
 
     def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
         """Bring the stack's output `torchx.observed` up to date; leaves a stack that somebody works on alone."""
+        ...
+
+    def locks(self, entry: RunEntry) -> Sequence[str]:
+        """Return who holds locks on an app's stack, without those of engines that are known to have ended.
+
+        Only what can be read without starting a process; elsewhere the engine itself refuses a locked stack.
+        """
         ...
 
     def find(self, place: Place, still: Still | None = None) -> RunEntry | None:

@@ -6,6 +6,7 @@
       x UnknownMountError (TypeError)     a mount of a kind nobody knows
     + RelaunchRefusedError                a change would kill an unfinished run and nobody asked for that
     + DeployError                         the engine or the cluster refused a change
+      x TakenOverError                    another process has taken the app over; nothing more was changed
     + JobFailedError                      the job was deployed, ran, and failed
     + ImageError                          an image cannot be patched, built or pushed
       x ImageOptionError (KeyError)       image_repo is needed and not set
@@ -76,6 +77,10 @@ class DeployError(TorchxPulumiError):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         self.retryable = retryable
         super().__init__(message)
+
+
+class TakenOverError(DeployError):
+    """Another process has taken over the app that this one worked on; this one stopped and changed nothing more."""
 
 
 class JobFailedError(TorchxPulumiError):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Launched, LaunchOrder, Still, Tell
-from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
-from torchx_pulumi.runs.index import entry_key
-from torchx_pulumi.runs.owner import is_working
+from torchx_pulumi.runs.owner import CheckOwner, is_working, unowned
 
 
 @dataclass(slots=True)
@@ -45,11 +44,14 @@ class FakeDriver:
         self._guard = threading.RLock()
         self.error = error
         self.stacks: dict[Place, FakeStack] = {}
+        self.locked: dict[Place, list[str]] = {}
+        """Who holds locks on stacks."""
         self.closed = 0
 
-    def launch(self, order: LaunchOrder, tell: Tell) -> Launched:
+    def launch(self, order: LaunchOrder, tell: Tell, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects, and note its stack."""
         entry = order.entry
+        check()
         with self._guard:
             if entry.place in self.stacks:
                 raise DeployError(f"stack {entry.place.stack} is there already; delete the app first")
@@ -59,8 +61,11 @@ class FakeDriver:
             for kind, manifest in owned_objects(entry, order.manifest):
                 tell(f"creating {kind.kind} {manifest['metadata']['name']}")
                 made.append((kind, self._cluster.create(kind, _namespace(entry, manifest), manifest)))
+            check()
             if self.error is not None:
                 raise self.error
+        except TakenOverError:
+            raise
         except (ClusterError, DeployError) as error:
             for kind, manifest in reversed(made):
                 meta = manifest["metadata"]
@@ -76,10 +81,14 @@ class FakeDriver:
         stack.finished = True
         return Launched(uid=uid, outputs=stack.outputs)
 
-    def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
+    def recover(
+        self, entry: RunEntry, tell: Tell, *, check: CheckOwner = unowned, take_over: bool = False
+    ) -> RunEntry | None:
         """Finish an interrupted launch whose job object is there, and remove all others."""
-        if entry.owner is not None and is_working(entry.owner, entry_key(entry)):
+        if entry.owner is not None and is_working(entry.owner) and not take_over:
             raise DeployError(f"app {entry.app_id} is worked on by process {entry.owner.pid}; wait for it")
+        check()
+        self._clear_locks(entry, take_over=take_over)
         stack = self.stacks.get(entry.place)
         if stack is None:
             return None
@@ -91,11 +100,21 @@ class FakeDriver:
                 stack.entry = replace(entry, stage=Stage.LAUNCHED, owner=None, uid=uid)
                 stack.finished = True
                 return stack.entry
-        self.destroy(entry, tell)
+        self.destroy(entry, tell, check=check)
         return None
 
-    def destroy(self, entry: RunEntry, tell: Tell, *, forget_unreachable: bool = False) -> None:
+    def destroy(
+        self,
+        entry: RunEntry,
+        tell: Tell,
+        *,
+        forget_unreachable: bool = False,
+        check: CheckOwner = unowned,
+        take_over: bool = False,
+    ) -> None:
         """Delete the objects of a stack, and the stack."""
+        check()
+        self._clear_locks(entry, take_over=take_over)
         stack = self.stacks.get(entry.place)
         if stack is None:
             return
@@ -119,6 +138,10 @@ class FakeDriver:
         if stack is not None:
             stack.outputs["torchx"]["observed"] = dict(observed)
 
+    def locks(self, entry: RunEntry) -> Sequence[str]:
+        """Return who holds locks on a stack."""
+        return self.locked.get(entry.place, [])
+
     def find(self, place: Place, still: Still | None = None) -> RunEntry | None:  # noqa: ARG002 - nothing is remembered
         """Return an app's entry from its stack."""
         found = next((stack for known, stack in self.stacks.items() if _same(known, place)), None)
@@ -127,6 +150,12 @@ class FakeDriver:
     def places(self, backend: str, project: str) -> Iterable[Place]:
         """Return the stacks of a project in a backend."""
         return [place for place in [*self.stacks] if (place.backend, place.project) == (backend, project)]
+
+    def _clear_locks(self, entry: RunEntry, *, take_over: bool) -> None:
+        if take_over:
+            self.locked.pop(entry.place, None)
+        if held := self.locked.get(entry.place):
+            raise DeployError(f"the stack of {entry.app_id} is locked by {held[0]}; wait, or --take-over")
 
     def close(self) -> None:
         """Count that it was closed."""

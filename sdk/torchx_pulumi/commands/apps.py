@@ -21,9 +21,16 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def add_apps(commands: Commands) -> None:
     """Add the commands."""
-    _add(commands, "cancel", cancel_command, "stop an app; its resources come free, its record stays")
-    _add(commands, "resume", resume_command, "let a cancelled app run again (Volcano)")
+    cancel = _add(commands, "cancel", cancel_command, "stop an app; its resources come free, its record stays")
+    resume = _add(commands, "resume", resume_command, "let a cancelled app run again (Volcano)")
     delete = _add(commands, "delete", delete_command, "delete an app, its stack and its record")
+    for each in (cancel, resume, delete):
+        each.add_argument(
+            "--take-over",
+            action="store_true",
+            help="do not wait for the process that works on the app: it is gone for certain, with its machine or "
+            "container; its lock is removed",
+        )
     delete.add_argument(
         "--forget-unreachable",
         action="store_true",
@@ -54,7 +61,7 @@ def cancel_command(arguments: argparse.Namespace) -> int:
     if not scheduler.exists(app_id):
         _say(f"{app_id} is unknown here; nothing to cancel")
         return 0
-    scheduler.cancel(app_id)
+    scheduler.cancel(app_id, take_over=arguments.take_over)
     _say(f"{app_id}: asked to stop; `torchx-pulumi delete` removes it, `torchx status` follows it")
     return 0
 
@@ -62,7 +69,7 @@ def cancel_command(arguments: argparse.Namespace) -> int:
 def resume_command(arguments: argparse.Namespace) -> int:
     """Let a cancelled app run again."""
     scheduler, app_id = _scheduler(arguments)
-    scheduler.resume(app_id)
+    scheduler.resume(app_id, take_over=arguments.take_over)
     _say(f"{app_id}: asked to run again")
     return 0
 
@@ -71,7 +78,7 @@ def delete_command(arguments: argparse.Namespace) -> int:
     """Delete an app."""
     scheduler, app_id = _scheduler(arguments)
     known = scheduler.exists(app_id)
-    scheduler.delete(app_id, forget_unreachable=arguments.forget_unreachable, tell=_say)
+    scheduler.delete(app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, tell=_say)
     _say(f"{app_id}: deleted" if known else f"{app_id} is unknown here; nothing to delete")
     return 0
 

@@ -48,7 +48,17 @@ class Owner:
     host: str
     pid: int
     started: str
-    """When the process started, as the kernel counts it; tells a pid that was given out anew."""
+    """When the process started (`owner.started`); tells it from a later process with its number. Empty: not known."""
+    boot_id: str | None = None
+    """The boot of the machine that it runs in (`owner.boot_id`). None: 0.1.0 wrote this."""
+    pid_namespace: int | None = None
+    """Inode of its PID namespace. None: the system has none, or 0.1.0 wrote this."""
+    claim: str = ""
+    """Tells two claims of one process: its threads work on one app one after the other. Empty: 0.1.0 wrote this."""
+    seen_at: float | None = None
+    """Its last sign of life, in seconds since 1970. None: 0.1.0 wrote this."""
+    lease_until: float | None = None
+    """Until when it is taken to be at work where it cannot be seen, in seconds since 1970. None: 0.1.0 wrote this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +131,9 @@ class RunEntry:
 def write_entry(entry: RunEntry) -> dict[str, Any]:
     """Return the entry as plain JSON values."""
     plain = {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
+    if entry.owner is not None:
+        # 0.1.0 refuses an owner with fields that it does not know, and ignores other fields of the entry.
+        plain |= {"owner": _owner_of_0_1_0(entry.owner), "owner_details": dataclasses.asdict(entry.owner)}
     identity = {"cluster_identity": write_identity(entry.cluster_identity)} if entry.cluster_identity else {}
     return {"version": ENTRY_VERSION, **plain, "stage": entry.stage.value, **identity}
 
@@ -154,9 +167,25 @@ def read_entry(value: Any, where: str) -> RunEntry:
     fields = {name: item for name, item in value.items() if name in known}
     try:
         fields["place"] = Place(**fields["place"])
-        fields["owner"] = Owner(**fields["owner"]) if fields.get("owner") else None
+        fields["owner"] = _read_owner(value)
         fields["cluster_identity"] = read_identity(fields.get("cluster_identity"))
         fields["stage"] = Stage(fields.get("stage", Stage.LAUNCHED.value))
         return RunEntry(**{"kubeconfig": None, "kube_context": None, "queue": None, **fields})
     except (KeyError, TypeError, ValueError) as error:
         raise DeployError(f"{where} is no entry of a launched app: {error}; it was changed by hand") from error
+
+
+def _owner_of_0_1_0(owner: Owner) -> dict[str, Any]:
+    # It knows the start of a process by the boot and the clock tick in it, and nowhere but on Linux.
+    known = owner.started if owner.boot_id and owner.started.startswith(f"{owner.boot_id}:") else ""
+    return {"host": owner.host, "pid": owner.pid, "started": known}
+
+
+def _read_owner(value: Mapping[str, Any]) -> Owner | None:
+    if not value.get("owner"):
+        return None
+    details = value.get("owner_details")
+    if not details:
+        return Owner(**value["owner"])
+    known = {item.name for item in dataclasses.fields(Owner)}
+    return Owner(**{name: item for name, item in details.items() if name in known})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchx_pulumi.errors import Problem, invalid_job
+from torchx_pulumi.runs.entry import RunEntry
 
 _SCHEDULERS = {"pulumi_volcano": "volcano", "pulumi_mcad": "mcad"}
 
@@ -36,3 +37,8 @@ def read_handle(text: str) -> Handle:
         said = f"is {text!r}, must be pulumi_volcano://SESSION/NAMESPACE:NAME or pulumi_mcad://SESSION/NAMESPACE:NAME"
         raise invalid_job("handle", [Problem("HANDLE", said)])
     return Handle(scheduler=_SCHEDULERS[head], session=session, app_id=app_id)
+
+
+def delete_command(entry: RunEntry) -> str:
+    """Return the command that deletes an app, for messages."""
+    return f"torchx-pulumi delete pulumi_{entry.scheduler}://{entry.session}/{entry.app_id}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torchx_pulumi.errors import DeployError, Problem, invalid_job
 from torchx_pulumi.runs.entry import RunEntry, read_entry, write_entry
 from torchx_pulumi.runs.files import locked, read_json, remove_file, write_json
 from torchx_pulumi.runs.observation import Observation, newer, read_observation, write_observation
+from torchx_pulumi.runs.owner import lease_s
 from torchx_pulumi.runs.place import state_folder
 
 _APP_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -68,15 +70,35 @@ class RunIndex:
         with locked(self._folder):
             write_json(self._path(entry), write_entry(entry))
 
-    def change(self, entry: RunEntry, change: Callable[[RunEntry], RunEntry]) -> RunEntry:
-        """Change an entry as it is now, which may be newer than the one in hand. An absent one is taken as given.
+    def change(self, entry: RunEntry, change: Callable[[RunEntry], RunEntry]) -> RunEntry | None:
+        """Change an entry as it is now, which may be newer than the one in hand. None: it is gone, and stays gone.
 
         Raises:
             DeployError: It cannot be written; or whatever `change` raises, and then nothing is.
         """
+        return self.update(entry, lambda now: None if now is None else change(now))
+
+    def update(self, entry: RunEntry, decide: Callable[[RunEntry | None], RunEntry | None]) -> RunEntry | None:
+        """Read an entry, decide what it becomes, and write that, while no other process can change it.
+
+        Args:
+            entry: Which one.
+            decide: Takes the entry as it is now (None: it is gone) and returns the one to be kept (None: none).
+
+        Returns:
+            The entry that is kept. None: there is none.
+
+        Raises:
+            DeployError: It cannot be written; or whatever `decide` raises, and then nothing is.
+        """
         with locked(self._folder):
-            now = change(self._read(self._path(entry)) or entry)
-            write_json(self._path(now), write_entry(now))
+            before = self._read(self._path(entry))
+            now = decide(before)
+            if now is None and before is not None:
+                remove_file(self._observed_path(before))
+                remove_file(self._path(before))
+            elif now is not None and now != before:
+                write_json(self._path(now), write_entry(now))
             return now
 
     def remove(self, entry: RunEntry) -> None:
@@ -165,7 +187,17 @@ class RunIndex:
 
     def _read(self, path: Path) -> RunEntry | None:
         value: Mapping[str, Any] | None = read_json(path)
-        return None if value is None else read_entry(value, str(path))
+        if value is None:
+            return None
+        entry = read_entry(value, str(path))
+        if entry.owner is not None and entry.owner.lease_until is None:
+            # 0.1.0 wrote no lease. It wrote the entry when its owner began.
+            try:
+                seen = path.stat().st_mtime
+            except FileNotFoundError:
+                return None
+            entry = replace(entry, owner=replace(entry.owner, seen_at=seen, lease_until=seen + lease_s()))
+        return entry
 
 
 def _several(app_id: str, entries: list[RunEntry]) -> str:

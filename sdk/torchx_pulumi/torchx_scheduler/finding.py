@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.redaction import is_redacted
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
-from torchx_pulumi.runs.index import entry_key, is_app_id
-from torchx_pulumi.runs.owner import is_working
+from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.runs.holding import claim
+from torchx_pulumi.runs.index import is_app_id
+from torchx_pulumi.runs.owner import Life, describe_owner, life_of
 from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.looking import form_named, is_ours
@@ -20,8 +22,8 @@ from torchx_pulumi.torchx_scheduler.unindexed import NOWHERE, find_in_cluster
 
 logger = logging.getLogger(__name__)
 
-BUSY_WAIT_S = 120.0
-"""Longest wait for another process or thread that works on the same app."""
+BUSY_WAIT_S = 150.0
+"""Longest wait for another process or thread that works on the same app: longer than a lease."""
 
 POLL_S = 0.2
 """Time between two looks at who works on an app."""
@@ -61,24 +63,33 @@ class Finder:
             choose_backend(self.ambient().get("pulumi_backend"))
         return found or self._of_colleague(app_id, to_change=to_change) or self._of_cluster(app_id)
 
-    def settled(self, app_id: str, tell: Tell) -> RunEntry | None:
-        """Return an app that nobody works on: waits for who does, and puts right what an interrupted one left.
+    def settled(self, app_id: str, tell: Tell, *, take_over: bool = False) -> RunEntry | None:
+        """Return an app that no process works on: waits for one that does, and puts right what an interrupted one left.
+
+        Args:
+            app_id: `namespace:name`.
+            tell: Takes progress.
+            take_over: Do not wait: take the app over, whoever its owner is.
 
         Raises:
-            DeployError: Another process works on it for too long.
+            DeployError: Another process works on it for too long, or may work on it still.
             ClusterError: What was interrupted cannot be put right without the cluster.
         """
         until = time.monotonic() + BUSY_WAIT_S
         entry = self.find(app_id, to_change=True)
         while entry is not None and entry.stage is not Stage.LAUNCHED:
-            if not is_working(entry.owner, entry_key(entry)):
-                return self.recover(entry, tell)
+            life = life_of(entry.owner)
+            if take_over or life is not Life.WORKS:
+                if life is Life.EXPIRED and not take_over:
+                    self._refuse_locked(entry)
+                entry = self.recover(entry, tell, take_over=take_over)
+                take_over = False
+                continue
             if time.monotonic() > until:
-                owner = entry.owner
-                who = f"process {owner.pid} on {owner.host}" if owner is not None else "another process"
                 raise DeployError(
-                    f"app {app_id} is {entry.stage.value} by {who}, which has not finished in {BUSY_WAIT_S:.0f} s; "
-                    "wait for it, or end it",
+                    f"app {app_id} is {entry.stage.value} by {describe_owner(entry.owner)}, which has not finished in "
+                    f"{BUSY_WAIT_S:.0f} s. Wait for it, or end it. If it is gone for certain, "
+                    f"`{delete_command(entry)} --take-over` does not wait",
                     retryable=True,
                 )
             time.sleep(POLL_S)
@@ -99,36 +110,79 @@ class Finder:
         if entry.place == NOWHERE or entry.stage is not Stage.LAUNCHED:
             return entry
         now = self.doors.driver().find(entry.place)
-        if now is None:
-            self.doors.index.remove(entry)
-            return None
-        if now.uid in (None, entry.uid):
+        if now is not None and now.uid in (None, entry.uid):
             return entry
-        if self.doors.index.get(entry) is not None:
-            self.doors.index.put(now)
+
+        def noted(known: RunEntry | None) -> RunEntry | None:
+            # Another process may have begun to work on the app since it was read.
+            same = known is not None and (known.stage, known.uid) == (entry.stage, entry.uid)
+            return now if same else known
+
+        self.doors.index.update(entry, noted)
         return now
 
-    def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
-        """Put right what an interrupted launch or deletion left.
+    def recover(self, entry: RunEntry, tell: Tell, *, take_over: bool = False) -> RunEntry | None:
+        """Put right what an interrupted launch or deletion left. The app is claimed before anything is changed.
+
+        Returns:
+            The app as it is now, which another process may have claimed first. None: nothing is left of it.
 
         Raises:
             ClusterError: The truth cannot be found without the cluster.
             DeployError: Another process works on it.
         """
-        tell(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
-        now = self.doors.driver().recover(entry, tell)
-        if now is None:
-            self.doors.index.remove(entry)
-            return None
-        settled = replace(now, stage=Stage.LAUNCHED, owner=None)
-        self.doors.index.put(settled)
-        return settled
+        if self.adopt(entry) is None:
+            return self.find(entry.app_id)
+        holding = claim(self.doors.index, entry)
+        if holding is None:
+            return self.find(entry.app_id)
+        with holding:
+            tell(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
+            try:
+                now = self.doors.driver().recover(entry, tell, check=holding.check, take_over=take_over)
+            except TakenOverError:
+                raise
+            except BaseException:
+                # The next call finds what is left as it was found here; an owner that was pushed out does not return.
+                holding.give_back(None if take_over else entry.owner)
+                raise
+            if now is None:
+                holding.end(lambda _: None)
+                return None
+            settled = replace(now, stage=Stage.LAUNCHED, owner=None)
+            return holding.end(lambda _: settled)
 
-    def adopt(self, entry: RunEntry) -> RunEntry:
-        """Take an app that is not in the index into it, as a colleague's that is worked on from here."""
-        if entry.place != NOWHERE and self.doors.index.get(entry) is None:
-            self.doors.index.put(entry)
+    def adopt(self, entry: RunEntry) -> RunEntry | None:
+        """Take an app that is not in the index into it, as a colleague's that is worked on from here.
+
+        Returns:
+            The app. None: it is neither in the index nor in its backend any more.
+
+        Raises:
+            DeployError: The backend cannot be read, or the index cannot be written.
+        """
+        index = self.doors.index
+        if entry.place == NOWHERE or index.get(entry) is not None:
+            return entry
+        if self.doors.driver().find(entry.place) is None:
+            return None
+        index.update(entry, lambda now: now or entry)
         return entry
+
+    def _refuse_locked(self, entry: RunEntry) -> None:
+        """Refuse to take over an app whose lease has expired while its stack is locked: the owner may be asleep.
+
+        Raises:
+            DeployError: The stack holds a lock of an engine that is not known to have ended.
+        """
+        held = self.doors.driver().locks(entry)
+        if held:
+            raise DeployError(
+                f"app {entry.app_id} is {entry.stage.value} by {describe_owner(entry.owner)}, and its stack is locked "
+                f"by {'; '.join(held)}. That process may be asleep: wait for it. If it is gone for certain, "
+                f"`{delete_command(entry)} --take-over` takes the app over and removes the lock",
+                retryable=True,
+            )
 
     def ambient_cluster(self) -> str | None:
         """Return the digest of the cluster in force. None: there is none."""

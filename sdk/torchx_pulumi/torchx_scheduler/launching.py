@@ -11,7 +11,7 @@ from typing import Any
 from torchx_pulumi import forms, labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import LaunchOrder, Tell
-from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
+from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
 from torchx_pulumi.manifest_objects import job_object
 from torchx_pulumi.options import Options
 from torchx_pulumi.outputs.building import build_declared
@@ -19,8 +19,8 @@ from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.relaunch.identity import field_digests, owner_digest, relaunch_hash
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
-from torchx_pulumi.runs.index import entry_key
-from torchx_pulumi.runs.owner import this_process, working_on
+from torchx_pulumi.runs.holding import Holding
+from torchx_pulumi.runs.owner import this_process
 from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.runs.ready_run import COMPONENT_TYPES
 from torchx_pulumi.schedulers import scheduler_of
@@ -67,12 +67,15 @@ def launch_app(doors: Doors, finder: Finder, launch: Launch) -> str:
     tell = logger.debug if chosen.get("quiet") else logger.info
     cluster = doors.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
     entry = make_entry(doors, launch, cluster)
-    with working_on(entry_key(entry)):
-        if _is_there(doors, finder, launch, entry, cluster, tell):
-            return entry.app_id
-        digests = launch.images(tell)
+    if _is_there(doors, finder, launch, entry, cluster, tell):
+        return entry.app_id
+    digests = launch.images(tell)
+    # The lease begins now: images may have taken long.
+    owner = this_process()
+    entry = replace(entry, owner=owner)
+    with Holding(doors.index, entry, owner) as holding:
         doors.index.add(entry)
-        entry = _launch(doors, launch, entry, digests, tell)
+        entry = _launch(doors, launch, entry, digests, tell, holding)
     _wait(doors, entry, chosen, tell)
     return entry.app_id
 
@@ -161,25 +164,35 @@ def _is_there(doors: Doors, finder: Finder, launch: Launch, entry: RunEntry, clu
     )
 
 
-def _launch(doors: Doors, launch: Launch, entry: RunEntry, digests: Mapping[str, str], tell: Tell) -> RunEntry:
+def _launch(
+    doors: Doors, launch: Launch, entry: RunEntry, digests: Mapping[str, str], tell: Tell, holding: Holding
+) -> RunEntry:
     order = LaunchOrder(entry=entry, plan=launch.plan, manifest=launch.request.resource, digests=digests)
     driver = doors.driver()
     try:
-        launched = driver.launch(order, tell)
+        launched = driver.launch(order, tell, check=holding.check)
+    except TakenOverError:
+        # What was begun is the new owner's.
+        raise
     except TorchxPulumiError:
         # What was begun is removed by the driver. Where that failed too, the next call on the app finds it.
-        if _left_over(doors, entry):
-            doors.index.change(entry, lambda now: replace(now, owner=None))
-        else:
-            doors.index.remove(entry)
+        keep = _left_over(doors, entry)
+        _give_up(holding, lambda now: now if keep else None, tell)
         raise
     except BaseException:
         # An interrupt, or an error that nobody foresaw: find the truth now, or leave it to the next call.
-        _put_right(doors, entry, tell)
+        _put_right(doors, entry, tell, holding)
         raise
-    return doors.index.change(
-        entry, lambda now: replace(now, stage=Stage.LAUNCHED, owner=None, uid=launched.uid or now.uid)
-    )
+    done = holding.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=launched.uid or now.uid))
+    return done or entry
+
+
+def _give_up(holding: Holding, change: Callable[[RunEntry], RunEntry | None], tell: Tell) -> None:
+    """Give the app back after a failure; that it was taken over meanwhile does not hide the failure."""
+    try:
+        holding.end(change)
+    except TakenOverError as error:
+        tell(str(error))
 
 
 def _left_over(doors: Doors, entry: RunEntry) -> bool:
@@ -189,17 +202,18 @@ def _left_over(doors: Doors, entry: RunEntry) -> bool:
         return True
 
 
-def _put_right(doors: Doors, entry: RunEntry, tell: Tell) -> None:
+def _put_right(doors: Doors, entry: RunEntry, tell: Tell, holding: Holding) -> None:
     try:
         # Whoever would be asked whether somebody works on it: nobody does any more.
-        now = doors.driver().recover(replace(entry, owner=None), tell)
+        now = doors.driver().recover(replace(entry, owner=None), tell, check=holding.check)
+    except TakenOverError as error:
+        tell(str(error))
+        return
     except (DeployError, ClusterError) as error:
         tell(f"{entry.app_id}: the interrupted launch is not put right yet ({error}); the next call on it will try")
+        _give_up(holding, lambda now: now, tell)
         return
-    if now is None:
-        doors.index.remove(entry)
-    else:
-        doors.index.put(replace(now, stage=Stage.LAUNCHED, owner=None))
+    _give_up(holding, lambda _: None if now is None else replace(now, stage=Stage.LAUNCHED), tell)
 
 
 def _wait(doors: Doors, entry: RunEntry, chosen: Mapping[str, Any], tell: Tell) -> None:

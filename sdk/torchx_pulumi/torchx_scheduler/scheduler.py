@@ -11,12 +11,12 @@ from torchx.schedulers.api import Scheduler, Stream
 from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
-from torchx_pulumi.errors import ClusterError, DeployError, Problem, invalid_job
+from torchx_pulumi.errors import ClusterError, DeployError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.runs.entry import RunEntry, Stage
-from torchx_pulumi.runs.index import entry_key
-from torchx_pulumi.runs.owner import is_working
+from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.runs.owner import Life, describe_owner, life_of
 from torchx_pulumi.runs.place import know_backend
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler import compat, torchxconfig
@@ -146,7 +146,8 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _sight(self, entry: RunEntry) -> tuple[RunEntry, Sight] | None:
         """Look at an app; one whose launch or deletion was interrupted is put right if its object does not tell."""
         sight = look_at(self._doors, entry)
-        if sight.relaunched or (sight.status.reason is Reason.NOT_FOUND and sight.reached and is_shared(entry)):
+        gone = sight.status.reason is Reason.NOT_FOUND and sight.reached and is_shared(entry)
+        if entry.stage is Stage.LAUNCHED and (sight.relaunched or gone):
             try:
                 now = self._finder.again(entry)
             except DeployError as error:
@@ -157,14 +158,15 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             return None if now is None else (now, sight if now is entry else look_at(self._doors, now))
         if entry.stage is Stage.LAUNCHED or sight.present:
             return entry, sight
-        if is_working(entry.owner, entry_key(entry)):
-            doing = {Stage.LAUNCHING: "is being launched", Stage.DELETING: "is being deleted"}[entry.stage]
-            state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else sight.status.state
-            return entry, Sight(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=f"it {doing}"))
+        # What may be at work elsewhere is not touched: only the process table of this machine proves that it ended.
+        if life_of(entry.owner) is not Life.ENDED:
+            return entry, _under_way(entry, sight)
         try:
             settled = self._finder.recover(entry, logger.info)
-        except ClusterError:
+        except (ClusterError, TakenOverError):
             return entry, sight
+        if settled is not None and settled.stage is not Stage.LAUNCHED:
+            return settled, _under_way(settled, sight)
         return None if settled is None else (settled, look_at(self._doors, settled))
 
     def describe_native(self, app_id: str) -> Any:
@@ -252,22 +254,34 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             (name, index) for name, pods in entry.pods.items() if role in (None, name) for index in range(len(pods))
         ]
 
-    def cancel(self, app_id: str) -> None:
+    def cancel(self, app_id: str, *, take_over: bool = False) -> None:
         """Ask for an app to stop; fine for one that has ended or was never heard of."""
-        cancel_app(self._doors, self._finder, app_id)
+        cancel_app(self._doors, self._finder, app_id, take_over=take_over)
 
     def _cancel_existing(self, app_id: str) -> None:
         cancel_app(self._doors, self._finder, app_id)
 
-    def resume(self, app_id: str) -> None:
+    def resume(self, app_id: str, *, take_over: bool = False) -> None:
         """Let a cancelled app of Volcano's run again."""
-        resume_app(self._doors, self._finder, app_id)
+        resume_app(self._doors, self._finder, app_id, take_over=take_over)
 
     def delete(
-        self, app_id: str, *, forget_unreachable: bool = False, tell: Callable[[str], None] = logger.info
+        self,
+        app_id: str,
+        *,
+        forget_unreachable: bool = False,
+        take_over: bool = False,
+        tell: Callable[[str], None] = logger.info,
     ) -> None:
-        """Delete an app and its stack; fine for one that is gone, or was never heard of."""
-        delete_app(self._doors, self._finder, app_id, tell, forget_unreachable=forget_unreachable)
+        """Delete an app and its stack; fine for one that is gone, or was never heard of.
+
+        Args:
+            app_id: `namespace:name`.
+            forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
+            take_over: Do not wait for another process: take the app over, and remove its stack's locks.
+            tell: Takes progress.
+        """
+        delete_app(self._doors, self._finder, app_id, tell, forget_unreachable=forget_unreachable, take_over=take_over)
 
     def _delete_existing(self, app_id: str) -> None:
         delete_app(self._doors, self._finder, app_id)
@@ -290,6 +304,16 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             # The index has the URL without its credentials, and this is where they are.
             know_backend(options["pulumi_backend"])
         return options
+
+
+def _under_way(entry: RunEntry, sight: Sight) -> Sight:
+    """Return what is known of an app that another process works on, or worked on until it gave no sign of life."""
+    doing = {Stage.LAUNCHING: "is being launched", Stage.DELETING: "is being deleted"}[entry.stage]
+    message = f"it {doing} by {describe_owner(entry.owner)}"
+    if life_of(entry.owner) is Life.EXPIRED:
+        message += f"; if that is gone for certain, `{delete_command(entry)} --take-over` removes the app"
+    state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else sight.status.state
+    return Sight(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=message))
 
 
 def _check_link(template: str | None, job: str) -> None:

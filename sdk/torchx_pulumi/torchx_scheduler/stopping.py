@@ -8,13 +8,12 @@ from dataclasses import replace
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Tell
-from torchx_pulumi.errors import ClusterError, DeployError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.errors import ClusterError, DeployError, Problem, TakenOverError, TorchxPulumiError, invalid_job
 from torchx_pulumi.forms import Seen
 from torchx_pulumi.forms.form import Form
 from torchx_pulumi.kinds import POD, VOLCANO_JOB
 from torchx_pulumi.runs.entry import RunEntry, Stage
-from torchx_pulumi.runs.index import entry_key
-from torchx_pulumi.runs.owner import this_process, working_on
+from torchx_pulumi.runs.holding import Holding, claim
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
 from torchx_pulumi.torchx_scheduler.looking import (
@@ -31,10 +30,17 @@ from torchx_pulumi.torchx_scheduler.unindexed import NOWHERE
 logger = logging.getLogger(__name__)
 
 
-def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.info) -> bool:
+def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.info, *, take_over: bool = False) -> bool:
     """Ask for an app to stop; its resources come free, its stack stays as the record.
 
     Volcano stops the job and keeps the object; of MCAD's, and of pods of our own, the objects are deleted.
+
+    Args:
+        doors: The ways out.
+        finder: Finds the app.
+        app_id: `namespace:name`.
+        tell: Takes progress.
+        take_over: Take an unfinished launch or deletion over, whoever its owner is.
 
     Returns:
         Whether there is such an app.
@@ -43,7 +49,7 @@ def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
         ClusterError: The cluster cannot be reached; nothing was changed.
         DeployError: Another process works on the app.
     """
-    found = _found(doors, finder, app_id, tell)
+    found = _found(doors, finder, app_id, tell, take_over=take_over)
     if found is None:
         return False
     entry, cluster, form, seen = found
@@ -68,14 +74,21 @@ def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
     return True
 
 
-def resume_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.info) -> None:
+def resume_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.info, *, take_over: bool = False) -> None:
     """Let a cancelled app run again, with the spec that it was launched with.
+
+    Args:
+        doors: The ways out.
+        finder: Finds the app.
+        app_id: `namespace:name`.
+        tell: Takes progress.
+        take_over: Take an unfinished launch or deletion over, whoever its owner is.
 
     Raises:
         InvalidJobError: There is no such app, or nothing of it that could run again.
         ClusterError: The cluster cannot be reached.
     """
-    found = _found(doors, finder, app_id, tell)
+    found = _found(doors, finder, app_id, tell, take_over=take_over)
     if found is None:
         raise invalid_job(app_id, [Problem("app_id", "is unknown here; `torchx list` names the apps that are known")])
     entry, cluster, form, seen = found
@@ -89,12 +102,18 @@ def resume_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
         text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
         raise invalid_job(app_id, [Problem("app_id", text)])
     cluster.resume(entry.namespace, entry.job_name, head_uid(seen.head) or "")
-    if entry.place != NOWHERE:
-        doors.index.change(finder.adopt(entry), lambda now: replace(now, cancelled_at=None))
+    if finder.adopt(entry) is not None:
+        doors.index.change(entry, lambda now: replace(now, cancelled_at=None))
 
 
 def delete_app(
-    doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.info, *, forget_unreachable: bool = False
+    doors: Doors,
+    finder: Finder,
+    app_id: str,
+    tell: Tell = logger.info,
+    *,
+    forget_unreachable: bool = False,
+    take_over: bool = False,
 ) -> bool:
     """Delete an app's objects, its stack and what is kept of it.
 
@@ -104,6 +123,7 @@ def delete_app(
         app_id: `namespace:name`.
         tell: Takes progress.
         forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
+        take_over: Do not wait for another process: take the app over, and remove its stack's locks.
 
     Returns:
         Whether there was such an app.
@@ -112,43 +132,65 @@ def delete_app(
         ClusterError: The cluster cannot be reached; nothing was forgotten.
         DeployError: The engine refused, or another process works on the app.
     """
-    entry = _settled_or_unreachable(finder, app_id, tell, forget_unreachable=forget_unreachable)
-    if entry is None:
-        return False
-    if entry.place == NOWHERE:
-        raise DeployError(
-            f"app {app_id} is in the cluster, and its stack is neither in the index of this machine nor in the backend "
-            "in force: delete it where it was launched, or name its backend by the option pulumi_backend in "
-            ".torchxconfig, or by PULUMI_BACKEND_URL"
-        )
-    finder.adopt(entry)
-    with working_on(entry_key(entry)):
-        entry = _claim(doors, entry)
-        try:
-            doors.driver().destroy(entry, tell, forget_unreachable=forget_unreachable)
-        except TorchxPulumiError:
-            doors.index.change(entry, lambda now: replace(now, stage=Stage.LAUNCHED, owner=None))
-            raise
-        doors.index.remove(entry)
-    return True
+    known = False
+    while (entry := _settled_or_unreachable(finder, app_id, tell, forget_unreachable, take_over)) is not None:
+        known = True
+        if entry.place == NOWHERE:
+            raise DeployError(
+                f"app {app_id} is in the cluster, and its stack is neither in the index of this machine nor in the "
+                "backend in force: delete it where it was launched, or name its backend by the option pulumi_backend "
+                "in .torchxconfig, or by PULUMI_BACKEND_URL"
+            )
+        holding = claim(doors.index, entry, Stage.DELETING) if finder.adopt(entry) is not None else None
+        if holding is None:
+            # Another process claimed or removed it since it was read.
+            continue
+        with holding:
+            _delete(doors, entry, tell, holding, forget_unreachable=forget_unreachable, take_over=take_over)
+        break
+    return known
 
 
-def _settled_or_unreachable(finder: Finder, app_id: str, tell: Tell, *, forget_unreachable: bool) -> RunEntry | None:
+def _delete(
+    doors: Doors, entry: RunEntry, tell: Tell, holding: Holding, *, forget_unreachable: bool, take_over: bool
+) -> None:
     try:
-        return finder.settled(app_id, tell)
+        doors.driver().destroy(
+            entry, tell, forget_unreachable=forget_unreachable, check=holding.check, take_over=take_over
+        )
+    except TakenOverError:
+        # What is left is the new owner's.
+        raise
+    except TorchxPulumiError:
+        holding.end(lambda now: replace(now, stage=Stage.LAUNCHED))
+        raise
+    except BaseException:
+        # Interrupted: the next call finishes it.
+        holding.end(lambda now: now)
+        raise
+    holding.end(lambda _: None)
+
+
+def _settled_or_unreachable(
+    finder: Finder, app_id: str, tell: Tell, forget_unreachable: bool, take_over: bool
+) -> RunEntry | None:
+    try:
+        return finder.settled(app_id, tell, take_over=take_over)
     except ClusterError:
         if not forget_unreachable:
             raise
         return finder.find(app_id)
 
 
-def _found(doors: Doors, finder: Finder, app_id: str, tell: Tell) -> tuple[RunEntry, LiveCluster, Form, Seen] | None:
+def _found(
+    doors: Doors, finder: Finder, app_id: str, tell: Tell, *, take_over: bool
+) -> tuple[RunEntry, LiveCluster, Form, Seen] | None:
     """Return an app that is about to be changed, with its objects. None: there is no such app.
 
     Where the cluster has no object of the run that is known here, the app is read again from its stack: a colleague
     may have launched it again, or deleted it.
     """
-    entry = finder.settled(app_id, tell)
+    entry = finder.settled(app_id, tell, take_over=take_over)
     if entry is None:
         return None
     cluster, form = doors.cluster_of(entry), form_named(entry.scheduler, entry.choice)
@@ -165,22 +207,11 @@ def _found(doors: Doors, finder: Finder, app_id: str, tell: Tell) -> tuple[RunEn
     return entry, cluster, form, seen
 
 
-def _claim(doors: Doors, entry: RunEntry) -> RunEntry:
-    """Take an app to be deleted, against others who would at the same moment."""
-
-    def claimed(now: RunEntry) -> RunEntry:
-        if now.stage is Stage.DELETING and now.owner not in (None, entry.owner):
-            raise DeployError(f"app {now.app_id} is being deleted by another process; wait for it", retryable=True)
-        return replace(now, stage=Stage.DELETING, owner=this_process())
-
-    return doors.index.change(entry, claimed)
-
-
 def _note_cancel(doors: Doors, finder: Finder, entry: RunEntry) -> RunEntry:
-    if entry.place == NOWHERE:
+    if finder.adopt(entry) is None:
         return entry
     at = written_now(doors)
-    return doors.index.change(finder.adopt(entry), lambda now: replace(now, cancelled_at=now.cancelled_at or at))
+    return doors.index.change(entry, lambda now: replace(now, cancelled_at=now.cancelled_at or at)) or entry
 
 
 def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:

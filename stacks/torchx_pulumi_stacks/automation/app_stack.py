@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,19 +13,21 @@ from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.driver import Launched, Tell
-from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import RunEntry
-from torchx_pulumi.runs.owner import lives
+from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.runs.owner import CheckOwner, Life, life_of, unowned
 from torchx_pulumi.runs.ready_run import ReadyRun
 
 from torchx_pulumi_stacks.automation.backend import engine_environment, file_root, find_cli, wants_passphrase
 from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes, error_of
 from torchx_pulumi_stacks.automation.fresh import is_forked, serving
+from torchx_pulumi_stacks.automation.owned_locks import Lock, is_over_of_0_1_0, read_locked_message
 from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
-from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, Lock
+from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack
 from torchx_pulumi_stacks.automation.strays import delete_objects, delete_unrecorded, wait_for_pods
 from torchx_pulumi_stacks.automation.workplace import Workplace
 
@@ -44,13 +45,19 @@ LOCK_WAIT_S = 5.0
 LOCK_POLL_S = 0.05
 
 NO_STACK = re.compile(r"no stack named|stack .* not found")
-LOCKED_BY = re.compile(r"created by [^\s@]*@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
 
 
 class AppStack:
     """The stack of one app."""
 
-    def __init__(self, entry: RunEntry, root: Path, tell: Tell, connect: Connect = KubernetesCluster.connect) -> None:
+    def __init__(
+        self,
+        entry: RunEntry,
+        root: Path,
+        tell: Tell,
+        connect: Connect = KubernetesCluster.connect,
+        check: CheckOwner = unowned,
+    ) -> None:
         """Name the stack; nothing is read yet.
 
         Args:
@@ -58,7 +65,9 @@ class AppStack:
             root: Where the engine works.
             tell: Takes progress.
             connect: Opens the app's cluster.
+            check: Called before each step; raises where another process has taken the app over.
         """
+        self.check = check
         self.entry = entry
         self.tell = tell
         self.workplace = Workplace(root, entry)
@@ -74,6 +83,7 @@ class AppStack:
             DeployError: It is there, or the backend cannot be used.
         """
         place = self.entry.place
+        self.check()
         self.workplace.note_order(run)
         try:
             if self._files is not None and seed and wants_passphrase(place):
@@ -86,6 +96,8 @@ class AppStack:
         except FileExistsError:
             self.workplace.clear()
             raise self._taken() from None
+        except TakenOverError:
+            raise
         except BaseException:
             self.workplace.clear()
             raise
@@ -103,35 +115,43 @@ class AppStack:
             ClusterError: The cluster cannot be reached.
         """
         notes = EngineNotes(self.tell)
-        with slot(self._slots), self.workplace.open() as folder:
+        with slot(self._slots, self.check), self.workplace.open() as folder:
+            self.check()
             ended = self._up(run, folder, notes)
+        self.check()
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}")
         self.workplace.clear()
         head = next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
         return Launched(uid=head, outputs=notes.outputs or dict(run.exports))
 
-    def remove(self) -> None:
+    def remove(self, *, take_over: bool = False) -> None:
         """Delete the app's objects and the stack; fine where some or all of them are gone.
+
+        Args:
+            take_over: Remove the stack's locks, whoever holds them.
 
         Raises:
             DeployError: The engine refused, or another process works on the stack.
             ClusterError: The cluster cannot be reached; nothing was forgotten.
         """
-        self.clear_dead_locks()
+        self.clear_dead_locks(take_over=take_over)
         checkpoint = self.read()
         if checkpoint is not None and checkpoint.outdated and self._files is not None:
             self._files.restore()
         if checkpoint is None or checkpoint.outdated:
-            delete_objects(self.entry, self.cluster, self.tell)
+            self.check()
+            delete_objects(self.entry, self.cluster, self.tell, self.check)
         objects = checkpoint is not None and any(checkpoint.objects())
         if checkpoint is not None and self._files is not None and not objects and not any(checkpoint.others()):
             # Nothing outside of the state was made: no process is needed to forget it.
+            self.check()
             self._files.sweep(state=True)
         elif checkpoint is not None:
             if objects:
                 self._check_cluster()
-                delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell)
+                self.check()
+                delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell, self.check)
             notes = EngineNotes(self.tell)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
@@ -139,20 +159,25 @@ class AppStack:
                 ended = self._run(words, notes)
             if ended.code != 0 and not NO_STACK.search(ended.stderr):
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}")
+            self.check()
             if objects:
-                wait_for_pods(self.entry, self.cluster)
+                wait_for_pods(self.entry, self.cluster, self.check)
+        self.check()
         if self._files is not None:
             self._files.sweep(state=False)
         self.workplace.clear()
 
-    def forget(self) -> None:
+    def forget(self, *, take_over: bool = False) -> None:
         """Remove the stack without its objects.
+
+        Args:
+            take_over: Remove the stack's locks, whoever holds them.
 
         Raises:
             DeployError: The backend cannot be used, another process works on the stack, or a program has put resources
                 of other kinds into it.
         """
-        self.clear_dead_locks()
+        self.clear_dead_locks(take_over=take_over)
         checkpoint = self.read()
         others = [] if checkpoint is None else list(checkpoint.others())
         if others:
@@ -197,24 +222,37 @@ class AppStack:
             raise error
         return ended.code == 0
 
-    def clear_dead_locks(self) -> None:
-        """Remove the stack's locks whose owners are gone; wait a moment for those that are about to end.
+    def locks(self) -> list[Lock]:
+        """Return the stack's locks that are not known to be of dead engines, as far as files tell."""
+        found = self._files.locks() if self._files is not None else []
+        return [lock for lock in found if not self._is_dead(lock)]
+
+    def clear_dead_locks(self, *, take_over: bool = False) -> None:
+        """Remove the stack's locks of engines that we started and that have ended; wait a moment for others to end.
+
+        Args:
+            take_over: Remove all locks, whoever holds them.
 
         Raises:
-            DeployError: A lock's owner lives, or is of another machine.
+            DeployError: Another engine holds a lock, or one that cannot be seen from here.
         """
+        self.check()
         if self._files is None:
-            # Their locks are seen when they are in the way; see _run.
+            # The locks of other backends are seen when they are in the way; see _run.
+            if take_over:
+                self._cancel()
             return
         end = time.monotonic() + LOCK_WAIT_S
-        while stay := self._files.mend():
+        while stay := self._files.clear_locks(lambda lock: take_over or self._is_dead(lock)):
             if time.monotonic() > end:
                 raise self._locked(stay)
+            self.check()
             time.sleep(LOCK_POLL_S)
 
     def end_left_overs(self) -> None:
         """End processes of the engine that a dead owner left."""
-        end_left_overs(self.workplace.key)
+        self.check()
+        end_left_overs(self.workplace.key, self.workplace.locks)
 
     def cluster(self) -> LiveCluster:
         """Open the app's cluster.
@@ -230,7 +268,8 @@ class AppStack:
         relay = Relay()
         try:
             words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.stack]
-            running = RunningCli(find_cli(), words, folder, {**self._env(), "PULUMI_AUTOMATION_API": "true"}, notes)
+            env = {**self._env(), "PULUMI_AUTOMATION_API": "true"}
+            running = RunningCli(find_cli(), words, folder, env, notes, self.workplace.locks)
             try:
                 self._serve(run, folder, relay, running)
                 return running.wait()
@@ -265,13 +304,37 @@ class AppStack:
 
     def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> Ended:
         whole = [*words, *(["--stack", self.entry.place.stack] if on_stack else [])]
-        with slot(self._slots), self.workplace.open() as folder:
+        # Reading takes no lock.
+        locks = None if "export" in words else self.workplace.locks
+        with slot(self._slots, self.check), self.workplace.open() as folder:
+            self.check()
             cli, env = find_cli(), self._env()
-            ended = run_cli(cli, whole, folder, env, notes)
-            if ended.code != 0 and self._files is None and _is_dead_lock(ended.stderr):
+            ended = run_cli(cli, whole, folder, env, notes, locks)
+            if ended.code != 0 and self._files is None and "currently locked by" in ended.stderr:
+                held = read_locked_message(ended.stderr)
+                if not held or not all(self._is_dead(lock) for lock in held):
+                    raise self._locked(held)
+                # The CLI removes all locks of a stack, and these are all of them.
+                self.check()
                 run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.stack], folder, env)
-                ended = run_cli(cli, whole, folder, env, notes)
+                ended = run_cli(cli, whole, folder, env, notes, locks)
         return ended
+
+    def _cancel(self) -> None:
+        """Remove all locks of a stack that is not in a folder; fine where there is no stack."""
+        with self.workplace.open() as folder:
+            words = ["cancel", "--yes", "--stack", self.entry.place.stack]
+            ended = run_cli(find_cli(), words, folder, self._env())
+        if ended.code != 0 and not NO_STACK.search(ended.stderr):
+            raise EngineNotes(self.tell).error(self.entry.app_id, "taken over", ended.stderr)
+
+    def _is_dead(self, lock: Lock) -> bool:
+        """Return whether a lock is of an engine that we started and that has ended."""
+        owner = self.entry.owner
+        # 0.1.0 noted no engines. Its dead owner's are known by the name of the host.
+        if owner is not None and owner.boot_id is None and life_of(owner) is Life.ENDED and is_over_of_0_1_0(lock):
+            return True
+        return self.workplace.locks.is_dead(lock)
 
     def _env(self) -> dict[str, str]:
         return {**os.environ, **engine_environment(self.entry, self.workplace.key)}
@@ -295,20 +358,12 @@ class AppStack:
         )
 
     def _locked(self, locks: Sequence[Lock]) -> DeployError:
-        owners = "; ".join(map(str, locks))
+        held = "; ".join(map(str, locks)) or "a process that the backend does not name"
         return DeployError(
-            f"another process works on app {self.entry.app_id}: {owners}. Wait for its end; if its machine is gone, "
-            f"remove {', '.join(str(lock.path) for lock in locks)}",
+            f"another process works on app {self.entry.app_id}; its stack is locked by {held}. Wait for its end. If it "
+            f"is gone for certain, `{delete_command(self.entry)} --take-over` removes the lock and the app",
             retryable=True,
         )
-
-
-def _is_dead_lock(said: str) -> bool:
-    """Say whether a stack is locked by processes of this machine only, all of which are gone."""
-    if "is currently locked by" not in said:
-        return False
-    owners = [(match["host"], int(match["pid"])) for match in LOCKED_BY.finditer(said)]
-    return bool(owners) and all(host == socket.gethostname() and not lives(pid) for host, pid in owners)
 
 
 def load_inline() -> Any:

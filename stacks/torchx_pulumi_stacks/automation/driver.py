@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.driver import Launched, LaunchOrder, Still, Tell
-from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.owner import CheckOwner, unowned
 from torchx_pulumi.runs.place import state_folder
 
 from torchx_pulumi_stacks.automation.app_stack import AppStack, Connect, load_inline
@@ -44,38 +45,55 @@ class AutomationDriver:
         """Load Pulumi in a thread, while the caller has something else to do."""
         threading.Thread(target=load_inline, daemon=True, name="torchx-pulumi-import").start()
 
-    def launch(self, order: LaunchOrder, tell: Tell) -> Launched:
+    def launch(self, order: LaunchOrder, tell: Tell, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects in a stack of its own; see `torchx_pulumi.driver.Driver`."""
-        stack = self._stack(order.entry, tell)
+        stack = self._stack(order.entry, tell, check)
         run = prepare(order)
         with self._changing(order.entry):
             stack.create(run, seed=self._seed)
             try:
                 return stack.up(run)
+            except TakenOverError:
+                # What was begun is the new owner's.
+                raise
             except BaseException as error:
-                self._undo(order.entry, tell, error)
+                self._undo(stack, error)
                 raise
 
-    def recover(self, entry: RunEntry, tell: Tell) -> RunEntry | None:
+    def recover(
+        self, entry: RunEntry, tell: Tell, *, check: CheckOwner = unowned, take_over: bool = False
+    ) -> RunEntry | None:
         """Put right what an interrupted launch or deletion left; see `torchx_pulumi.driver.Driver`."""
         with self._changing(entry):
-            return put_right(entry, self._stack(entry, tell), tell)
+            return put_right(entry, self._stack(entry, tell, check), tell, take_over=take_over)
 
-    def destroy(self, entry: RunEntry, tell: Tell, *, forget_unreachable: bool = False) -> None:
+    def destroy(
+        self,
+        entry: RunEntry,
+        tell: Tell,
+        *,
+        forget_unreachable: bool = False,
+        check: CheckOwner = unowned,
+        take_over: bool = False,
+    ) -> None:
         """Delete the app's objects and its stack; see `torchx_pulumi.driver.Driver`."""
-        stack = self._stack(entry, tell)
+        stack = self._stack(entry, tell, check)
         with self._changing(entry):
             try:
-                stack.remove()
+                stack.remove(take_over=take_over)
             except ClusterError:
                 if not forget_unreachable:
                     raise
-                stack.forget()
+                stack.forget(take_over=take_over)
                 tell(f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached")
 
     def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
         """Bring the stack's output `torchx.observed` up to date; see `torchx_pulumi.driver.Driver`."""
         write_observed(self._stack(entry, _say_nothing), observed)
+
+    def locks(self, entry: RunEntry) -> Sequence[str]:
+        """Return who holds locks on an app's stack; see `torchx_pulumi.driver.Driver`."""
+        return [str(lock) for lock in self._stack(entry, _say_nothing).locks()]
 
     def find(self, place: Place, still: Still | None = None) -> RunEntry | None:
         """Read an app's entry from its stack's own state; see `torchx_pulumi.driver.Driver`."""
@@ -92,8 +110,8 @@ class AutomationDriver:
     def _root(self) -> Path:
         return self._folder or state_folder() / "engine"
 
-    def _stack(self, entry: RunEntry, tell: Tell) -> AppStack:
-        return AppStack(entry, self._root, tell, self._connect)
+    def _stack(self, entry: RunEntry, tell: Tell, check: CheckOwner = unowned) -> AppStack:
+        return AppStack(entry, self._root, tell, self._connect, check)
 
     @contextlib.contextmanager
     def _changing(self, entry: RunEntry) -> Iterator[None]:
@@ -104,12 +122,16 @@ class AutomationDriver:
         finally:
             drop_remembered(entry.place, self._root)
 
-    def _undo(self, entry: RunEntry, tell: Tell, error: BaseException) -> None:
+    def _undo(self, stack: AppStack, error: BaseException) -> None:
         """Remove what a failed launch began; where that fails too, the next call on the app does it."""
+        app_id = stack.entry.app_id
         try:
-            self._stack(entry, tell).remove()
+            stack.remove()
+        except TakenOverError as second:
+            stack.tell(str(second))
+            error.__context__ = second
         except (ClusterError, DeployError) as second:
-            tell(f"{entry.app_id}: what was begun could not be removed yet: {second}; deleting the app will do it")
+            stack.tell(f"{app_id}: what was begun could not be removed yet: {second}; deleting the app will do it")
             error.__context__ = second
 
 

@@ -15,15 +15,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx_pulumi.errors import DeployError
 
 from torchx_pulumi_stacks.automation.backend import INSTALL_PULUMI, PLACE_VARIABLE
 from torchx_pulumi_stacks.automation.events import EngineNotes
+from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks
+
+if TYPE_CHECKING:
+    import psutil
 
 TAIL_PAUSE_S = 0.03
 INTERRUPT_WAIT_S = 30.0
 """How long an interrupted engine may take to write its state before it is killed."""
+
+LEFT_OVER_WAIT_S = 5.0
+"""How long the engine of a dead owner may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +47,13 @@ class RunningCli:
     """The CLI at work. Its end must be waited for."""
 
     def __init__(
-        self, cli: str, words: Sequence[str], folder: Path, env: Mapping[str, str], notes: EngineNotes | None = None
+        self,
+        cli: str,
+        words: Sequence[str],
+        folder: Path,
+        env: Mapping[str, str],
+        notes: EngineNotes | None = None,
+        locks: OwnedLocks | None = None,
     ) -> None:
         """Start it.
 
@@ -49,11 +63,13 @@ class RunningCli:
             folder: Where it runs.
             env: Whole environment.
             notes: Take its events. None: the command has none.
+            locks: Where its process is noted, as it takes a lock. None: the command takes none.
 
         Raises:
             DeployError: It cannot be started.
         """
         self._ended: Ended | None = None
+        self._locks = locks
         self._ends = contextlib.ExitStack()
         self._out = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
         self._err = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
@@ -63,6 +79,7 @@ class RunningCli:
             log.touch()
             asked += ["--event-log", str(log)]
         try:
+            self._note: Path | None = None if locks is None else locks.note()
             self._process = subprocess.Popen(
                 asked,
                 cwd=folder,
@@ -75,7 +92,16 @@ class RunningCli:
         except OSError as error:
             self._ends.close()
             raise DeployError(f"the Pulumi CLI {cli} cannot be started: {error.strerror}; {INSTALL_PULUMI}") from error
-        self._ends.enter_context(_tailed(log, notes))
+        except BaseException:
+            self._ends.close()
+            raise
+        try:
+            if locks is not None and self._note is not None:
+                locks.note_pid(self._note, self._process.pid)
+            self._ends.enter_context(_tailed(log, notes))
+        except BaseException:
+            self.interrupt()
+            raise
 
     def wait(self) -> Ended:
         """Wait for its end; may be called again.
@@ -89,6 +115,7 @@ class RunningCli:
             try:
                 _wait(self._process)
                 self._ended = Ended(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
+                self._forget_note()
             finally:
                 # Events that are left in the log are read here.
                 self._ends.close()
@@ -101,9 +128,19 @@ class RunningCli:
             _wait(self._process)
         self._ends.close()
 
+    def _forget_note(self) -> None:
+        """Forget its process, which holds no lock any more; one that failed may have left its lock."""
+        if self._locks is not None and self._note is not None and self._process.returncode == 0:
+            self._locks.forget(self._note)
+
 
 def run_cli(
-    cli: str, words: Sequence[str], folder: Path, env: Mapping[str, str], notes: EngineNotes | None = None
+    cli: str,
+    words: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    notes: EngineNotes | None = None,
+    locks: OwnedLocks | None = None,
 ) -> Ended:
     """Run the CLI to its end; see `RunningCli`.
 
@@ -111,24 +148,24 @@ def run_cli(
         DeployError: It cannot be started.
         KeyboardInterrupt: The user interrupted it; it has ended.
     """
-    return RunningCli(cli, words, folder, env, notes).wait()
+    return RunningCli(cli, words, folder, env, notes, locks).wait()
 
 
-def end_left_overs(key: str) -> int:
+def end_left_overs(key: str, locks: OwnedLocks) -> int:
     """End the engine's processes that a dead owner left for a stack, and return how many there were.
 
     An engine whose program has gone fails by itself and writes its state; it gets a moment for that.
     """
-    found = _processes_of(key)
-    for pid in found:
-        _send(pid, signal.SIGINT)
-    end = time.monotonic() + 5.0
-    while (left := [pid for pid in found if _is_of(pid, key)]) and time.monotonic() < end:
-        time.sleep(0.05)
-    for pid in left:
-        _send(pid, signal.SIGKILL)
-    while any(_is_of(pid, key) for pid in left) and time.monotonic() < end + 5.0:
-        time.sleep(0.05)
+    import psutil  # 50 ms, and needed after a kill only
+
+    found = left = _processes_of(key, locks)
+    for number in (signal.SIGINT, signal.SIGKILL):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+        end = time.monotonic() + LEFT_OVER_WAIT_S
+        while (left := [process for process in left if _runs(process)]) and time.monotonic() < end:
+            time.sleep(0.05)
     return len(found)
 
 
@@ -189,23 +226,32 @@ def _send_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _send(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+def _processes_of(key: str, locks: OwnedLocks) -> list[psutil.Process]:
+    """Find the processes of a stack: engines that were noted, their descendants, and those whose environment names it.
+
+    The environment of some processes is not readable, on macOS of more of them than on Linux.
+    """
+    import psutil  # see above
+
+    found: dict[int, psutil.Process] = {}
+    for note in locks.notes():
+        with contextlib.suppress(psutil.Error):
+            if note.running is not None:
+                engine = psutil.Process(note.running)
+                found |= {process.pid: process for process in (engine, *engine.children(recursive=True))}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(PLACE_VARIABLE) == key:
+                found[process.pid] = process
+    found.pop(os.getpid(), None)
+    return [process for process in found.values() if _runs(process)]
 
 
-def _processes_of(key: str) -> list[int]:
-    """Find the processes whose environment names a stack."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        if _is_of(int(folder.name), key):
-            found.append(int(folder.name))
-    return found
+def _runs(process: psutil.Process) -> bool:
+    import psutil  # see above
 
-
-def _is_of(pid: int, key: str) -> bool:
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+        # A zombie waits for its parent, which may never come.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
         return False
-    return f"{PLACE_VARIABLE}={key}".encode() in variables

@@ -8,18 +8,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchx_pulumi.driver import Tell
-from torchx_pulumi.errors import DeployError
+from torchx_pulumi.errors import DeployError, TakenOverError
 from torchx_pulumi.runs.entry import RunEntry, Stage
-from torchx_pulumi.runs.index import entry_key
-from torchx_pulumi.runs.owner import is_working
+from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.runs.owner import describe_owner, is_working
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_stacks.automation.app_stack import AppStack
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, is_object
 
 
-def put_right(entry: RunEntry, stack: AppStack, tell: Tell) -> RunEntry | None:
-    """Finish what was interrupted, or remove what it made.
+def put_right(entry: RunEntry, stack: AppStack, tell: Tell, *, take_over: bool = False) -> RunEntry | None:
+    """Finish what was interrupted, or remove what it made. The caller has claimed the app.
+
+    Args:
+        entry: The app; its owner is the process that was interrupted.
+        stack: Its stack.
+        tell: Takes progress.
+        take_over: Do it whoever the owner is and whoever holds locks.
 
     Returns:
         The entry as it is now. None: nothing of the app is left.
@@ -28,14 +34,16 @@ def put_right(entry: RunEntry, stack: AppStack, tell: Tell) -> RunEntry | None:
         DeployError: Another process works on the app, or the engine refused.
         ClusterError: The cluster cannot be reached.
     """
-    _refuse_if_working(entry)
+    if not take_over:
+        _refuse_if_working(entry)
     stack.end_left_overs()
-    stack.clear_dead_locks()
+    stack.clear_dead_locks(take_over=take_over)
     if entry.stage is Stage.DELETING:
         tell(f"{entry.app_id}: its deletion was interrupted; it is finished now")
         stack.remove()
         return None
     checkpoint = stack.read()
+    stack.check()
     if checkpoint is None:
         # The state is written before an object is made: without one there is no object. Of an app that was launched,
         # the state was lost, and its object speaks for it.
@@ -61,6 +69,8 @@ def _finish_or_remove(entry: RunEntry, stack: AppStack, checkpoint: Checkpoint, 
         tell(f"{entry.app_id}: its launch was interrupted after the job was created; it is finished now")
         try:
             launched = stack.up(order)
+        except TakenOverError:
+            raise
         except DeployError as error:
             tell(f"{entry.app_id}: it cannot be finished: {error}")
         else:
@@ -81,10 +91,10 @@ def _uid(checkpoint: Checkpoint | None) -> str | None:
 
 
 def _refuse_if_working(entry: RunEntry) -> None:
-    owner = entry.owner
-    if owner is None or not is_working(owner, entry_key(entry)):
+    if not is_working(entry.owner):
         return
     raise DeployError(
-        f"another process works on app {entry.app_id}: process {owner.pid} on {owner.host}; wait for its end",
+        f"another process works on app {entry.app_id}: {describe_owner(entry.owner)}; wait for its end, or take the "
+        f"app over: `{delete_command(entry)} --take-over`",
         retryable=True,
     )

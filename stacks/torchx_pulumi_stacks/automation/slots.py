@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.files import make_folder
+from torchx_pulumi.runs.owner import CheckOwner, unowned
 
 PAUSE_S = 0.05
 VARIABLE = "TORCHX_PULUMI_MAX_ENGINES"
@@ -23,10 +24,15 @@ def slot_count() -> int:
 
 
 @contextlib.contextmanager
-def slot(folder: Path) -> Iterator[None]:
+def slot(folder: Path, check: CheckOwner = unowned) -> Iterator[None]:
     """Hold one of the slots; wait until one is free. A process that dies gives its own back.
 
+    Args:
+        folder: Where the slots lie.
+        check: Renews the lease while this waits.
+
     Raises:
+        TakenOverError: Another process took over the app that the slot is for.
         DeployError: The folder cannot be written.
     """
     make_folder(folder)
@@ -35,6 +41,7 @@ def slot(folder: Path) -> Iterator[None]:
         while handle is None:
             handle = next((taken for number in range(slot_count()) if (taken := _take(folder / str(number)))), None)
             if handle is None:
+                check()
                 time.sleep(PAUSE_S)
     except OSError as error:
         raise DeployError(

@@ -11,20 +11,17 @@ import errno
 import gzip
 import json
 import os
-import re
 import shutil
-import socket
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import Place
-from torchx_pulumi.runs.owner import lives
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
+
+from torchx_pulumi_stacks.automation.owned_locks import Lock, read_lock
 
 STASH = "pulumi:index:Stash"
 STACK = "pulumi:pulumi:Stack"
@@ -40,32 +37,8 @@ ROOM_BYTES = 1_000_000
 _BROKEN = (ValueError, KeyError, AttributeError, TypeError, EOFError)
 """What is raised by a state that is none."""
 
-CLOCK_SLACK_S = 5.0
-"""The boot time is in whole seconds, and clocks are set."""
-
 META = "version: 1\n"
 """What Pulumi writes to `.pulumi/meta.yaml` where stacks lie in folders of their projects."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
-    """A lock on a stack."""
-
-    path: Path
-    host: str
-    pid: int
-    user: str
-    timestamp: str
-
-    @property
-    def is_dead(self) -> bool:
-        """Say whether its owner is known to be gone; of another machine's nothing is known."""
-        if self.host != socket.gethostname():
-            return False
-        return not lives(self.pid) or started_after(self.pid, self.timestamp)
-
-    def __str__(self) -> str:
-        return f"{self.user}@{self.host}, process {self.pid}, since {self.timestamp}"
 
 
 class Checkpoint:
@@ -206,24 +179,28 @@ class FileStack:
 
     def locks(self) -> list[Lock]:
         """Return the locks on the stack."""
-        found = []
-        for path in sorted(self._lock_folder().glob("*.json")):
-            with contextlib.suppress(FileNotFoundError):
-                found.append(_read_lock(path))
-        return found
+        found = (read_lock(path) for path in sorted(self._lock_folder().glob("*.json")))
+        return [lock for lock in found if lock is not None]
 
-    def mend(self) -> list[Lock]:
-        """Remove what dead engines left: their locks, and attributes cut off in the middle. Return the other locks."""
-        for path in self.path.parent.glob(f"{self._place.stack}.json*.attrs"):
-            if not _is_json(path):
-                path.unlink(missing_ok=True)
+    def clear_locks(self, is_dead: Callable[[Lock], bool]) -> list[Lock]:
+        """Remove what dead engines left: their locks, and attributes cut off in the middle. Return the other locks.
+
+        Raises:
+            DeployError: The folder cannot be written.
+        """
         stay = []
-        for lock in self.locks():
-            if lock.is_dead:
+        try:
+            for path in self.path.parent.glob(f"{self._place.stack}.json*.attrs"):
+                if not _is_json(path):
+                    path.unlink(missing_ok=True)
+            for lock in self.locks():
+                if lock.path is None or not is_dead(lock):
+                    stay.append(lock)
+                    continue
                 lock.path.unlink(missing_ok=True)
                 lock.path.with_name(f"{lock.path.name}.attrs").unlink(missing_ok=True)
-            else:
-                stay.append(lock)
+        except OSError as error:
+            raise backend_refused(self._place.backend, error) from error
         return stay
 
     def sweep(self, *, state: bool) -> None:
@@ -265,18 +242,6 @@ def stack_names(root: Path, project: str) -> list[str]:
     folder = root / ".pulumi" / "stacks" / project
     names = {path.name.removesuffix(".gz").removesuffix(".json") for path in folder.glob("*.json*") if _is_state(path)}
     return sorted(names)
-
-
-def started_after(pid: int, timestamp: str) -> bool:
-    """Say whether a process of this machine is known to have started after a time: its number was given out anew."""
-    try:
-        ticks = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
-        # Go writes nanoseconds, which older Pythons do not read.
-        written = datetime.fromisoformat(re.sub(r"\.\d+", "", timestamp).replace("Z", "+00:00")).timestamp()
-    except (OSError, ValueError, IndexError, StopIteration):
-        return False
-    return int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK") > written + CLOCK_SLACK_S
 
 
 def is_object(resource: Mapping[str, Any]) -> bool:
@@ -337,13 +302,3 @@ def _write_new(path: Path, text: str) -> None:
         os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _read_lock(path: Path) -> Lock:
-    try:
-        value = json.loads(path.read_bytes())
-        pid, host = int(value["pid"]), str(value["hostname"])
-    except (ValueError, KeyError, TypeError):
-        # Half written: its owner died, or is about to write the rest. Nobody knows, so that it is taken to live.
-        return Lock(path=path, host="an unknown machine", pid=0, user="somebody", timestamp="an unknown time")
-    return Lock(path=path, host=host, pid=pid, user=str(value.get("username")), timestamp=str(value.get("timestamp")))

@@ -16,6 +16,7 @@ from torchx_pulumi.kinds import POD, SERVICE, Kind
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.runs.owner import CheckOwner, unowned
 from torchx_pulumi.status.observed import time_at
 
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, is_object
@@ -27,7 +28,13 @@ CLOCK_SKEW = timedelta(minutes=5)
 """By how much the cluster's clock may be behind that of the machine that launched."""
 
 
-def delete_unrecorded(checkpoint: Checkpoint, entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell) -> None:
+def delete_unrecorded(
+    checkpoint: Checkpoint,
+    entry: RunEntry,
+    connect: Callable[[], LiveCluster],
+    tell: Tell,
+    check: CheckOwner = unowned,
+) -> None:
     """Delete the objects whose creation was begun and not recorded, where they are there and ours.
 
     Raises:
@@ -46,10 +53,12 @@ def delete_unrecorded(checkpoint: Checkpoint, entry: RunEntry, connect: Callable
         wanted = metadata.get("labels") or {}
         if wanted and inputs.get("kind"):
             namespace = metadata.get("namespace") or entry.namespace
-            _delete(cluster, objects_of(inputs)[0][0], namespace, str(metadata.get("name")), wanted, tell)
+            _delete(cluster, objects_of(inputs)[0][0], namespace, str(metadata.get("name")), wanted, tell, check)
 
 
-def delete_objects(entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell) -> None:
+def delete_objects(
+    entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell, check: CheckOwner = unowned
+) -> None:
     """Delete the objects of an app whose state is gone, where they are there and ours.
 
     The object that stands for the app goes last. It proves that the pods are ours, so that the next call finishes a
@@ -63,11 +72,11 @@ def delete_objects(entry: RunEntry, connect: Callable[[], LiveCluster], tell: Te
         return
     cluster = connect()
     if form.makes_pods:
-        _delete_followers(cluster, form.head, entry, tell)
-    _delete(cluster, form.head, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell)
+        _delete_followers(cluster, form.head, entry, tell, check)
+    _delete(cluster, form.head, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell, check)
 
 
-def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster]) -> None:
+def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: CheckOwner = unowned) -> None:
     """Wait until pods that the engine itself deleted have ended: it is told not to wait for pods, as a gang may queue.
 
     Raises:
@@ -84,10 +93,11 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster]) -> None:
                 f"{GONE_TIMEOUT_S:.0f} s; look at its finalizers and its node",
                 retryable=True,
             )
+        check()
         time.sleep(POLL_S)
 
 
-def _delete_followers(cluster: LiveCluster, head: Kind, entry: RunEntry, tell: Tell) -> None:
+def _delete_followers(cluster: LiveCluster, head: Kind, entry: RunEntry, tell: Tell, check: CheckOwner) -> None:
     """Delete the pods and the Service of a gang of pods, and wait until they are gone."""
     group = cluster.get(head, entry.namespace, entry.job_name)
     found = [(POD, pod) for pod in cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name})]
@@ -99,7 +109,7 @@ def _delete_followers(cluster: LiveCluster, head: Kind, entry: RunEntry, tell: T
         tell(f"deleting {kind.kind} {entry.namespace}/{name}")
         cluster.delete(kind, entry.namespace, name, uid=item["metadata"]["uid"])
     for kind, item in doomed:
-        _wait_gone(cluster, kind, entry.namespace, item)
+        _wait_gone(cluster, kind, entry.namespace, item, check)
 
 
 def _is_follower(entry: RunEntry, found: Manifest, group: Manifest | None) -> bool:
@@ -150,7 +160,15 @@ def _form(entry: RunEntry) -> Form | None:
     return next((form for choice, form in forms.items() if choice.value == entry.choice), None)
 
 
-def _delete(cluster: LiveCluster, kind: Kind, namespace: str, name: str, wanted: Mapping[str, Any], tell: Tell) -> None:
+def _delete(
+    cluster: LiveCluster,
+    kind: Kind,
+    namespace: str,
+    name: str,
+    wanted: Mapping[str, Any],
+    tell: Tell,
+    check: CheckOwner,
+) -> None:
     found = cluster.get(kind, namespace, name)
     if found is None:
         return
@@ -160,10 +178,10 @@ def _delete(cluster: LiveCluster, kind: Kind, namespace: str, name: str, wanted:
         return
     tell(f"deleting {kind.kind} {namespace}/{name}")
     cluster.delete(kind, namespace, name, uid=found["metadata"]["uid"])
-    _wait_gone(cluster, kind, namespace, found)
+    _wait_gone(cluster, kind, namespace, found, check)
 
 
-def _wait_gone(cluster: LiveCluster, kind: Kind, namespace: str, found: Manifest) -> None:
+def _wait_gone(cluster: LiveCluster, kind: Kind, namespace: str, found: Manifest, check: CheckOwner) -> None:
     name, uid, end = found["metadata"]["name"], found["metadata"]["uid"], time.monotonic() + GONE_TIMEOUT_S
     while ((cluster.get(kind, namespace, name) or {}).get("metadata") or {}).get("uid") == uid:
         if time.monotonic() > end:
@@ -172,4 +190,5 @@ def _wait_gone(cluster: LiveCluster, kind: Kind, namespace: str, found: Manifest
                 "look at its finalizers and pods",
                 retryable=True,
             )
+        check()
         time.sleep(POLL_S)

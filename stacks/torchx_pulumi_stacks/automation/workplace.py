@@ -17,6 +17,8 @@ from torchx_pulumi.runs.entry import Place, RunEntry, without_backend_password
 from torchx_pulumi.runs.files import make_folder, read_json, write_json
 from torchx_pulumi.runs.ready_run import ReadyRun
 
+from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks
+
 
 def place_key(place: Place) -> str:
     """Return what tells a stack from all others, 24 hex digits.
@@ -45,6 +47,8 @@ class Workplace:
         """Key of the stack."""
         self._folder = root / "work" / self.key
         self._entry = entry
+        self.locks = OwnedLocks(self._folder)
+        """Which locks on the stack are our own."""
 
     def note_order(self, run: ReadyRun) -> None:
         """Keep what is about to be launched, until it is known to be.

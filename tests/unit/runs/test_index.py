@@ -13,9 +13,9 @@ from torchx_pulumi.cluster_identity import ClusterIdentity
 from torchx_pulumi.errors import DeployError, InvalidJobError
 from torchx_pulumi.runs import files
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
-from torchx_pulumi.runs.index import RunIndex, entry_key
+from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, newer
-from torchx_pulumi.runs.owner import is_working, this_process, working_on
+from torchx_pulumi.runs.owner import this_process
 from torchx_pulumi.runs.place import (
     backend_url,
     choose_backend,
@@ -139,7 +139,13 @@ def test_a_change_sees_the_entry_as_it_is_now(index: RunIndex) -> None:
     index.add(given)
     index.change(given, lambda now: replace(now, uid="u"))
     after = index.change(given, lambda now: replace(now, cancelled_at="t"))
+    assert after is not None
     assert (after.uid, after.cancelled_at) == ("u", "t")
+
+
+def test_a_change_does_not_bring_back_an_app_that_is_gone(index: RunIndex) -> None:
+    assert index.change(entry(), lambda now: replace(now, cancelled_at="t")) is None
+    assert index.all() == []
 
 
 def test_many_threads_and_processes_write_at_once(index: RunIndex) -> None:
@@ -189,23 +195,6 @@ def test_a_folder_that_cannot_be_made_says_why(tmp_path: Path) -> None:
         RunIndex(tmp_path / "file" / "runs").add(entry())
     assert RunIndex(tmp_path / "file" / "runs").all() == []
     assert RunIndex(tmp_path / "file" / "runs").find("default:a", "volcano") is None
-
-
-def test_this_process_works_on_what_it_says() -> None:
-    me, key = this_process(), entry_key(entry())
-    assert not is_working(me, key)
-    with working_on(key):
-        assert is_working(me, key)
-    assert not is_working(me, key)
-    assert not is_working(None, key)
-
-
-def test_other_processes_work_while_they_live() -> None:
-    me = this_process()
-    assert is_working(replace(me, pid=os.getppid(), started=""), "k")
-    assert not is_working(replace(me, pid=os.getppid(), started="another boot:1"), "k")
-    assert not is_working(replace(me, pid=2**22 + 1), "k")
-    assert is_working(replace(me, host="elsewhere"), "k")
 
 
 def test_state_lies_where_xdg_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -91,9 +91,9 @@ def test_a_refused_launch_leaves_nothing(world: World) -> None:
 def test_an_interrupted_launch_is_put_right_at_once(world: World, monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
     launch = world.driver.launch
 
-    def interrupted(order: Any, tell: Any) -> Any:
+    def interrupted(order: Any, tell: Any, **given: Any) -> Any:
         if made:
-            launch(order, tell)
+            launch(order, tell, **given)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(world.driver, "launch", interrupted)
@@ -157,8 +157,8 @@ def test_long_names_are_shortened_and_stay_unique(world: World, submit: Callable
 def test_wait_for_waits_outside_the_engine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = world.driver.launch
 
-    def started(order: Any, tell: Any) -> Any:
-        launched = launch(order, tell)
+    def started(order: Any, tell: Any, **given: Any) -> Any:
+        launched = launch(order, tell, **given)
         world.phase(order.entry.app_id, "Completed")
         return launched
 
