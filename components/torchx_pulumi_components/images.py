@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pulumi
-from torchx_pulumi.errors import ImageError
-from torchx_pulumi.images import ImagePlan, build_plans, plan_patch
+from torchx_pulumi.errors import DeployError, ImageError
+from torchx_pulumi.images import ImagePlan, build_plans, describe_left_out, first_plan, plan_patch
+from torchx_pulumi.relaunch.identity import digest
+
+from torchx_pulumi_components.memory import recorded_images
 
 
 def patched_image(
@@ -50,14 +53,33 @@ def patched_image(
             platform=platform,
             ignore_rules=ignore_rules,
         )
+        plan = keep_recorded(plan, workspace, ignore_rules=ignore_rules)
         build_in_up([plan])
-    except ImageError as error:
+    except (ImageError, DeployError) as error:
         raise pulumi.RunError(str(error)) from error
     return plan.reference
 
 
+def keep_recorded(plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore_rules: str) -> ImagePlan:
+    """Return the plan of the image that a run in this stack has under the tag of release 0.1.0, else the given plan.
+
+    A workspace whose tag changes only because more is left out of it must not end or repeat that run.
+
+    Raises:
+        ImageError: The workspace cannot be read.
+        DeployError: The stack's state cannot be read.
+    """
+    if not plan.left_out and not plan.has_rules:
+        return plan
+    recorded = recorded_images()
+    if not recorded or digest(plan.reference) in recorded:
+        return plan
+    first = first_plan(plan, workspace, ignore_rules=ignore_rules)
+    return first if first is not None and digest(first.reference) in recorded else plan
+
+
 def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
-    """Say what the user should know; in `up` build and push what is missing.
+    """Say what the user should know; in `up` build and push what is missing. Images of recorded runs are never built.
 
     Returns:
         Reference to digest. Empty in preview.
@@ -67,6 +89,19 @@ def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
     """
     for warning in dict.fromkeys(warning for plan in plans for warning in plan.warnings):
         pulumi.log.warn(warning)
-    if pulumi.runtime.is_dry_run():
+    for line in dict.fromkeys(line for plan in plans for line in _said(plan)):
+        pulumi.log.info(line)
+    made = [plan for plan in plans if not plan.is_recorded]
+    if pulumi.runtime.is_dry_run() or not made:
         return {}
-    return build_plans(plans, pulumi.log.info)
+    return build_plans(made, pulumi.log.info)
+
+
+def _said(plan: ImagePlan) -> Iterator[str]:
+    if plan.is_recorded:
+        yield (
+            f"image {plan.reference}: named by release 0.1.0, and kept with the run that has it until something in the "
+            "workspace changes"
+        )
+    elif plan.left_out:
+        yield describe_left_out(plan)

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 import pulumi
+from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]  # no stubs
+from google.protobuf.struct_pb2 import Struct  # type: ignore[import-untyped]  # no stubs
+from pulumi.runtime.proto.resource_pb2 import ResourceInvokeRequest
+from pulumi.runtime.settings import get_monitor
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.relaunch.record import Memory, read_record
@@ -20,6 +25,10 @@ from torchx_pulumi_components.leaves import wait_for
 from torchx_pulumi_components.objects import type_token
 
 STASH = "pulumi:index:Stash"
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  # the mark of a secret, no secret itself
+"""Key and value by which Pulumi marks a secret on its way to a program."""
 
 READ_ATTEMPTS = 40
 READ_PAUSE_S = 0.05
@@ -35,10 +44,18 @@ class Past:
     former_urns: tuple[str, ...]
     """URNs that it had, by its aliases and its parent's."""
     memory: Memory
-    observed: Mapping[str, Any] | None
-    """The component's last output `observed`."""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    """The component's last outputs, secrets marked as in the state. Empty: it never came as far."""
+    children: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    """Type and end of the name (what follows the component's own) of each child to its outputs."""
     app: Mapping[str, Any] | None = None
     """What `torchx run` noted of the app (`runs.entry`). None: it was launched by a program."""
+
+    @property
+    def observed(self) -> Mapping[str, Any] | None:
+        """Return the component's last output `observed`."""
+        found: Mapping[str, Any] | None = plain(self.outputs.get("observed"))
+        return found
 
 
 def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
@@ -70,36 +87,93 @@ def read_past(
     present = str(wait_for(urn.future()))
     own = [str(wait_for(alias.future())) for alias in aliases]
     former = tuple(dict.fromkeys([*own, *_inherited(name, present, own, parent)]))
-    outputs = _state_outputs()
+    outputs = read_outputs()
     for known in (present, *former):
-        record = outputs.get(_child(known, STASH, "-record"))
-        intent = outputs.get(_child(known, STASH, "-intent"))
-        job = outputs.get(_child(known, type_token(head), ""))
+        children = dict(_children(known, outputs))
+        record, intent = children.get((STASH, "-record")), children.get((STASH, "-intent"))
+        job = children.get((type_token(head), ""))
         if record is None and intent is None and job is None:
             continue
         memory = Memory(
-            record=read_record((record or {}).get("input")), intent=read_record((intent or {}).get("input")), job=job
+            record=read_record(plain((record or {}).get("input"))),
+            intent=read_record(plain((intent or {}).get("input"))),
+            job=plain(job),
         )
-        observed = (outputs.get(known) or {}).get("observed")
-        app = (outputs.get(_child(known, STASH, APP_SUFFIX)) or {}).get("input")
-        return Past(urn=present, former_urns=former, memory=memory, observed=observed, app=app)
-    return Past(urn=present, former_urns=former, memory=Memory(), observed=None)
+        app = plain((children.get((STASH, APP_SUFFIX)) or {}).get("input"))
+        own_outputs = outputs.get(known) or {}
+        return Past(urn=present, former_urns=former, memory=memory, outputs=own_outputs, children=children, app=app)
+    return Past(urn=present, former_urns=former, memory=Memory())
 
 
-def _state_outputs() -> Mapping[str, Any]:
-    """Return the outputs of all resources in this stack's state, by URN."""
+def recorded_images() -> frozenset[str]:
+    """Return the digests of the images of the runs in this stack's state (`relaunch.identity.digest`).
+
+    Raises:
+        DeployError: The state cannot be read.
+    """
+    notes = [
+        plain(outputs.get("input"))
+        for urn, outputs in read_outputs().items()
+        if f"{STASH}::" in urn and urn.endswith(("-record", "-intent"))
+    ]
+    digests = [
+        note["digests"] for note in notes if isinstance(note, Mapping) and isinstance(note.get("digests"), Mapping)
+    ]
+    return frozenset(str(value) for each in digests for path, value in each.items() if path.endswith("].image"))
+
+
+def read_outputs() -> Mapping[str, Mapping[str, Any]]:
+    """Return the outputs of all resources in this stack's state, by URN; secrets are marked as Pulumi marks them.
+
+    Pulumi's own `invoke` only says that something in the whole state is secret.
+
+    Raises:
+        DeployError: The state cannot be read.
+    """
     stack = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
+    monitor: Any = get_monitor()
+    arguments = Struct()
+    arguments["stackName"] = stack
+    request = ResourceInvokeRequest(tok="pulumi:pulumi:readStackResourceOutputs", args=arguments)
     for attempt in range(READ_ATTEMPTS):
         try:
-            result = pulumi.runtime.invoke("pulumi:pulumi:readStackResourceOutputs", {"stackName": stack})
-        except Exception as error:
-            if "EOF" not in str(error) or attempt == READ_ATTEMPTS - 1:
-                raise DeployError(f"the state of stack {stack} cannot be read: {error}") from error
+            answer: Any = monitor.Invoke(request)
+        except grpc.RpcError as error:
+            said = str(error.details() if isinstance(error, grpc.Call) else error)
+            if "EOF" not in said or attempt == READ_ATTEMPTS - 1:
+                raise DeployError(f"the state of stack {stack} cannot be read: {said}") from error
             time.sleep(READ_PAUSE_S)
             continue
-        resources = (result.value or {}).get("outputs") or {}
-        return {urn: resource.get("outputs") or {} for urn, resource in resources.items()}
+        resources = unmarked(MessageToDict(getattr(answer, "return")).get("outputs")) or {}
+        return {urn: unmarked(unmarked(resource).get("outputs")) or {} for urn, resource in resources.items()}
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def is_marked(value: Any) -> bool:
+    """Return whether a value of the state is a secret."""
+    return isinstance(value, Mapping) and value.get(SIGNATURE) == SECRET
+
+
+def unmarked(value: Any) -> Any:
+    """Return a value of the state, without the mark if it is a secret as a whole."""
+    return value["value"] if is_marked(value) else value
+
+
+def plain(value: Any) -> Any:
+    """Return a value of the state without any marks of secrets."""
+    value = unmarked(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def as_inputs(value: Any) -> Any:
+    """Return a value of the state as it is registered again: secrets stay secret."""
+    if is_marked(value):
+        return pulumi.Output.secret(plain(value))
+    if isinstance(value, Mapping):
+        return {key: as_inputs(item) for key, item in value.items()}
+    return [as_inputs(item) for item in value] if isinstance(value, list) else value
 
 
 def _inherited(name: str, urn: str, own: Sequence[str], parent: pulumi.Resource | None) -> Iterator[str]:
@@ -115,6 +189,16 @@ def _inherited(name: str, urn: str, own: Sequence[str], parent: pulumi.Resource 
             yield f"{prefix}${kind}::{child}"
 
 
-def _child(urn: str, kind: str, suffix: str) -> str:
+def _children(
+    urn: str, outputs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
+    """Yield type, end of the name and outputs of a component's children.
+
+    A URN names the type of the parent, not the parent: children of another component, whose name begins with this
+    one's, are among them.
+    """
     prefix, _, name = urn.rpartition("::")
-    return f"{prefix}${kind}::{name}{suffix}"
+    for child, found in outputs.items():
+        above, _, child_name = child.rpartition("::")
+        if above.startswith(f"{prefix}$") and child_name.startswith(name):
+            yield (above.removeprefix(f"{prefix}$"), child_name.removeprefix(name)), found

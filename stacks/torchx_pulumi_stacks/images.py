@@ -22,7 +22,7 @@ from torchx_pulumi.images import (
 )
 from torchx_pulumi.spec import JobSpec, RoleSpec
 from torchx_pulumi_components.construct import spec_of
-from torchx_pulumi_components.images import build_in_up
+from torchx_pulumi_components.images import build_in_up, keep_recorded
 
 from torchx_pulumi_stacks.settings import Settings
 
@@ -117,7 +117,7 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
 
 
 def _plan(image: str, config: ImageConfig) -> ImagePlan:
-    return plan_patch(
+    plan = plan_patch(
         image,
         config.workspace,
         config.image_repo,
@@ -126,6 +126,7 @@ def _plan(image: str, config: ImageConfig) -> ImagePlan:
         platform=config.platform,
         ignore_rules=config.ignore_rules,
     )
+    return keep_recorded(plan, config.workspace, ignore_rules=config.ignore_rules)
 
 
 def _make(
@@ -134,10 +135,12 @@ def _make(
     if not plans and not pushes:
         return {}
     digests = build_in_up(plans)
+    recorded = [plan.reference for plan in plans if plan.is_recorded]
     if not pulumi.runtime.is_dry_run():
-        return {**digests, **push_local(pushes, pulumi.log.info)}
-    made = [plan.reference for plan in plans] + [f"{repository}:{tag}" for repository, tag in pushes.values()]
-    found = known_digests(made)
+        return {**digests, **known_digests(recorded), **push_local(pushes, pulumi.log.info)}
+    made = [plan.reference for plan in plans if not plan.is_recorded]
+    made += [f"{repository}:{tag}" for repository, tag in pushes.values()]
+    found = known_digests([*made, *recorded])
     for reference in dict.fromkeys(role.image for role in roles if role.image in made):
         there = "is in the registry, nothing to build" if reference in found else "is built and pushed by up"
         pulumi.log.info(f"image {reference}: {there}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchx_pulumi.errors import ImageError, ImageOptionError
 from torchx_pulumi.images.patching import PatchedImage, Workshop
-from torchx_pulumi.images.plan import LOCAL_REPOSITORY, ImagePlan, make_plan
+from torchx_pulumi.images.plan import LOCAL_REPOSITORY, ImagePlan, describe_left_out, first_plan, make_plan
 from torchx_pulumi.images.reference import is_local_id, parse_reference, parse_repository
 from torchx_pulumi.images.registry.client import RegistryClient
 from torchx_pulumi.images.registry.retrying import Backoff
@@ -21,6 +21,8 @@ __all__ = [
     "ImagePlan",
     "PatchedImage",
     "build_plans",
+    "describe_left_out",
+    "first_plan",
     "is_local_id",
     "known_digests",
     "patch_image",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform as machine
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from torchx_pulumi.errors import ImageError
@@ -13,7 +13,7 @@ from torchx_pulumi.images.bases import Base, Registry, resolve
 from torchx_pulumi.images.content.address import files_address, image_address
 from torchx_pulumi.images.content.hashing import hash_files
 from torchx_pulumi.images.content.ignore import TORCHX_DOCKERFILE
-from torchx_pulumi.images.content.tree import Entry, Tree, read_tree
+from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree
 from torchx_pulumi.images.reference import parse_repository
 
 LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
@@ -25,6 +25,8 @@ WORKSPACE_LABEL: Final = "torchx-pulumi/workspace"
 VERSION_LABEL: Final = "torchx-pulumi/version"
 """Label of an image: release of this package that built it."""
 _TAG_DIGITS: Final = 40
+_MOST_NAMED: Final = 8
+"""Files and folders that a line about what is left out names."""
 _PROCESSORS: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -52,6 +54,12 @@ class ImagePlan:
     """For example `linux/arm64`. None: the daemon's own."""
     warnings: Sequence[str] = ()
     """What the user should know."""
+    left_out: Sequence[str] = ()
+    """Files and folders of the workspace that are left out by default, for example `.git`."""
+    has_rules: bool = False
+    """The workspace has rules of its own, which release 0.1.0 may have read otherwise."""
+    is_recorded: bool = False
+    """A run that release 0.1.0 recorded has this image, which is never built again."""
     entries: Sequence[Entry] = field(default=(), repr=False)
     """What the image's files come from."""
     sent_only: Sequence[Entry] = field(default=(), repr=False)
@@ -102,19 +110,10 @@ def make_plan(
     used = dockerfiles.images_of(text or dockerfiles.DEFAULT, arguments, name)
     bases = [resolve(image, registry, client) for image in used]
     files = files_address(tree.entries, hashes)
-    address = image_address(
-        bases=[each.digest for each in bases],
-        dockerfile=text or dockerfiles.DEFAULT,
-        dockerfile_path=name,
-        build_args={key: value for key, value in arguments.items() if key not in dockerfiles.SHOWN_ARGUMENTS},
-        labels=dict(labels or {}),
-        platform=platform or _own_platform(),
-        files=files,
-    )
-    return ImagePlan(
+    plan = ImagePlan(
         base=base,
         repository=repository,
-        address=address,
+        address="",
         workspace_address=files,
         bases=bases,
         dockerfile=name,
@@ -122,11 +121,65 @@ def make_plan(
         labels=dict(labels or {}),
         platform=platform,
         warnings=tree.warnings,
+        left_out=tree.left_out,
+        has_rules=tree.has_rules,
         entries=tree.entries,
         sent_only=tree.sent_only,
         hashes=hashes,
         extra={} if text else {name: dockerfiles.DEFAULT.encode()},
     )
+    return replace(plan, address=_address(plan, text or dockerfiles.DEFAULT, files))
+
+
+def first_plan(
+    plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore_rules: str = "docker"
+) -> ImagePlan | None:
+    """Return a plan with the tag that release 0.1.0 gave to the same workspace, base and arguments.
+
+    That release knew nothing of what is left out by default, and read some patterns otherwise.
+
+    Args:
+        plan: The plan of this release.
+        workspace: What it was made of.
+        ignore_rules: As it was made.
+
+    Returns:
+        A plan that names the image and cannot build it. None: the tag is the same.
+
+    Raises:
+        ImageError: The workspace cannot be read.
+    """
+    if not plan.left_out and not plan.has_rules:
+        return None
+    tree = read_first_tree(workspace, ignore_rules=ignore_rules, dockerfile=plan.dockerfile)
+    if tree is None:
+        return None
+    files = files_address(tree.entries, hash_files([*tree.sent_only, *tree.entries]))
+    if files == plan.workspace_address:
+        return None
+    text = _dockerfile(tree, plan.dockerfile, required=False)
+    address = _address(plan, text or dockerfiles.DEFAULT, files)
+    return replace(plan, address=address, workspace_address=files, entries=(), sent_only=(), is_recorded=True)
+
+
+def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:
+    return image_address(
+        bases=[each.digest for each in plan.bases],
+        dockerfile=dockerfile,
+        dockerfile_path=plan.dockerfile,
+        build_args={key: value for key, value in plan.build_args.items() if key not in dockerfiles.SHOWN_ARGUMENTS},
+        labels=dict(plan.labels),
+        platform=plan.platform or _own_platform(),
+        files=files,
+    )
+
+
+def describe_left_out(plan: ImagePlan) -> str:
+    """Return a line about what is left out by default."""
+    shown = ", ".join(plan.left_out[:_MOST_NAMED])
+    more = f" and {len(plan.left_out) - _MOST_NAMED} more" if len(plan.left_out) > _MOST_NAMED else ""
+    kept = f"a line `!{plan.left_out[0]}` in .dockerignore keeps it"
+    return f"image {plan.reference}: left out by default: {shown}{more} ({kept})"
 
 
 def image_labels(plan: ImagePlan, version: str) -> dict[str, str]:

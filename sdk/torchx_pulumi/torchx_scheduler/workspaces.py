@@ -60,6 +60,8 @@ class Workspaces:
         )
         for warning in plan.warnings:
             logger.warning("%s", warning)
+        if plan.left_out:
+            logger.info("%s", images.describe_left_out(plan))
         with self._guard:
             self._plans[plan.reference] = plan
         role.image = plan.reference

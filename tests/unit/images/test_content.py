@@ -46,6 +46,68 @@ def test_what_dockerignore_leaves_out_is_not_sent_and_not_hashed(workspace: Path
     assert paths(read_tree(str(workspace))) == [".dockerignore", ".git/keep", "train.py"]
 
 
+@pytest.mark.parametrize("ignore_rules", ["docker", "torchx"])
+def test_history_caches_environments_and_stack_settings_are_left_out_and_named(
+    workspace: Path, ignore_rules: str
+) -> None:
+    fill(
+        workspace,
+        {
+            ".git/config": b"url = https://token@example.com",
+            "lib/.git": b"gitdir: elsewhere",
+            "lib/__pycache__/a.pyc": b"",
+            "lib/b.pyc": b"",
+            "tools/env/pyvenv.cfg": b"home = /usr/bin",
+            "tools/env/bin/python": b"",
+            ".pulumi/meta.yaml": b"",
+            "Pulumi.dev.yaml": b"secret",
+            "Pulumi.yaml": b"name: x",
+        },
+    )
+    tree = read_tree(str(workspace), ignore_rules=ignore_rules)
+    assert paths(tree) == ["Pulumi.yaml", "lib", "tools", "train.py"]
+    left_out = [".git", ".pulumi", "Pulumi.dev.yaml", "lib/.git", "lib/__pycache__", "lib/b.pyc", "tools/env"]
+    assert list(tree.left_out) == left_out
+    (workspace / ".dockerignore").write_text("!.git\n!tools/env\n!*.yaml\n")
+    tree = read_tree(str(workspace), ignore_rules=ignore_rules)
+    assert {".git/config", "tools/env/bin/python", "Pulumi.dev.yaml"} <= set(paths(tree))
+    assert list(tree.left_out) == [".pulumi", "lib/.git", "lib/__pycache__", "lib/b.pyc"]
+
+
+def test_what_the_rules_leave_out_is_not_named_as_left_out_by_default(workspace: Path) -> None:
+    fill(workspace, {".dockerignore": b".git\n**/env\n", ".git/config": b"", "env/pyvenv.cfg": b""})
+    assert list(read_tree(str(workspace)).left_out) == []
+
+
+def test_below_a_folder_left_out_only_what_an_exception_names_is_sent(workspace: Path) -> None:
+    fill(workspace, {".dockerignore": b"!.git/keep\n", ".git/keep": b"", ".git/config": b"", ".git/deep/a.pyc": b""})
+    tree = read_tree(str(workspace))
+    assert paths(tree) == [".dockerignore", ".git/keep", "train.py"]
+    assert list(tree.left_out) == [".git"]
+
+
+def test_two_clones_of_one_commit_have_one_address(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=n", "-c", "user.email=e@example.com", "-c", "init.defaultBranch=main")
+        subprocess.run(["git", *who, *words], check=True, capture_output=True, umask=umask)
+
+    umask = 0o022
+    origin = fill(tmp_path / "origin", {"train.py": b"one", "lib/run.sh": b"two", "Pulumi.yaml": b"name: x"})
+    (origin / "lib/run.sh").chmod(0o755)
+    git("init", str(origin))
+    git("-C", str(origin), "add", "-A")
+    git("-C", str(origin), "commit", "-m", "one")
+    git("clone", str(origin), str(tmp_path / "a"))
+    umask = 0o077
+    git("clone", "--no-local", str(origin), str(tmp_path / "deep/er/b"))
+    git("-C", str(tmp_path / "a"), "gc")
+    (tmp_path / "a/lib/__pycache__").mkdir()
+    (tmp_path / "a/lib/__pycache__/x.pyc").write_bytes(b"x")
+    found = [read_tree(str(tmp_path / clone)) for clone in ("a", "deep/er/b")]
+    one, two = (files_address(tree.entries, hash_files(tree.entries)) for tree in found)
+    assert one == two
+
+
 def test_dockerfile_and_dockerignore_are_sent_for_the_daemon_though_ignored(workspace: Path) -> None:
     fill(workspace, {".dockerignore": b"*\n!train.py", "Dockerfile.torchx": b"FROM scratch"})
     tree = read_tree(str(workspace), dockerfile="Dockerfile.torchx")

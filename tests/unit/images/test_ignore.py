@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.errors import ImageError
-from torchx_pulumi.images.content.ignore import docker_rules, torchx_rules
+from torchx_pulumi.images.content.ignore import DEFAULTS, docker_rules, torchx_rules
 
 TABLE = [
     ("*.log", "a.log", True),
@@ -48,6 +49,27 @@ TABLE = [
     ("* \n ! keep ", "keep", False),
     ("*.md\n!README*\nREADME-secret.md", "README-secret.md", True),
     ("*.md\n!README*\nREADME-secret.md", "README-1.md", False),
+    ("**.pem", "key.pem", True),
+    ("**.pem", "a/b/key.pem", True),
+    ("**.pem", "key.pem/inside", True),
+    ("**.pem", "key.pemx", False),
+    ("**x/y", "a/bx/y", True),
+    ("**key*", "a/key.pem", True),
+    ("**key*", "a/mykey", False),
+    ("foo**", "foobar/x", True),
+    ("^a", "^a", True),
+    ("^a*", "^ab", False),
+    ("^a*", "ab", True),
+    ("a|b", "a|b", True),
+    ("a|b*", "a", False),
+    (r"\d", "7", True),
+    (r"\.x", ".x", True),
+    ("a[^b]c", "a/c", True),
+    # Docker tries an exception only where the path is left out so far, and a folder passes that on.
+    ("x/y\n!x", "x/y", True),
+    ("x\n!x", "x/y", False),
+    (r"\y", "y", None),
+    ("!/", "b", None),
     ("a[", "b", None),
     ("!", "b", None),
     ("a\\", "b", None),
@@ -136,3 +158,31 @@ def test_torchx_rules_agree_with_torchx(
 def parents(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+DEFAULT_TABLE = [
+    ("", ".git/config", True),
+    ("", "vendor/lib/.git", True),
+    ("", "a/__pycache__/b.cpython-311.pyc", True),
+    ("", "a/b.pyc", True),
+    ("", "Pulumi.dev.yaml", True),
+    ("", "infra/Pulumi.prod.eu.yaml", True),
+    ("", "Pulumi.yaml", False),
+    ("", ".pulumi/stacks/a.json", True),
+    ("", ".gitignore", False),
+    ("", ".github/workflows/x.yml", False),
+    ("!.git", ".git/config", False),
+    ("!.git", "vendor/.git/config", True),
+    ("!**/*.pyc", "a/b.pyc", False),
+    ("!Pulumi.dev.yaml", "Pulumi.dev.yaml", False),
+    ("!.git\n.git/hooks", ".git/hooks/x", True),
+]
+
+
+@pytest.mark.parametrize("rules", [docker_rules, torchx_rules])
+@pytest.mark.parametrize(("text", "path", "ignored"), DEFAULT_TABLE)
+def test_some_files_are_left_out_unless_a_line_brings_them_back(
+    rules: Any, text: str, path: str, ignored: bool
+) -> None:
+    assert rules(text, DEFAULTS).ignores(path) is ignored
+    assert rules(text, DEFAULTS).by_default(path) is (ignored and path != ".git/hooks/x")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pulumi
 import pytest
 from torchx_pulumi.errors import ImageError, InvalidJobError
 from torchx_pulumi.images import ImagePlan
+from torchx_pulumi.relaunch.identity import digest
 from torchx_pulumi.spec import JobSpec, RoleSpec
 from torchx_pulumi_components import images as component_images
 from torchx_pulumi_components.images import patched_image
@@ -47,6 +49,15 @@ class Engine:
         names = [":".join(target) for target in images.values()]
         self.pushed += names
         return dict.fromkeys(names, "sha256:pushed")
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    asyncio.set_event_loop(made)
+    yield made
+    asyncio.set_event_loop(None)
+    made.close()
 
 
 @pytest.fixture
@@ -94,6 +105,77 @@ def test_a_preview_says_what_up_will_do(engine: Engine, workspace: Path) -> None
     engine.known = {role.image: "sha256:known"}
     assert prepare_images(job(BASE), config(workspace)).digests == engine.known
     assert engine.built == []
+
+
+FIRST_FILES = {
+    ".dockerignore": "**.pem\n*.log\nx/y\n!x\n",
+    "train.py": "print('one')\n",
+    "a/key.pem": "k",
+    "a.log": "l",
+    "x/y": "y",
+    "x/z": "z",
+    ".git/config": "token",
+    "a/__pycache__/b.pyc": "p",
+    "venv/pyvenv.cfg": "home",
+    "venv/bin/x": "x",
+    "Pulumi.dev.yaml": "config:",
+    "Pulumi.yaml": "name: x",
+    ".pulumi/meta.yaml": "v",
+}
+FIRST_TAGS = {
+    "docker": "bbd7df16fd8fb99e442ef4e7e38358082e0536a4",
+    "torchx": "eb072e00cf679223d455b914e090dbfd6b5eeaef",
+}
+"""What release 0.1.0 called an image of these files."""
+
+
+class State(pulumi.runtime.Mocks):
+    """A stack's state with the record of one run."""
+
+    def __init__(self, image: str) -> None:
+        self.image = image
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        return args.name, dict(args.inputs)
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:
+        urn = "urn:pulumi:dev::proj::torchx:index:VolcanoTrainingJob$pulumi:index:Stash::train-record"
+        note = {"version": 1, "digests": {"queue": "1", "roles[role-0].image": digest(self.image)}}
+        return {"outputs": {urn: {"outputs": {"input": note}}}}
+
+
+@pytest.mark.parametrize("rules", FIRST_TAGS)
+def test_a_run_that_0_1_0_recorded_keeps_its_image_until_the_workspace_changes(
+    engine: Engine, tmp_path: Path, loop: Any, rules: str
+) -> None:
+    code = tmp_path / "code"
+    for name, text in FIRST_FILES.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    first = f"{REPOSITORY}:{FIRST_TAGS[rules]}"
+    chosen = config(code, platform="linux/amd64", ignore_rules=rules)
+
+    def images() -> list[str]:
+        return [role.image for role in prepare_images(job(BASE), chosen).spec.roles]
+
+    engine.known = {first: "sha256:known"}
+    pulumi.runtime.set_mocks(State(first), project="proj", stack="dev")
+    assert images() == [first]
+    assert prepare_images(job(BASE), chosen).digests == engine.known
+    assert engine.built == []
+    assert any("named by release 0.1.0" in line for line in engine.told)
+    plain = patched_image(BASE, str(code), REPOSITORY, platform="linux/amd64", ignore_rules=rules)
+    assert plain == first
+    pulumi.runtime.set_mocks(State("another"), project="proj", stack="dev")
+    (new,) = images()
+    assert new != first
+    assert engine.built == [new]
+    assert any("left out by default: .git, .pulumi, Pulumi.dev.yaml" in line for line in engine.told)
+    pulumi.runtime.set_mocks(State(new), project="proj", stack="dev")
+    assert images() == [new]
+    (code / "train.py").write_text("print('two')\n")
+    pulumi.runtime.set_mocks(State(first), project="proj", stack="dev")
+    assert images() not in ([first], [new])
 
 
 def test_local_images_are_pushed(engine: Engine) -> None:

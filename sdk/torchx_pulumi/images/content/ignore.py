@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,19 @@ from torchx_pulumi.errors import ImageError
 
 IGNORE_FILE: Final = ".dockerignore"
 TORCHX_DOCKERFILE: Final = "Dockerfile.torchx"
+ENVIRONMENT_FILE: Final = "pyvenv.cfg"
+"""A folder with this file is a virtual environment, whatever it is called."""
+DEFAULTS: Final = (
+    "**/.git",
+    "**/__pycache__",
+    "**/*.pyc",
+    "**/.mypy_cache",
+    "**/.pytest_cache",
+    "**/.ruff_cache",
+    "**/.pulumi",
+    "**/Pulumi.*.yaml",
+)
+"""Left out unless a line of the file brings it back: history with its credentials, caches, and settings of stacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,34 +40,43 @@ class Pattern:
     """The line, cleaned, without its `!`."""
     brings_back: bool
     """Whether it began with `!`."""
-    expression: re.Pattern[str]
-    """Matches a whole path."""
+    matches: Callable[[str], object]
+    """Judges a whole path; true values match."""
 
 
 class DockerRules:
-    """Docker's rules.
+    """Docker's rules, after those that hold by default.
 
     >>> rules = DockerRules(["*.log", "!keep.log"])
     >>> rules.ignores("a.log"), rules.ignores("keep.log"), rules.ignores("deep/a.log")
     (True, False, False)
+    >>> DockerRules(["!vendor/.git"], DEFAULTS).ignores("vendor/.git")
+    False
     """
 
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = [_compile(each) for each in patterns]
-        self._parents: dict[str, tuple[bool, ...]] = {"": (False,) * len(self._patterns)}
+    def __init__(self, patterns: Iterable[str], defaults: Sequence[str] = ()) -> None:
+        self._environments: set[str] = set()
+        environment = Pattern(text="", brings_back=False, matches=self._environments.__contains__)
+        own = list(patterns)
+        self._patterns = [environment, *(_compile(each) for each in (*defaults, *own))]
+        self._own = DockerRules(own) if defaults else self
+        self._folders: dict[str, tuple[bool, ...]] = {}
+
+    def leave_out(self, folder: str) -> None:
+        """Leave a folder out by default: what is in it says that it is a virtual environment."""
+        self._environments.add(folder)
+        self._folders.pop(folder, None)
 
     def ignores(self, path: str) -> bool:
-        """Say whether a path, relative and with `/`, is left out."""
-        if not self._patterns:
-            return False
-        matched = False
-        for pattern, hit in zip(self._patterns, self._hits(path), strict=True):
-            if hit:
-                matched = not pattern.brings_back
-        return matched
+        """Return whether a path, relative and with `/`, is left out."""
+        return self._judge(path)[0]
+
+    def by_default(self, path: str) -> bool:
+        """Return whether a path is left out that the file alone would not leave out."""
+        return self.ignores(path) and not self._own.ignores(path)
 
     def may_skip(self, folder: str) -> bool:
-        """Say whether a folder that is left out is not looked into.
+        """Return whether a folder that is left out is not looked into.
 
         Docker looks into it only where an exception names it letter by letter: `!docs/keep.md` brings back a file of
         an ignored `docs`, `!**/keep.md` does not.
@@ -62,18 +84,26 @@ class DockerRules:
         below = f"{folder}/"
         return not any(pattern.brings_back and f"{pattern.text}/".startswith(below) for pattern in self._patterns)
 
-    def _hits(self, path: str) -> tuple[bool, ...]:
-        known = self._parents.get(path)
-        if known is not None:
-            return known
+    def _judge(self, path: str) -> tuple[bool, tuple[bool, ...]]:
+        """Return whether a path is left out, and which patterns match it or a folder above it.
+
+        As in moby (`MatchesUsingParentResults`), a pattern that could not change the verdict is not tried, and counts
+        as one that does not match for what is below.
+        """
         parent = posixpath.dirname(path)
-        above = self._parents.get(parent)
-        if above is None:
-            above = self._parents[parent] = self._hits(parent)
-        return tuple(
-            hit or pattern.expression.fullmatch(path) is not None
-            for hit, pattern in zip(above, self._patterns, strict=True)
-        )
+        above = self._above(parent) if parent else (False,) * len(self._patterns)
+        ignored, hits = False, []
+        for matched, pattern in zip(above, self._patterns, strict=True):
+            hit = matched or (pattern.brings_back == ignored and bool(pattern.matches(path)))
+            hits.append(hit)
+            if hit:
+                ignored = not pattern.brings_back
+        return ignored, tuple(hits)
+
+    def _above(self, folder: str) -> tuple[bool, ...]:
+        if folder not in self._folders:
+            self._folders[folder] = self._judge(folder)[1]
+        return self._folders[folder]
 
 
 class TorchxRules:
@@ -83,9 +113,23 @@ class TorchxRules:
     that was matched is never entered, and below a folder that `!` brought back earlier patterns do not count.
     """
 
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = list(patterns)
+    def __init__(self, patterns: Iterable[str], defaults: Iterable[str] = ()) -> None:
+        # Here `*` crosses folders, and a pattern without a folder matches from the root only.
+        own = [variant for each in defaults for variant in (each.removeprefix("**/"), each.replace("**", "*", 1))]
+        written = list(patterns)
+        self._patterns = [*own, *written]
+        self._own = TorchxRules(written) if own else self
+        self._environments: set[str] = set()
         self._first: dict[str, int | None] = {"": 0}
+
+    def leave_out(self, folder: str) -> None:
+        """Leave a folder out by default: what is in it says that it is a virtual environment."""
+        self._environments.add(folder)
+        self._first.pop(folder, None)
+
+    def by_default(self, path: str) -> bool:
+        """Return whether a path is left out that the file alone would not leave out."""
+        return self.ignores(path) and not self._own.ignores(path)
 
     def ignores(self, path: str) -> bool:
         """Say whether a path is left out."""
@@ -114,6 +158,7 @@ class TorchxRules:
         last, matched = -1, False
         if path == TORCHX_DOCKERFILE:
             return last, matched
+        matched = first == 0 and path in self._environments
         for index, pattern in enumerate(self._patterns[first:]):
             if pattern.startswith("!") and fnmatch.fnmatch(path, pattern[1:]):
                 last, matched = index, False
@@ -125,16 +170,25 @@ class TorchxRules:
 Rules = DockerRules | TorchxRules
 
 
-def docker_rules(text: str) -> DockerRules:
+def docker_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a `.dockerignore` that are patterns to Docker, with their numbers."""
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if not line.startswith("#") and line.strip():
+            yield number, line
+
+
+def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
     """Read a `.dockerignore` by Docker's rules.
+
+    Args:
+        text: The file.
+        defaults: Patterns that hold before its lines, each of which may bring back what they leave out.
 
     Raises:
         ImageError: A line is no pattern; all such lines.
     """
     patterns, wrong = [], []
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        if line.startswith("#") or not line.strip():
-            continue
+    for number, line in docker_lines(text):
         try:
             patterns.append(clean(line))
             _compile(patterns[-1])
@@ -142,13 +196,13 @@ def docker_rules(text: str) -> DockerRules:
             wrong.append(f"line {number}, {line.strip()!r}: {error}")
     if wrong:
         raise ImageError(f"{IGNORE_FILE} has lines that Docker does not take:\n" + "\n".join(f"  - {w}" for w in wrong))
-    return DockerRules(patterns)
+    return DockerRules(patterns, defaults)
 
 
-def torchx_rules(text: str) -> TorchxRules:
-    """Read a `.dockerignore` by TorchX's rules."""
+def torchx_rules(text: str, defaults: Sequence[str] = ()) -> TorchxRules:
+    """Read a `.dockerignore` by TorchX's rules; see `docker_rules`."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
-    return TorchxRules(line for line in lines if line and line != ".")
+    return TorchxRules((line for line in lines if line and line != "."), defaults)
 
 
 def clean(line: str) -> str:
@@ -162,6 +216,8 @@ def clean(line: str) -> str:
     path = line[len(sign) :].strip()
     if sign and not path:
         raise ValueError("`!` stands alone; name what is to be kept after it")
+    if sign and path == "/":
+        raise ValueError("`!/` names no path; name what is to be kept after it")
     path = posixpath.normpath(path)
     # normpath keeps two leading slashes, which Go's Clean does not.
     return sign + (re.sub("^/+", "", path) or "." if len(path) > 1 else path)
@@ -170,14 +226,29 @@ def clean(line: str) -> str:
 def _compile(pattern: str) -> Pattern:
     back = pattern.startswith("!")
     text = pattern[1:] if back else pattern
-    # The pattern `.` is the context itself, which no path is.
-    expression = re.compile(_expression(_split(text)), re.DOTALL)
-    return Pattern(text=text, brings_back=back, expression=expression)
+    return Pattern(text=text, brings_back=back, matches=_matcher(text))
+
+
+def _matcher(text: str) -> Callable[[str], object]:
+    """Return what judges a path by a pattern: as moby does, by equality, by an end, or by an expression."""
+    parts = _split(text)
+    plain = [part for part in parts if part[0] not in "*?[]\\"]
+    if plain == parts:
+        # The pattern `.` is the context itself, which no path is.
+        return text.__eq__
+    if parts[0].startswith("**") and plain == parts[1:]:
+        ending = text.removeprefix("**")
+        # `**.pem` leaves out `a/key.pem`, and `**/bar` is not `rebar`.
+        return lambda path: path.endswith(ending) or f"/{path}" == ending
+    if parts[-1].startswith("**") and plain == parts[:-1]:
+        beginning = text.removesuffix("**")
+        return lambda path: path.startswith(beginning)
+    return re.compile(_expression(parts), re.DOTALL | re.ASCII).fullmatch
 
 
 def _split(text: str) -> Sequence[str]:
     """Return a pattern's parts: `*`, `**`, `**/`, `?`, classes, and single characters behind a backslash."""
-    parts = re.findall(r"\*\*/?|\*|\?|\[(?:\\.|[^\]\\])+\]|\\.|[^*?\\]", text, re.DOTALL)
+    parts = re.findall(r"\*\*/?|\*|\?|\[\^?(?:\\.|[^\]\\])+\]|\\.|[^*?\\]", text, re.DOTALL)
     if "".join(parts) != text:
         raise ValueError("ends in a backslash; write two of them for one")
     return parts
@@ -196,9 +267,27 @@ def _expression(parts: Sequence[str]) -> str:
             made.append(_class(part))
         elif part == "[":
             raise ValueError("a `[` is not closed by a `]`; write \\[ for the character")
+        elif part == "^":
+            # moby passes it on to its expression, where it stands for the beginning.
+            made.append(part)
+        elif part.startswith("\\"):
+            made.append(_escaped(part[1]))
         else:
-            made.append(re.escape(part[-1]))
+            made.append(re.escape(part))
     return "".join(made)
+
+
+def _escaped(character: str) -> str:
+    """Return what a backslash and a character match: the character, or, as moby has it, what Go's expressions say."""
+    if character == "s":
+        return r"[\t\n\f\r ]"
+    if character == "z":
+        return r"\Z"
+    if character in "afnrtvdDSwWbBA":
+        return f"\\{character}"
+    if character.isascii() and character.isalnum():
+        raise ValueError(f"a backslash before {character!r} has no meaning; leave it out")
+    return re.escape(character)
 
 
 def _class(part: str) -> str:
@@ -213,4 +302,4 @@ def _class(part: str) -> str:
         re.compile(f"[{inner}]")
     except re.error as error:
         raise ValueError(f"the class {part!r} is none ({error.msg})") from error
-    return f"(?!/)[{'^' if negated else ''}{inner}]"
+    return f"[{'^' if negated else ''}{inner}]"

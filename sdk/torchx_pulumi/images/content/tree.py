@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.content.files import Found, Kind, Source, open_source
-from torchx_pulumi.images.content.ignore import IGNORE_FILE, Rules, docker_rules, torchx_rules
+from torchx_pulumi.images.content.first_rules import FirstRules
+from torchx_pulumi.images.content.ignore import (
+    DEFAULTS,
+    ENVIRONMENT_FILE,
+    IGNORE_FILE,
+    Rules,
+    docker_lines,
+    docker_rules,
+    torchx_rules,
+)
 
 IGNORE_RULES: Final = ("docker", "torchx")
 """Whose rules a `.dockerignore` is read by."""
@@ -38,14 +47,22 @@ class Tree:
     """Files that are sent because the daemon reads them, and that the rules keep out of the image."""
     warnings: Sequence[str] = ()
     """What the user should know."""
+    left_out: Sequence[str] = ()
+    """Files and folders that no rule of the workspace leaves out, and that are left out by default."""
+    has_rules: bool = False
+    """The workspace has rules of its own."""
 
 
 @dataclass(slots=True)
 class _Walk:
     """What one walk has found so far."""
 
-    rules: Rules
+    rules: Rules | FirstRules
     keep: frozenset[str]
+    defaults: Rules | None
+    """The rules, which leave some out by default. None: as in release 0.1.0 they do not."""
+    left_out: set[str] = field(default_factory=set)
+    """What is left out by default; not what is below it."""
     entries: dict[str, Entry] = field(default_factory=dict)
     kept: dict[str, Entry] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -68,17 +85,48 @@ def read_tree(
         raise ImageError(f"ignore_rules is {ignore_rules!r}, must be {' or '.join(map(repr, IGNORE_RULES))}")
     sources = [(open_source(place), _destination(place, to)) for place, to in _places(workspace).items()]
     text = _read_text(sources, IGNORE_FILE)
-    rules: Rules = docker_rules(text) if ignore_rules == "docker" else torchx_rules(text)
+    rules: Rules = (docker_rules if ignore_rules == "docker" else torchx_rules)(text, DEFAULTS)
+    tree = _read(workspace, sources, rules, dockerfile)
+    warnings = _differences(tree.entries, text) if ignore_rules == "docker" and text.strip() else []
+    return replace(tree, warnings=warnings, has_rules=bool(text.strip()))
+
+
+def read_first_tree(
+    workspace: str | Mapping[str, str], *, ignore_rules: str = "docker", dockerfile: str | None = None
+) -> Tree | None:
+    """Find the files that release 0.1.0 took from a workspace; see `read_tree`. None: it refused the rules.
+
+    Raises:
+        ImageError: As `read_tree`.
+    """
+    sources = [(open_source(place), _destination(place, to)) for place, to in _places(workspace).items()]
+    text = _read_text(sources, IGNORE_FILE)
+    try:
+        first = torchx_rules(text) if ignore_rules == "torchx" else FirstRules(line for _, line in docker_lines(text))
+    except ValueError:
+        return None
+    return _read(workspace, sources, first, dockerfile, defaults=False)
+
+
+def _read(
+    workspace: str | Mapping[str, str],
+    sources: Sequence[tuple[Source, str]],
+    rules: Rules | FirstRules,
+    dockerfile: str | None,
+    *,
+    defaults: bool = True,
+) -> Tree:
     keep = frozenset((IGNORE_FILE, dockerfile)) if dockerfile else frozenset((IGNORE_FILE,))
-    walk = _Walk(rules=rules, keep=keep)
+    walk = _Walk(rules=rules, keep=keep, defaults=None if isinstance(rules, FirstRules) or not defaults else rules)
     for source, prefix in sources:
         _walk(walk, source, prefix)
     if walk.problems:
         raise ImageError(f"workspace {_shown(workspace)}: " + _listed("cannot be sent", walk.problems))
-    entries = [walk.entries[path] for path in sorted(walk.entries, key=_order)]
-    sent_only = [walk.kept[path] for path in sorted(walk.kept) if path not in walk.entries]
-    warnings = _differences(entries, text) if ignore_rules == "docker" and text.strip() else []
-    return Tree(entries=entries, sent_only=sent_only, warnings=warnings)
+    return Tree(
+        entries=[walk.entries[path] for path in sorted(walk.entries, key=_order)],
+        sent_only=[walk.kept[path] for path in sorted(walk.kept) if path not in walk.entries],
+        left_out=sorted(walk.left_out),
+    )
 
 
 def _order(path: str) -> bytes:
@@ -116,7 +164,10 @@ def _walk(walk: _Walk, source: Source, prefix: str) -> None:
     while pending:
         folder = pending.pop()
         try:
-            for found in source.children(folder):
+            children = list(source.children(folder))
+            if folder and _is_environment(children) and not _enter_environment(walk, posixpath.join(prefix, folder)):
+                continue
+            for found in children:
                 path = f"{prefix}/{found.path}" if prefix else found.path
                 if _take(walk, source, found, path):
                     pending.append(found.path)
@@ -124,14 +175,44 @@ def _walk(walk: _Walk, source: Source, prefix: str) -> None:
             walk.problems.append(f"{_quoted(posixpath.join(prefix, folder) or '.')}: {_said(error)}")
 
 
+def _is_environment(children: Sequence[Found]) -> bool:
+    return any(found.kind is Kind.FILE and posixpath.basename(found.path) == ENVIRONMENT_FILE for found in children)
+
+
+def _enter_environment(walk: _Walk, folder: str) -> bool:
+    """Leave a virtual environment out; return whether what is in it must be looked at all the same."""
+    rules = walk.defaults
+    if rules is None:
+        return True
+    rules.leave_out(folder)
+    if not rules.ignores(folder):
+        return True
+    walk.entries.pop(folder, None)
+    _note_left_out(walk, folder)
+    return not rules.may_skip(folder) or _holds(folder, walk.keep)
+
+
+def _note_left_out(walk: _Walk, path: str) -> None:
+    """Note what is left out by default; what is below it is not named again."""
+    if walk.defaults is None or not walk.defaults.by_default(path):
+        return
+    above = path
+    while above := posixpath.dirname(above):
+        if above in walk.left_out:
+            return
+    walk.left_out.add(path)
+
+
 def _take(walk: _Walk, source: Source, found: Found, path: str) -> bool:
     """Note one path; say whether what is below it must be looked at."""
-    ignored = walk.rules.ignores(path)
+    rules = walk.rules
+    ignored = rules.ignores(path)
     entry = Entry(path, found, source)
     if path in walk.keep and found.kind is Kind.FILE:
         walk.kept[path] = entry
     if ignored:
-        return found.kind is Kind.FOLDER and (not walk.rules.may_skip(path) or _holds(path, walk.keep))
+        _note_left_out(walk, path)
+        return found.kind is Kind.FOLDER and (not rules.may_skip(path) or _holds(path, walk.keep))
     if found.kind is Kind.SPECIAL:
         walk.problems.append(f"{_quoted(path)}: is a socket, a pipe or a device; add it to {IGNORE_FILE}")
         return False
