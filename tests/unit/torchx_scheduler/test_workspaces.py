@@ -11,7 +11,7 @@ from torchx_pulumi.torchx_scheduler.workspaces import Workspaces
 
 
 def test_what_was_planned_for_one_scheduler_is_made_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = SimpleNamespace(reference="repo/app:tx-1", warnings=())
+    plan = SimpleNamespace(reference="repo/app:tx-1", warnings=(), left_out=())
     monkeypatch.setattr(images, "plan_patch", lambda *_, **__: plan)
     built: list[Any] = []
     monkeypatch.setattr(images, "build_plans", lambda plans, _tell: built.extend(plans) or {plan.reference: "sha256:1"})
