@@ -16,7 +16,15 @@ from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.preflight import discover, preflight
 from torchx_pulumi.relaunch.change import GONE, Action, Decision, Look, Wish, decide, foreign_object, launched_replicas
-from torchx_pulumi.relaunch.identity import field_digests, fields_with, is_in_place, relaunch_hash
+from torchx_pulumi.relaunch.identity import (
+    FIRST_VERSION,
+    IDENTITY_VERSION,
+    field_digests,
+    fields_with,
+    is_in_place,
+    job_name,
+    relaunch_hash,
+)
 from torchx_pulumi.relaunch.record import Memory, RunRecord
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec
@@ -92,20 +100,19 @@ def plan_launch(request: Request) -> Launch:
     wanted = request.wanted
     last, seen, interrupted = _last_run(request)
     replicas = {role.name: role.num_replicas for role in wanted.spec.roles}
-    digests, undecided = _digests(wanted, last)
     resizes = scheduler_of(wanted.options).resizes
     launched = launched_replicas(last, replicas) if resizes else replicas
-    wish = Wish(digests=digests, hash=relaunch_hash(digests, launched), job_name=wanted.settings.job_name)
-    new_name = wish.job_name or _job_name(request.name, wish.hash, wanted, launched)
+    new, undecided = _new_run(request, last, replicas, launched, IDENTITY_VERSION)
     if last is None:
-        seen = _look(request, wanted.options.namespace, new_name, None)
+        new, seen = _without_record(request, new, replicas, launched)
+    new_name = new.job_name
     # A job that cannot be planned is refused with all its problems before anything is said about change.
-    new = _new_run(request, wish, new_name, replicas, launched)
     _plan(wanted.spec, new, request)
+    wish = _wish(request, last, new, launched)
     look = _judge(request, last, seen)
     decision = decide(last, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
     _refuse(request, decision, last, new_name, look)
-    launch = _launch(request, decision, last, new, seen)
+    launch = _launch(request, decision, last, new, wish, seen)
     moved = last is not None and (new.namespace, new_name) != (last.namespace, last.job_name)
     if launch.launching and moved:
         _refuse_foreign(request, new_name)
@@ -166,43 +173,77 @@ def _options(request: Request) -> Options:
     return discover(request.cluster, request.wanted.options, request.wanted.left_open)
 
 
-def _digests(wanted: Wanted, last: RunRecord | None) -> tuple[dict[str, str], set[str]]:
+def _digests(wanted: Wanted, last: RunRecord | None, version: int) -> tuple[dict[str, str], set[str]]:
     """Return the digests, with the last run's for fields that are not known yet, and the paths of those."""
     rerun = wanted.settings.rerun
-    digests = field_digests(wanted.spec, wanted.options, rerun=rerun)
-    undecided = fields_with(STAND_IN, wanted.spec, wanted.options, rerun=rerun)
-    if last is not None:
+    digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
+    undecided = fields_with(STAND_IN, wanted.spec, wanted.options, rerun=rerun, version=version)
+    if last is not None and last.identity_version == version:
         digests |= {path: last.digests[path] for path in undecided if path in last.digests}
     return digests, undecided
 
 
-def _job_name(name: str, run_hash: str, wanted: Wanted, launched: Mapping[str, int]) -> str:
-    spec = wanted.spec
-    roles = names.role_names([role.name for role in spec.roles])
+def _wish(request: Request, last: RunRecord | None, new: RunRecord, launched: Mapping[str, int]) -> Wish:
+    """Return what is wanted, in terms of the version that the last run's identity is of."""
+    digests, run_hash = new.digests, new.hash
+    if last is not None and last.identity_version != new.identity_version:
+        digests, _ = _digests(request.wanted, last, last.identity_version)
+        run_hash = relaunch_hash(digests, launched)
+    return Wish(digests=digests, hash=run_hash, job_name=request.wanted.settings.job_name)
+
+
+def _without_record(
+    request: Request, new: RunRecord, replicas: Mapping[str, int], launched: Mapping[str, int]
+) -> tuple[RunRecord, Seen]:
+    """Look for a run that no record is of, also under the name that an earlier release gave it."""
+    seen = _look(request, new.namespace, new.job_name, None)
+    if seen.head is not None or request.wanted.settings.job_name is not None:
+        return new, seen
+    earlier, _ = _new_run(request, None, replicas, launched, FIRST_VERSION)
+    found = _look(request, earlier.namespace, earlier.job_name, None)
+    if found.head is not None and _is_ours(request, None, found.head):
+        return earlier, found
+    return new, seen
+
+
+def _job_name(request: Request, run_hash: str, launched: Mapping[str, int], version: int) -> str:
+    wanted = request.wanted
+    roles = names.role_names([role.name for role in wanted.spec.roles])
     tasks = [
         names.task_name(dns_name, index)
-        for dns_name, role in zip(roles, spec.roles, strict=True)
+        for dns_name, role in zip(roles, wanted.spec.roles, strict=True)
         for index in range(max(launched[role.name], 1))
     ]
-    return names.job_name(name, run_hash, tail=form_of(wanted.options).name_tail(tasks))
+    tail = form_of(wanted.options).name_tail(tasks)
+    return job_name(request.name, run_hash, request.owners[0], version=version, tail=tail)
 
 
 def _new_run(
-    request: Request, wish: Wish, job_name: str, replicas: Mapping[str, int], launched: Mapping[str, int]
-) -> RunRecord:
+    request: Request,
+    last: RunRecord | None,
+    replicas: Mapping[str, int],
+    launched: Mapping[str, int],
+    version: int,
+) -> tuple[RunRecord, set[str]]:
+    """Return the run that a launch would make, and the paths of fields that are not known yet."""
     memory = request.memory
+    digests, undecided = _digests(request.wanted, last, version)
+    run_hash = relaunch_hash(digests, launched)
+    name = request.wanted.settings.job_name or _job_name(request, run_hash, launched, version)
     attempts = [run.attempt for run in (memory.record, memory.intent) if run is not None]
-    return RunRecord(
-        app_id=job_name,
-        job_name=job_name,
+    run = RunRecord(
+        app_id=name,
+        job_name=name,
         namespace=request.wanted.options.namespace,
-        hash=wish.hash,
-        digests=wish.digests,
+        hash=run_hash,
+        digests=digests,
         launched=launched,
         replicas=replicas,
         attempt=max(attempts, default=0) + 1,
         launched_at=request.now.isoformat(timespec="seconds"),
+        identity_version=version,
     )
+    return run, undecided
 
 
 def _judge(request: Request, last: RunRecord | None, seen: Seen) -> Look:
@@ -260,7 +301,9 @@ def _refuse_foreign(request: Request, name: str) -> None:
         raise DeployError(foreign_object(form_of(options).head.kind, options.namespace, name))
 
 
-def _launch(request: Request, decision: Decision, last: RunRecord | None, new: RunRecord, seen: Seen) -> Launch:
+def _launch(
+    request: Request, decision: Decision, last: RunRecord | None, new: RunRecord, wish: Wish, seen: Seen
+) -> Launch:
     """Put together what a decision comes to."""
     wanted, memory = request.wanted, request.memory
     spec = wanted.spec
@@ -283,7 +326,7 @@ def _launch(request: Request, decision: Decision, last: RunRecord | None, new: R
         )
     run = last
     if decision.action is Action.KEEP:
-        run = _with_uid(replace(last, replicas=new.replicas, digests=_in_place(last.digests, new.digests)), seen)
+        run = _with_uid(replace(last, replicas=new.replicas, digests=_in_place(last.digests, wish.digests)), seen)
     elif decision.action is Action.IGNORE:
         spec = _with_replicas(spec, last)
     intent = memory.intent

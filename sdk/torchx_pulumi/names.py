@@ -221,12 +221,12 @@ def longest_tail(tasks: Sequence[str]) -> int:
     return max((len(f"-{task}-{position}") for position, task in enumerate(tasks)), default=0)
 
 
-def job_name(app_name: str, identity: str, *, tail: int = 0) -> str:
+def job_name(app_name: str, *identity: str, tail: int = 0) -> str:
     """Make the name of a job whose id nobody chose: `<name>-<short hash>`, short enough for its longest pod name.
 
     Args:
         app_name: App name as the user wrote it.
-        identity: What tells this run from others of the same name; a hash of the plan, a stack's name, or both.
+        *identity: What tells this run from others of the same name: hashes of the run and of its owner.
         tail: Characters that pod names add (`longest_tail`).
 
     >>> job_name("My_Train", "1")
@@ -238,7 +238,7 @@ def job_name(app_name: str, identity: str, *, tail: int = 0) -> str:
     stem = normalize(app_name)
     if not is_service_name(stem[:1]):
         stem = f"j-{stem}" if stem else "job"
-    return f"{stem[:room].rstrip('-')}-{short_hash(app_name, identity)}"
+    return f"{stem[:room].rstrip('-')}-{short_hash(app_name, *identity)}"
 
 
 def label_value(text: str) -> str:

@@ -16,6 +16,8 @@ ADDED: tuple[str, ...] = (
     # B4: pods and Service of a new gang say whose they are. A kept gang ignores changes of its annotations.
     r".*:(Pod|Service)::.*\.inputs\.metadata\.annotations\.torchx-pulumi/launch",
     r"files\..*/order\.json\.objects\[\d+\]\.metadata\.annotations(\.torchx-pulumi/launch)?",
+    # New runs say by which version of the identity they are compared.
+    r"files\..*/order\.json\.(record|intent)\.identity_version",
 )
 """Paths of fields that later releases add, as patterns. Nothing else may be there that was not, or be gone."""
 

@@ -12,8 +12,17 @@ import os
 from typing import Any
 
 import pytest
+from torchx_pulumi import names
+from torchx_pulumi.forms import form_of
 from torchx_pulumi.relaunch.change import Action, Look, Policy, Wish, decide
-from torchx_pulumi.relaunch.identity import field_digests, owner_digest, relaunch_hash
+from torchx_pulumi.relaunch.identity import (
+    FIRST_VERSION,
+    IDENTITY_VERSION,
+    field_digests,
+    job_name,
+    owner_digest,
+    relaunch_hash,
+)
 from torchx_pulumi.relaunch.record import RunRecord, read_record, write_record
 from torchx_pulumi.runs.entry import read_entry, write_entry
 from torchx_pulumi.runs.index import RunIndex
@@ -64,7 +73,10 @@ def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) ->
     for args, registered in zip(job.ups, ups(job), strict=True):
         record = record_of(producing.one_of(registered, "-record"))
         wanted = read_args(job.name, args, DIALECTS[job.scheduler])
-        digests = field_digests(wanted.spec, wanted.options, rerun=wanted.settings.rerun)
+        assert record.identity_version == FIRST_VERSION
+        digests = field_digests(
+            wanted.spec, wanted.options, rerun=wanted.settings.rerun, version=record.identity_version
+        )
         assert_same(digests, dict(record.digests))
         assert relaunch_hash(digests, record.launched) == record.hash
         wish = Wish(digests=digests, hash=record.hash, job_name=wanted.settings.job_name)
@@ -73,11 +85,26 @@ def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) ->
 
 
 @pytest.mark.parametrize("job", PROGRAMS)
-def test_the_owner_of_a_recorded_run_stays(job: ProgramJob) -> None:
+def test_owner_and_name_of_a_recorded_run_stay(job: ProgramJob) -> None:
     component = next(item for item in ups(job)[0] if producing.kind_of(item["urn"]).endswith("TrainingJob"))
     head = next(item for item in ups(job)[0] if "torchx-pulumi/launch" in json.dumps(item["inputs"]))
     owner = owner_digest(job.organization or "organization", job.project, job.stack, component["urn"])
     assert head["inputs"]["metadata"]["labels"]["torchx-pulumi/launch"] == owner
+    record = record_of(producing.one_of(ups(job)[0], "-record"))
+    name = job_name(job.name, record.hash, owner, version=FIRST_VERSION, tail=tail_of(job))
+    assert record.job_name == job.ups[0].get("job_name", name)
+
+
+def tail_of(job: ProgramJob) -> int:
+    """Return how many characters pod names of a job have beyond its name."""
+    wanted = read_args(job.name, job.ups[0], DIALECTS[job.scheduler])
+    roles = wanted.spec.roles
+    tasks = [
+        names.task_name(dns_name, index)
+        for dns_name, role in zip(names.role_names([role.name for role in roles]), roles, strict=True)
+        for index in range(role.num_replicas)
+    ]
+    return form_of(wanted.options).name_tail(tasks)
 
 
 @pytest.mark.parametrize("job", REGISTERED)
@@ -93,7 +120,13 @@ def test_a_new_run_of_a_program_differs_in_its_name_alone(job: ProgramJob) -> No
     registered = producing.up(job, 0, None)
     new = producing.one_of(registered, "-record")["job_name"]
     old = producing.one_of(ups(job)[0], "-record")["job_name"]
-    assert_same(by_urn(json.loads(json.dumps(registered).replace(new, old))), by_urn(ups(job)[0]))
+    assert (new == old) is ("job_name" in job.ups[0])
+    versions = [producing.one_of(registered, suffix).pop("identity_version") for suffix in ("-record", "-intent")]
+    assert versions == [IDENTITY_VERSION, IDENTITY_VERSION]
+    text = json.dumps(registered).replace(new, old)
+    # A pod name that is too long has a hash of the job's.
+    text = text.replace(names.short_hash(new), names.short_hash(old))
+    assert_same(by_urn(json.loads(text)), by_urn(ups(job)[0]))
 
 
 @pytest.mark.parametrize("job", APPS)

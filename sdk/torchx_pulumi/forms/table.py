@@ -41,7 +41,8 @@ def choice_of_run(run: RunRecord | None, options: Options) -> Enum:
     option, forms = FORMS[scheduler_of(options).name]
     default, *_ = forms
     # A field at its default is in no record.
-    return next((choice for choice in forms if run.digests.get(option) == digest(choice)), default)
+    recorded = run.digests.get(option)
+    return next((choice for choice in forms if recorded == digest(choice, run.identity_version)), default)
 
 
 def form_of(options: Options) -> Form:

@@ -2,20 +2,29 @@
 
 Pure. Taken of what the user asked for, before macros and names, so that another release of TorchX or of this package
 keeps the identity of a running job. Digests only: no value of a field goes into a record.
+
+A record says by which version of this it was made, and a recorded run is compared by that version. Fields and their
+defaults are in `identity_fields`. Digests and hashes are the same in versions 1 and 2; names are not.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchx_pulumi import names
 from torchx_pulumi.options import Options
+from torchx_pulumi.relaunch.identity_fields import canonical, set_fields
 from torchx_pulumi.spec import JobSpec, RoleSpec
+
+FIRST_VERSION = 1
+"""Version of 0.1.0, whose records do not say it: a job's name ends in a hash of the component's name and the run's."""
+
+IDENTITY_VERSION = 2
+"""Version of new runs: the owner's digest is in that hash too, so that two owners' equal jobs have two names."""
 
 RUNNER_ENV = frozenset({"TORCHX_JOB_ID", "TORCHX_INTERNAL_SESSION_ID", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS"})
 """Environment that TorchX's Runner adds at each launch; it says who launched, not what runs."""
@@ -28,9 +37,6 @@ _IN_PLACE = re.compile(r"priority_class|priority|suspend|labels|annotations|role
 `priority` and `suspend` are MCAD's, which calls its PriorityClass `priority_class_name`: that one is in the pods, to
 which an AppWrapper passes no change on.
 """
-
-_NOT_IDENTITY = frozenset({"name", "metadata", "torchx_version"})
-"""Names and notes: a job that is only called differently is the same run."""
 
 
 def is_runner_env(name: str) -> bool:
@@ -51,32 +57,47 @@ def is_in_place(path: str) -> bool:
     return _IN_PLACE.fullmatch(path) is not None
 
 
-def digest(value: Any) -> str:
+def digest(value: Any, version: int = IDENTITY_VERSION) -> str:
     """Return 12 hex digits of a plain value; equal values have equal digests.
 
     >>> digest(2) == digest(2.0), digest(("a",)) == digest(["a"])
     (True, True)
     """
-    text = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(canonical(value, version), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def field_digests(spec: JobSpec, options: Options, *, rerun: str | None = None) -> dict[str, str]:
-    """Return the digest of each field that was set, by a path in the user's words."""
-    return {path: digest(value) for path, value in field_values(spec, options, rerun=rerun).items()}
+def field_digests(
+    spec: JobSpec, options: Options, *, rerun: str | None = None, version: int = IDENTITY_VERSION
+) -> dict[str, str]:
+    """Return the digest of each field that was set, by a path in the user's words.
+
+    Args:
+        spec: The job.
+        options: Its options.
+        rerun: Text by which a run is launched again. None: not set.
+        version: Version of the identity. For comparison with a recorded run: the record's.
+    """
+    values = field_values(spec, options, rerun=rerun, version=version)
+    return {path: digest(value, version) for path, value in values.items()}
 
 
-def fields_with(text: str, spec: JobSpec, options: Options, *, rerun: str | None = None) -> set[str]:
+def fields_with(
+    text: str, spec: JobSpec, options: Options, *, rerun: str | None = None, version: int = IDENTITY_VERSION
+) -> set[str]:
     """Return the paths of the fields whose values have this text somewhere in them."""
-    return {path for path, value in field_values(spec, options, rerun=rerun).items() if text in repr(_canonical(value))}
+    values = field_values(spec, options, rerun=rerun, version=version)
+    return {path for path, value in values.items() if text in repr(canonical(value, version))}
 
 
-def field_values(spec: JobSpec, options: Options, *, rerun: str | None = None) -> dict[str, Any]:
+def field_values(
+    spec: JobSpec, options: Options, *, rerun: str | None = None, version: int = IDENTITY_VERSION
+) -> dict[str, Any]:
     """Return each field that was set, by a path in the user's words, sorted. The values may be private.
 
     A field at its default is left out, so that a new option of a later release does not change what is running.
     """
-    fields = dict(_option_fields(options))
+    fields = dict(set_fields(options, version))
     if rerun is not None:
         fields["rerun"] = rerun
     fields["roles"] = [role.name for role in spec.roles]
@@ -84,7 +105,7 @@ def field_values(spec: JobSpec, options: Options, *, rerun: str | None = None) -
     for role in spec.roles:
         seen[role.name] = seen.get(role.name, 0) + 1
         suffix = "" if seen[role.name] == 1 else f"#{seen[role.name]}"
-        for path, value in _role_fields(role):
+        for path, value in _role_fields(role, version):
             fields[f"roles[{role.name}{suffix}].{path}"] = value
     return dict(sorted(fields.items()))
 
@@ -106,6 +127,25 @@ def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
     return hashlib.sha256("\n".join((organization, project, stack, urn)).encode()).hexdigest()[:32]
 
 
+def job_name(name: str, run: str, owner: str, *, version: int, tail: int) -> str:
+    """Return the name of the job object of a run.
+
+    Args:
+        name: The component's name.
+        run: `relaunch_hash` of the run.
+        owner: `owner_digest` of the component.
+        version: Version of the run's identity.
+        tail: Characters that pod names add.
+
+    >>> job_name("train", "1", "mine", version=1, tail=0) == job_name("train", "1", "other", version=1, tail=0)
+    True
+    >>> job_name("train", "1", "mine", version=2, tail=0) == job_name("train", "1", "other", version=2, tail=0)
+    False
+    """
+    identity = (run,) if version == FIRST_VERSION else (run, owner)
+    return names.job_name(name, *identity, tail=tail)
+
+
 def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Return the paths whose digests differ, sorted.
 
@@ -115,54 +155,16 @@ def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     return sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
 
 
-def _option_fields(options: Options) -> Iterator[tuple[str, Any]]:
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if not _is_default(field, value):
-            yield field.name, value
-
-
-def _role_fields(role: RoleSpec) -> Iterator[tuple[str, Any]]:
-    for field in dataclasses.fields(role):
-        value = getattr(role, field.name)
-        if field.name in _NOT_IDENTITY or _is_default(field, value):
-            continue
-        if field.name == "resource":
-            for part in dataclasses.fields(value):
-                amount = _amount(getattr(value, part.name))
-                if amount not in (None, {}):
-                    yield f"resource.{part.name}", amount
-        elif field.name in ("env", "secret_env"):
-            yield from ((f"{field.name}[{key}]", item) for key, item in value.items() if not is_runner_env(key))
+def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
+    for path, value in set_fields(role, version):
+        if path == "resource":
+            yield from ((f"resource.{part}", item) for part, item in set_fields(value, version) if not _is_none(item))
+        elif path in ("env", "secret_env"):
+            yield from ((f"{path}[{key}]", item) for key, item in value.items() if not is_runner_env(key))
         else:
-            yield field.name, value
+            yield path, value
 
 
-def _amount(value: Any) -> Any:
-    """Take an absent, zero or negative amount for none, as the renderers do."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
-        return None
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
-    if field.default_factory is not dataclasses.MISSING:
-        return bool(_canonical(value) == _canonical(field.default_factory()))
-    return field.default is not dataclasses.MISSING and bool(_canonical(value) == _canonical(field.default))
-
-
-def _canonical(value: Any) -> Any:
-    """Return a JSON value that is equal for equal meaning: 2 and 2.0, tuples and lists, enums and their values."""
-    if isinstance(value, Enum):
-        return _canonical(value.value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _canonical(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return [_canonical(item) for item in value]
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return repr(value)
+def _is_none(amount: Any) -> bool:
+    """Take a zero or negative amount for none, as the renderers do."""
+    return isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount <= 0

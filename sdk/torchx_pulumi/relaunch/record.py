@@ -12,6 +12,7 @@ from typing import Any
 
 from torchx_pulumi.cluster_identity import ClusterIdentity, read_identity, write_identity
 from torchx_pulumi.errors import DeployError
+from torchx_pulumi.relaunch.identity import FIRST_VERSION, IDENTITY_VERSION
 
 RECORD_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
@@ -43,6 +44,8 @@ class RunRecord:
     """True: somebody else made the job object, and it stays as it was taken over."""
     observed: Mapping[str, Any] | None = None
     """The end of the run as last seen (`state`, `reason`, `message`, ...). None: it had not ended."""
+    identity_version: int = FIRST_VERSION
+    """Version of the identity that hash, digests and job name are of. Not written where it is the first: 0.1.0's."""
     cluster: ClusterIdentity | None = None
     """The cluster that it was launched in; not part of the run's identity. None: not known, 0.1.0 wrote the record."""
 
@@ -68,6 +71,7 @@ def write_record(record: RunRecord) -> dict[str, Any]:
     """Return the record as plain JSON values."""
     values = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
     plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    plain["identity_version"] = None if record.identity_version == FIRST_VERSION else record.identity_version
     plain["cluster"] = write_identity(record.cluster) if record.cluster is not None else None
     return {"version": RECORD_VERSION, **{name: value for name, value in plain.items() if value is not None}}
 
@@ -93,6 +97,12 @@ def read_record(value: Any) -> RunRecord | None:
     if missing:
         raise DeployError(f"the stack's record of the run lacks {', '.join(missing)}; it was changed by hand")
     fields["attempt"] = int(fields["attempt"])
+    fields["identity_version"] = int(fields.get("identity_version", FIRST_VERSION))
+    if fields["identity_version"] > IDENTITY_VERSION:
+        raise DeployError(
+            f"the stack's record of the run has identity_version {fields['identity_version']}, this release of "
+            f"torchx-pulumi knows up to {IDENTITY_VERSION}; install the release that wrote it, or a newer one"
+        )
     for name in ("launched", "replicas"):
         fields[name] = {role: int(count) for role, count in (fields.get(name) or fields["launched"]).items()}
     try:

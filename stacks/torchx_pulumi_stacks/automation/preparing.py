@@ -16,7 +16,7 @@ from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.outputs.building import assemble, build_declared, build_observed, flatten
 from torchx_pulumi.plan import JobPlan, RolePlan
-from torchx_pulumi.relaunch.identity import field_digests, relaunch_hash
+from torchx_pulumi.relaunch.identity import IDENTITY_VERSION, field_digests, relaunch_hash
 from torchx_pulumi.relaunch.record import RunRecord, write_record
 from torchx_pulumi.runs.entry import Stage, write_entry
 from torchx_pulumi.runs.ready_run import UID, ReadyRun
@@ -96,6 +96,7 @@ def _record(order: LaunchOrder, now: datetime) -> RunRecord:
         replicas=replicas,
         attempt=1,
         launched_at=now.isoformat(timespec="seconds"),
+        identity_version=IDENTITY_VERSION,
     )
 
 

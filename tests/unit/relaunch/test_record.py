@@ -75,3 +75,15 @@ def test_a_launch_that_was_begun_and_not_confirmed_is_known(
         return None if attempt is None else replace(RECORD, attempt=attempt)
 
     assert Memory(record=at(record), intent=at(intent)).interrupted is interrupted
+
+
+def test_the_version_of_the_identity_is_not_written_where_it_is_the_first() -> None:
+    assert "identity_version" not in write_record(RECORD)
+    second = replace(RECORD, identity_version=2)
+    assert write_record(second)["identity_version"] == 2
+    assert read_record(json.loads(json.dumps(write_record(second)), parse_int=float)) == second
+
+
+def test_an_identity_of_a_later_release_is_refused() -> None:
+    with pytest.raises(DeployError, match="has identity_version 3, this release of torchx-pulumi knows up to 2"):
+        read_record({**write_record(RECORD), "identity_version": 3})
