@@ -90,7 +90,7 @@ class Fields:
         number = _number(value)
         if value is None or (isinstance(number, float) and number.is_integer()):
             return None if number is None else int(number)
-        self.problem(name, f"must be a whole number, found {_found(value)}")
+        self.problem(name, f"must be a whole number, found {_found(value, show=True)}")
         return None
 
     def number(self, name: str) -> float | None:
@@ -98,7 +98,7 @@ class Fields:
         value = self.raw(name)
         number = _number(value)
         if value is not None and number is None:
-            self.problem(name, f"must be a number, found {_found(value)}")
+            self.problem(name, f"must be a number, found {_found(value, show=True)}")
         return number
 
     def flag(self, name: str) -> bool:
@@ -120,7 +120,7 @@ class Fields:
         word = value.value if isinstance(value, Enum) else value
         if word in allowed:
             return word
-        self.problem(name, f"must be one of {', '.join(allowed)}, found {_found(value)}")
+        self.problem(name, f"must be one of {', '.join(allowed)}, found {_found(value, show=True)}")
         return default
 
     def texts(self, name: str) -> list[str]:
@@ -150,7 +150,7 @@ class Fields:
         if value is None:
             return []
         if isinstance(value, str) or not isinstance(value, Sequence):
-            meant = f"; did you mean [{value!r}]?" if isinstance(value, str) and not is_stand_in(value) else ""
+            meant = "; put the text into a list" if isinstance(value, str) and not is_stand_in(value) else ""
             self.problem(name, f"must be a list, found {_found(value)}{meant}")
             return []
         return list(value)
@@ -214,7 +214,9 @@ def _snake(name: Any) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", str(name)).lower()
 
 
-def _found(value: Any) -> str:
+def _found(value: Any, *, show: bool = False) -> str:
+    """Return what was found: its type, and of a number or a short word its value where no secret is expected."""
     if is_stand_in(value):
         return "an output that is not known yet"
-    return f"{type(value).__name__} {str(value)[:60]!r}"
+    kind = type(value).__name__
+    return f"{kind} {str(value)[:60]!r}" if show and isinstance(value, (str, int, float)) else kind

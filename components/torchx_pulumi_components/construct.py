@@ -14,7 +14,7 @@ import pulumi
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.doors.appdef import read_app
-from torchx_pulumi.errors import Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.forms import form_of
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.relaunch.identity import owner_digest
@@ -24,8 +24,9 @@ from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.gangs import Gang as RegisteredGang
 from torchx_pulumi_components.gangs import register_gang
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
-from torchx_pulumi_components.leaves import Leaves
+from torchx_pulumi_components.leaves import Leaves, Place, path_of
 from torchx_pulumi_components.live import connect
+from torchx_pulumi_components.marks import marks_of
 from torchx_pulumi_components.memory import Past, read_past, real_parent
 from torchx_pulumi_components.objects import ChildOptions, TrainingRole, dependencies
 from torchx_pulumi_components.read_args import Dialect, Wanted, read_args
@@ -83,10 +84,13 @@ def construct(
     Raises:
         pulumi.RunError: The job cannot be launched, or a wait failed.
     """
+    leaves = Leaves()
     try:
-        return _decide_and_register(component, door, name, args, spec, opts or pulumi.ResourceOptions())
+        return _decide_and_register(component, door, name, args, spec, opts or pulumi.ResourceOptions(), leaves)
     except TorchxPulumiError as error:
-        raise pulumi.RunError(str(error)) from error
+        shown = leaves.without_values(error) if isinstance(error, InvalidJobError) else error
+        # With a secret among the arguments, the error is not kept as the cause: it may hold what the message hides.
+        raise pulumi.RunError(leaves.hide(str(shown))) from (None if leaves.secret_places else error)
 
 
 def _decide_and_register(
@@ -96,9 +100,10 @@ def _decide_and_register(
     args: Mapping[str, Any],
     spec: JobSpec | None,
     opts: pulumi.ResourceOptions,
+    leaves: Leaves,
 ) -> JobPlan[Any]:
-    leaves = Leaves()
-    wanted = read_args(name, leaves.resolve(args), door.dialect, spec)
+    resolved = leaves.resolve(args)
+    wanted = read_args(name, resolved, door.dialect, spec)
     past = _past(door, name, wanted, opts)
     settings, own_provider = wanted.settings, _has_provider(opts)
     cluster, note = connect(settings.kubeconfig, settings.kube_context, own_provider=own_provider)
@@ -116,10 +121,11 @@ def _decide_and_register(
             now=now,
         )
     )
+    marks = marks_of(leaves, launch, lambda: read_args(name, leaves.changed(resolved), door.dialect, spec))
     pulumi.ComponentResource.__init__(component, door.type, name, {}, _component_options(opts))
-    _say(component, launch, note)
+    _say(component, launch, note, leaves)
     provider = None if own_provider else _own_provider(component, name, args)
-    intent = note_intent(name, launch, component)
+    intent = note_intent(name, launch, marks, component)
     children = ChildOptions(
         parent=component,
         depends_on=[*dependencies(opts), *leaves.resources, intent],
@@ -130,31 +136,42 @@ def _decide_and_register(
         replacement_trigger=None if settings.job_name is None else launch.run.hash,
         retain_on_delete=opts.retain_on_delete,
     )
-    gang = register_gang(name, launch, leaves, children, cluster)
-    launch, problem = _wait(launch, gang, cluster, wanted)
-    view = view_job(launch, gang, leaves, past.observed, now)
+    gang = register_gang(name, launch, marks, children, cluster)
+    launch, problem = _wait(launch, gang, cluster, wanted, leaves)
+    view = view_job(launch, gang, marks, past.observed, now)
     for dns_name, outputs in view.roles.items():
         TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=component))
-    write_run(name, launch, gang, view.seen, component)
+    write_run(name, launch, gang, view.seen, marks, component)
     keep_app(name, past, component)
     for output, value in view.outputs.items():
         setattr(component, output, pulumi.Output.from_input(value))
     component.register_outputs(view.outputs)
     if problem is not None:
-        fail(f"job {name!r}: {problem}")
+        fail(leaves.hide(f"job {name!r}: {problem}"))
     return launch.plan
 
 
-def _say(component: pulumi.Resource, launch: Launch, note: str) -> None:
+def _say(component: pulumi.Resource, launch: Launch, note: str, leaves: Leaves) -> None:
     if launch.decision.message:
-        pulumi.log.info(launch.decision.message, component)
+        pulumi.log.info(leaves.hide(launch.decision.message), component)
     if launch.undecided:
         paths = ", ".join(launch.undecided)
         pulumi.log.info(f"{paths}: not known before `up`, which decides whether this is a new run", component)
     if note:
         pulumi.log.info(note, component)
     for warning in launch.warnings:
-        pulumi.log.warn(warning, component)
+        pulumi.log.warn(leaves.hide(warning), component)
+    shown = [path_of(place) for place in leaves.secret_places if _names_objects(place)]
+    if shown:
+        pulumi.log.warn(
+            f"{', '.join(shown)}: is secret, and names objects or counts them, so that it shows in their names",
+            component,
+        )
+
+
+def _names_objects(place: Place) -> bool:
+    """Return whether a value shows in names or numbers of objects, which Pulumi cannot hide."""
+    return place == ("job_name",) or (place[:1] == ("roles",) and place[2:] in (("name",), ("num_replicas",)))
 
 
 def _own_provider(component: pulumi.Resource, name: str, args: Mapping[str, Any]) -> pulumi.ProviderResource | None:
@@ -170,7 +187,7 @@ def _own_provider(component: pulumi.Resource, name: str, args: Mapping[str, Any]
 
 
 def _wait(
-    launch: Launch, gang: RegisteredGang | None, cluster: Cluster | None, wanted: Wanted
+    launch: Launch, gang: RegisteredGang | None, cluster: Cluster | None, wanted: Wanted, leaves: Leaves
 ) -> tuple[Launch, str | None]:
     """Wait as far as was asked for; return the launch with what was seen, and what went wrong."""
     goal = wanted.settings.wait_for
@@ -178,7 +195,7 @@ def _wait(
         return launch, None
     if cluster is None:
         return launch, f"wait_for {goal.value} needs a look at the cluster, which was not possible"
-    seen, status, problem = wait_until(launch.plan, gang, cluster, goal, wanted.settings.timeout_s)
+    seen, status, problem = wait_until(launch.plan, gang, cluster, goal, wanted.settings.timeout_s, leaves.hide)
     return replace(launch, seen=seen, status=status), problem
 
 

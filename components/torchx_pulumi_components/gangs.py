@@ -20,6 +20,7 @@ from torchx_pulumi.schedulers import scheduler_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.leaves import Leaves
+from torchx_pulumi_components.marks import Marks
 from torchx_pulumi_components.objects import ChildOptions, KubernetesObject
 
 ALL_FIELDS = ("metadata", "spec")
@@ -45,7 +46,7 @@ class Gang:
 
 
 def register_gang(
-    name: str, launch: Launch, leaves: Leaves, options: ChildOptions, cluster: Cluster | None
+    name: str, launch: Launch, marks: Marks, options: ChildOptions, cluster: Cluster | None
 ) -> Gang | None:
     """Register the objects of a run. None: the run is over and gone, and nothing is registered."""
     if launch.decision.action is Action.DONE_AND_GONE:
@@ -54,52 +55,52 @@ def register_gang(
     same_name = ended is not None and (ended.namespace, ended.job_name) == (run.namespace, run.job_name)
     hide = pulumi.runtime.is_dry_run() and launch.decision.action is Action.RELAUNCH and same_name
     if form_of(launch.plan.options).makes_pods:
-        return register_pods(name, launch, leaves, options, cluster, hide=hide)
-    return register_job(name, launch, leaves, options, hide=hide)
+        return register_pods(name, launch, marks, options, cluster, hide=hide)
+    return register_job(name, launch, marks, options, hide=hide)
 
 
-def register_job(name: str, launch: Launch, leaves: Leaves, options: ChildOptions, *, hide: bool) -> Gang:
+def register_job(name: str, launch: Launch, marks: Marks, options: ChildOptions, *, hide: bool) -> Gang:
     """Register the job object: a Volcano Job or an AppWrapper.
 
     Args:
         name: Of the resource.
         launch: What was decided.
-        leaves: Unknown and secret values in the plan.
+        marks: Unknown and secret values in the plan.
         options: Of the component.
         hide: Leave the server's dry run out of the preview: it would judge the new job as a change of the old one.
     """
     form, render = form_of(launch.plan.options), scheduler_of(launch.plan.options).render
-    manifest = leaves.restore(render(launch.plan))
+    manifest = marks.of(render)
     ignored: tuple[str, ...] = {Action.KEEP: form.kept_fields, Action.IGNORE: ALL_FIELDS}.get(
         launch.decision.action, ()
     )
     if launch.run.imported:
         ignored = ALL_FIELDS
         if options.import_id is not None and launch.seen.head is not None:
-            manifest = _as_it_is(launch.seen.head)
+            manifest = marks.leaves.mark_texts(_as_it_is(launch.seen.head))
     if hide:
         manifest = _with_unknown(manifest)
     if launch.undecided and launch.launching:
-        manifest = _nameless(manifest, leaves)
+        manifest = _nameless(manifest, marks.leaves)
     return Gang(head=KubernetesObject(form.head, name, manifest, options.of_head(ignored)), pods={})
 
 
 def register_pods(
-    name: str, launch: Launch, leaves: Leaves, options: ChildOptions, cluster: Cluster | None, *, hide: bool
+    name: str, launch: Launch, marks: Marks, options: ChildOptions, cluster: Cluster | None, *, hide: bool
 ) -> Gang:
     """Register PodGroup, Service and Pods; see `register_job`."""
-    group, service, *pods = [leaves.restore(manifest) for manifest in render_gang_pods(launch.plan)]
+    group, service, *pods = marks.of(render_gang_pods)
     kept = launch.decision.action in (Action.KEEP, Action.IGNORE)
     everything = ALL_FIELDS if launch.decision.action is Action.IGNORE else ()
     if hide:
         group = _with_unknown(group)
     if launch.undecided and launch.launching:
-        group = _nameless(group, leaves)
+        group = _nameless(group, marks.leaves)
     form = form_of(launch.plan.options)
     head = KubernetesObject(form.head, name, group, options.of_head(everything or form.kept_fields if kept else ()))
     # What follows takes its name through the PodGroup, so that the engine deletes it before the PodGroup, and the whole
     # last run before anything of the next one.
-    ready = head.metadata.apply(_until_gone(launch, cluster))
+    ready = pulumi.Output.unsecret(head.metadata.apply(_until_gone(launch, cluster)))
     own = {labels.LAUNCH: launch.plan.options.labels[labels.LAUNCH]}
     service = _named_after(ready, service, own)
     KubernetesObject(SERVICE, f"{name}-service", service, _follower(options, STORED_POD_FIELDS if kept else ()))

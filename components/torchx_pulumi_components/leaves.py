@@ -1,29 +1,54 @@
 """Outputs among the arguments: their values where they are known, and the way back into what is made of them.
 
 A job can only be decided about when its fields have values, so a component waits for them (docs/decisions/0004).
-What is not known yet (in a preview) is planned with a stand-in text, and each text made of it becomes unknown again;
-what is secret stays secret.
+What is not known yet (in a preview) is planned with a stand-in text, and each text made of it becomes unknown again.
+What is secret stays secret by its place: what is rendered of the arguments is compared with what is rendered of them
+with other values in the secret places, and whatever differs depends on a secret. So macros, rounding and conversions
+change nothing about the marks.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, TypeVar
 
 import pulumi
 from pulumi.runtime.sync_await import _sync_await
+from torchx_pulumi.errors import InvalidJobError, invalid_job
+from torchx_pulumi.redaction import HIDDEN, hide, texts_in
 
 T = TypeVar("T")
 
 STAND_IN = "unknown-leaf-"
 """Stand-in texts start with this; valid as image, name and value alike."""
 
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
+_WORDS = (
+    ("true", "false"),
+    ("APPLICATION", "REPLICA"),
+    ("hard", "soft"),
+    ("exponential", "linear"),
+    ("Equal", "Exists"),
+)
+_OTHER_WORD = {word: other for pair in _WORDS for word, other in (pair, pair[::-1])}
+"""Words that stand for a choice, to another one."""
+
+_SHOWN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<=\bis )-?\d[\w.]*|(?<=\bfound )\S+")
+"""A value in a message: quoted, or after `is` or `found`."""
+
 
 def wait_for(awaitable: Any) -> Any:
     """Wait for something asynchronous in a constructor, as Pulumi's own invokes do."""
     return _sync_await(awaitable)
+
+
+Place = tuple[str | int, ...]
+"""Where a value is in the arguments: keys and positions."""
 
 
 @dataclass(slots=True)
@@ -34,43 +59,55 @@ class Leaves:
     """Stand-in text to the Output it stands for."""
     unknown_paths: list[str] = field(default_factory=list)
     """Where the unknown Outputs are."""
+    secret_places: list[Place] = field(default_factory=list)
+    """Where the secret Outputs are. By these what is made of them is marked, never by their text."""
     secrets: set[str] = field(default_factory=set)
-    """Texts that are secret."""
+    """Texts that are secret, for messages only."""
     resources: set[pulumi.Resource] = field(default_factory=set)
     """Resources that the Outputs come from."""
 
-    def resolve(self, value: Any, path: str = "") -> Any:
+    def resolve(self, value: Any, place: Place = ()) -> Any:
         """Return the value with every Output in it replaced by what it holds, or by a stand-in."""
         if inspect.isawaitable(value):
             value = pulumi.Output.from_input(value)
         if isinstance(value, pulumi.Output):
-            return self._resolve_output(value, path)
+            return self._resolve_output(value, place)
         if isinstance(value, Mapping):
-            return {key: self.resolve(item, f"{path}.{key}" if path else str(key)) for key, item in value.items()}
+            return {key: self.resolve(item, (*place, key)) for key, item in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            return [self.resolve(item, f"{path}[{index}]") for index, item in enumerate(value)]
+            return [self.resolve(item, (*place, index)) for index, item in enumerate(value)]
         if _is_unknown(value):
-            return self._stand_in(pulumi.Output.from_input(value), path)
+            return self._stand_in(pulumi.Output.from_input(value), place)
         return value
 
-    def _resolve_output(self, output: pulumi.Output[Any], path: str) -> Any:
+    def _resolve_output(self, output: pulumi.Output[Any], place: Place) -> Any:
         value = wait_for(output.future(with_unknowns=True))
         self.resources |= set(wait_for(output.resources()))
         if not wait_for(output.is_known()) and (value is None or _is_unknown(value)):
-            return self._stand_in(output, path)
+            return self._stand_in(output, place)
         if wait_for(output.is_secret()):
-            self.secrets |= set(_texts(value))
-        return self.resolve(value, path)
+            self.secret_places.append(place)
+            self.secrets |= set(texts_in(value))
+        return self.resolve(value, place)
 
-    def _stand_in(self, output: pulumi.Output[Any], path: str) -> str:
+    def _stand_in(self, output: pulumi.Output[Any], place: Place) -> str:
         text = f"{STAND_IN}{len(self.unknown)}"
         self.unknown[text] = output
-        self.unknown_paths.append(path)
+        self.unknown_paths.append(path_of(place))
         return text
 
+    def changed(self, resolved: Any) -> Any:
+        """Return resolved arguments with another value of the same form in every secret place.
+
+        What is rendered differently of these depends on a secret.
+        """
+        for place in self.secret_places:
+            resolved = _changed_at(resolved, place)
+        return resolved
+
     def restore(self, value: Any) -> Any:
-        """Return a value made of resolved leaves, with unknown and secret texts marked as what they are."""
-        if not self.unknown and not self.secrets:
+        """Return a value made of resolved leaves, with unknown texts marked as unknown."""
+        if not self.unknown:
             return value
         if isinstance(value, Mapping):
             return {key: self.restore(item) for key, item in value.items()}
@@ -78,14 +115,76 @@ class Leaves:
             return [self.restore(item) for item in value]
         if not isinstance(value, str):
             return value
-        for text, output in self.unknown.items():
-            if text in value:
-                return _like(output, value)
-        return pulumi.Output.secret(value) if self._holds_secret(value) else value
+        return next((_like(output, value) for text, output in self.unknown.items() if text in value), value)
 
-    def _holds_secret(self, value: str) -> bool:
-        # A short secret is only looked for as a whole: "1" is part of nearly everything.
-        return any(value == text or (len(text) > 3 and text in value) for text in self.secrets)
+    def mark(self, value: Any, changed: Any) -> Any:
+        """Return a value with marks: secret where it differs from the same made of changed arguments.
+
+        Args:
+            value: Made of the arguments.
+            changed: Made of the changed ones. Where its structure differs, the whole part is secret.
+        """
+        if isinstance(value, Mapping) and isinstance(changed, Mapping) and value.keys() == changed.keys():
+            return {key: self.mark(item, changed[key]) for key, item in value.items()}
+        if isinstance(value, (list, tuple)) and isinstance(changed, (list, tuple)) and len(value) == len(changed):
+            return [self.mark(*pair) for pair in zip(value, changed, strict=True)]
+        restored = self.restore(value)
+        return restored if type(value) is type(changed) and value == changed else pulumi.Output.secret(restored)
+
+    def mark_all(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an object with all of it secret but what names it; nothing tells which of it is not."""
+        return {
+            key: self.mark(item, _changed(item))
+            if key == "metadata"
+            else item
+            if key in ("apiVersion", "kind") or item is None
+            else pulumi.Output.secret(self.restore(item))
+            for key, item in value.items()
+        }
+
+    def mark_texts(self, value: Any) -> Any:
+        """Return an object as a cluster has it, with every text in it that holds a secret marked so."""
+        if isinstance(value, Mapping):
+            return {key: self.mark_texts(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.mark_texts(item) for item in value]
+        return pulumi.Output.secret(value) if isinstance(value, str) and self.hide(value) != value else value
+
+    def hide(self, text: str) -> str:
+        """Return a message without the secrets of the arguments."""
+        return hide(text, self.secrets) if self.secrets else text
+
+    def hidden(self, value: Any) -> Any:
+        """Return plain data, what was seen in a cluster for example, without the secrets of the arguments."""
+        if not self.secrets:
+            return value
+        if isinstance(value, Mapping):
+            return {key: self.hidden(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.hidden(item) for item in value]
+        return self.hide(value) if isinstance(value, str) else value
+
+    def without_values(self, error: InvalidJobError) -> InvalidJobError:
+        """Return an error of the arguments that shows no secret, however short: by the place it speaks of."""
+        if not self.secret_places:
+            return error
+        paths = [_bare(path_of(place)) for place in self.secret_places]
+        problems = [
+            replace(problem, message=_SHOWN.sub(HIDDEN, problem.message))
+            if any(_is_under(_bare(problem.path), path) for path in paths)
+            else problem
+            for problem in error.problems
+        ]
+        return invalid_job(error.job, problems)
+
+
+def path_of(place: Place) -> str:
+    """Return a place as messages name it.
+
+    >>> path_of(("roles", 0, "env", "TOKEN"))
+    'roles[0].env.TOKEN'
+    """
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
 
 
 def known(value: pulumi.Output[T] | None) -> T | None:
@@ -110,12 +209,43 @@ def _is_unknown(value: Any) -> bool:
     return isinstance(value, pulumi.output.Unknown)
 
 
-def _texts(value: Any) -> Iterable[str]:
+def _changed_at(value: Any, place: Place) -> Any:
+    """Return plain data with another value in one place."""
+    if not place:
+        return _changed(value)
+    first, *rest = place
     if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _texts(item)
-    elif value not in (None, "", True, False) and not isinstance(value, pulumi.Output):
-        yield str(value)
+        return {key: _changed_at(item, tuple(rest)) if key == first else item for key, item in value.items()}
+    return [_changed_at(item, tuple(rest)) if index == first else item for index, item in enumerate(value)]
+
+
+def _changed(value: Any) -> Any:
+    """Return another value of the same form: what takes the one takes the other, wherever that can be said."""
+    if isinstance(value, Mapping):
+        return {key: _changed(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_changed(item) for item in value]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1 if value + 1 != value else value / 2
+    if not isinstance(value, str) or isinstance(value, Enum) or not value or STAND_IN in value:
+        return value
+    if value in _OTHER_WORD:
+        return _OTHER_WORD[value]
+    if _NUMBER.fullmatch(value):
+        # The first digit: the last one of a long fraction may not count.
+        return f"{9 - int(value[0]) or 7}{value[1:]}"
+    other = "changed-leaf" if value != "changed-leaf" else "changed-leaf-2"
+    return f"/{other}" if value.startswith("/") else other
+
+
+def _is_under(path: str, place: str) -> bool:
+    """Return whether a problem's path is a place, or in it, or around it."""
+    return f"{path}.".startswith(f"{place}.") or f"{place}.".startswith(f"{path}.")
+
+
+def _bare(path: str) -> str:
+    """Return a path in one spelling: `roles[0].env['A']` and `roles.0.env.A` are one, camelCase is snake_case."""
+    dotted = re.sub(r"[\['\"\]]+", ".", path.removeprefix("options.")).strip(".")
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", re.sub(r"\.+", ".", dotted)).lower()

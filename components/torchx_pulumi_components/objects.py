@@ -34,6 +34,12 @@ class KubernetesObject(pulumi.CustomResource):
         return pulumi.get(self, "metadata")  # type: ignore[no-any-return]  # untyped in the SDK
 
     @property
+    def uid(self) -> pulumi.Output[str | None]:
+        """Uid of the object; not secret where a label or an annotation is, which makes all of its metadata so."""
+        found: pulumi.Output[str | None] = self.metadata.apply(lambda metadata: (metadata or {}).get("uid"))
+        return pulumi.Output.unsecret(found)
+
+    @property
     @pulumi.getter
     def status(self) -> pulumi.Output[dict[str, Any] | None]:
         """Status as of the last deployment or refresh. None: it had none yet."""

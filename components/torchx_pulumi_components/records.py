@@ -6,19 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import pulumi
-from torchx_pulumi.relaunch.record import write_record
+from torchx_pulumi.relaunch.record import RunRecord, write_record
 from torchx_pulumi.runs.entry import without_backend_password
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
+from torchx_pulumi_components.marks import Marks
 from torchx_pulumi_components.memory import Past
 
 
-def note_intent(name: str, launch: Launch, parent: pulumi.Resource) -> pulumi.Resource:
+def note_intent(name: str, launch: Launch, marks: Marks, parent: pulumi.Resource) -> pulumi.Resource:
     """Note that this run is about to be launched; the job must depend on the note."""
     opts = pulumi.ResourceOptions(parent=parent)
-    return pulumi.Stash(f"{name}-intent", opts=opts, input=write_record(launch.intent))
+    return pulumi.Stash(f"{name}-intent", opts=opts, input=_written(launch.intent, marks))
 
 
 def keep_app(name: str, past: Past, parent: pulumi.Resource) -> None:
@@ -29,7 +30,9 @@ def keep_app(name: str, past: Past, parent: pulumi.Resource) -> None:
         )
 
 
-def write_run(name: str, launch: Launch, gang: Gang | None, observed: Any, parent: pulumi.Resource) -> None:
+def write_run(
+    name: str, launch: Launch, gang: Gang | None, observed: Any, marks: Marks, parent: pulumi.Resource
+) -> None:
     """Record the run once its objects are there.
 
     Args:
@@ -37,16 +40,25 @@ def write_run(name: str, launch: Launch, gang: Gang | None, observed: Any, paren
         launch: What was decided.
         gang: What was registered. None: the run is over and gone.
         observed: The run as seen, for the record of its end.
+        marks: Unknown and secret values in the plan.
         parent: The component.
     """
     run = launch.run
     if launch.status is not None and launch.status.state.terminal:
         run = replace(run, observed=_without_none(observed))
-    value: dict[str, Any] = write_record(run)
+    value = _written(run, marks)
     if gang is not None and run.uid is None:
-        value["uid"] = gang.head.metadata.apply(lambda metadata: (metadata or {}).get("uid"))
+        value["uid"] = gang.head.uid
     made = [] if gang is None else [gang.head, *gang.pods.values()]
     pulumi.Stash(f"{name}-record", opts=pulumi.ResourceOptions(parent=parent, depends_on=made), input=value)
+
+
+def _written(run: RunRecord, marks: Marks) -> dict[str, Any]:
+    """Return a record as it is registered: of all that it holds, only the namespace can be secret."""
+    value = write_record(run)
+    if isinstance(marks.of(lambda plan: {"namespace": plan.namespace})["namespace"], pulumi.Output):
+        value["namespace"] = pulumi.Output.secret(value["namespace"])
+    return value
 
 
 def _without_none(value: Any) -> Any:

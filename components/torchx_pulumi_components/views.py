@@ -16,7 +16,7 @@ from torchx_pulumi.status.model import JobState, JobStatus, Reason
 
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
-from torchx_pulumi_components.leaves import Leaves
+from torchx_pulumi_components.marks import Marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +32,14 @@ class JobView:
 
 
 def view_job(
-    launch: Launch, gang: Gang | None, leaves: Leaves, previous: Mapping[str, Any] | None, now: datetime
+    launch: Launch, gang: Gang | None, marks: Marks, previous: Mapping[str, Any] | None, now: datetime
 ) -> JobView:
     """Build what is shown of a run.
 
     Args:
         launch: What was decided.
         gang: What was registered. None: the run is over and gone.
-        leaves: Unknown and secret values in the plan.
+        marks: Unknown and secret values in the plan.
         previous: The component's last `observed`.
         now: When the cluster was looked at.
     """
@@ -48,31 +48,41 @@ def view_job(
     job_name: Any = plan.job_name if not nameless or gang is None else gang.head.metadata["name"]
     uid: Any = launch.run.uid
     if uid is None and gang is not None:
-        uid = gang.head.metadata.apply(lambda metadata: (metadata or {}).get("uid") or "")
-    seen = _seen(launch, previous, now)
-    observed = seen if seen is not None or gang is None else gang.head.status.apply(_first_look(plan, now))
-    form = form_of(plan.options)
+        uid = gang.head.uid.apply(lambda known: known or "")
+    hidden = marks.leaves.hidden
+    seen, look = hidden(_seen(launch, previous, now)), _first_look(plan, now)
+    observed = seen
+    if seen is None and gang is not None:
+        observed = pulumi.Output.unsecret(gang.head.status.apply(lambda status: hidden(look(status))))
     outputs: dict[str, Any] = {
-        "app_id": f"{plan.namespace}:{plan.job_name}",
-        "app_handle": app_handle(scheduler_of(plan.options).name, plan.namespace, plan.job_name),
-        "job_name": plan.job_name,
-        "namespace": plan.namespace,
+        **marks.of(lambda plan: _planned(plan, launch)),
         "uid": uid or "",
-        "service": form.service(plan),
         "pod_groups": _pod_groups(plan, plan.roles, job_name, uid),
-        "pod_names": [_pod(plan, replica) for role in plan.roles for replica in asked(role)],
-        "rank0_host": form.rank0_host(plan),
-        "images": {role.name: role.image for role in plan.roles},
-        "declared": build_declared(plan, spec_hash=launch.run.hash),
         "observed": observed,
     }
     if nameless:
         for output in ("app_id", "app_handle", "job_name", "service", "pod_names", "rank0_host"):
             outputs[output] = _unknown_like(gang, outputs[output])
     roles = {
-        role.dns_name: _view_role(launch, role, _pod_groups(plan, [role], job_name, uid), leaves) for role in plan.roles
+        role.dns_name: _view_role(launch, role, _pod_groups(plan, [role], job_name, uid), marks) for role in plan.roles
     }
-    return JobView(outputs=leaves.restore(outputs), roles=roles, seen=seen)
+    return JobView(outputs=outputs, roles=roles, seen=seen)
+
+
+def _planned(plan: JobPlan[Any], launch: Launch) -> dict[str, Any]:
+    """Build the outputs that a plan is enough for."""
+    form = form_of(plan.options)
+    return {
+        "app_id": f"{plan.namespace}:{plan.job_name}",
+        "app_handle": app_handle(scheduler_of(plan.options).name, plan.namespace, plan.job_name),
+        "job_name": plan.job_name,
+        "namespace": plan.namespace,
+        "service": form.service(plan),
+        "pod_names": [_pod(plan, replica) for role in plan.roles for replica in asked(role)],
+        "rank0_host": form.rank0_host(plan),
+        "images": {role.name: role.image for role in plan.roles},
+        "declared": build_declared(plan, spec_hash=launch.run.hash),
+    }
 
 
 def _seen(launch: Launch, previous: Mapping[str, Any] | None, now: datetime) -> Any:
@@ -100,9 +110,18 @@ def _first_look(plan: JobPlan[Any], now: datetime) -> Any:
     return read
 
 
-def _view_role(launch: Launch, role: RolePlan, groups: Any, leaves: Leaves) -> dict[str, Any]:
+def _view_role(launch: Launch, role: RolePlan, groups: Any, marks: Marks) -> dict[str, Any]:
     """Build the outputs of a role: what it asks for, and each of its objects."""
-    plan = launch.plan
+    return {
+        **marks.of(lambda plan: _planned_role(plan, role.index, launch)),
+        "pod_groups": pulumi.Output.from_input(groups).apply(
+            lambda found: [{"kind": "PodGroup", "name": name} for name in found]
+        ),
+    }
+
+
+def _planned_role(plan: JobPlan[Any], index: int, launch: Launch) -> dict[str, Any]:
+    role = plan.roles[index]
     pods = {item["metadata"]["name"]: item for item in launch.seen.pods or ()}
     resources = {"requests": dict(role.requests), "limits": dict(role.limits)}
     objects: list[Any] = []
@@ -113,19 +132,13 @@ def _view_role(launch: Launch, role: RolePlan, groups: Any, leaves: Leaves) -> d
         objects.append({"kind": "Pod", "name": name, **known, "image": role.image, "resources": resources})
     service = form_of(plan.options).service(plan)
     shared = [{"kind": "Service", "name": service}] if service else []
-    value = {
+    return {
         "name": role.name,
         "image": role.image,
         "replicas": role.replicas,
         "min_replicas": role.min_replicas,
         "resources": resources,
         "objects": [*objects, *shared],
-    }
-    return {
-        **leaves.restore(value),
-        "pod_groups": pulumi.Output.from_input(groups).apply(
-            lambda found: [{"kind": "PodGroup", "name": name} for name in found]
-        ),
     }
 
 

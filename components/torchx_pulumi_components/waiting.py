@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
@@ -57,9 +57,17 @@ def fail(message: str) -> None:
 
 
 def wait_until(
-    plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None
+    plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None, hide: Callable[[str], str]
 ) -> tuple[Seen, JobStatus, str | None]:
     """Wait until a run has come as far as the goal.
+
+    Args:
+        plan: Of the run.
+        gang: What was registered of it.
+        cluster: Where it is.
+        goal: How far it must come.
+        timeout_s: How long to wait. None: without limit.
+        hide: Takes the secrets of the arguments out of a line of progress.
 
     Returns:
         Its objects and its status as last seen, and why it will not get there. None: it did.
@@ -69,12 +77,12 @@ def wait_until(
     """
     for resource in (gang.head, *gang.pods.values()):
         wait_for(resource.urn.future())
-    found: tuple[Seen, JobStatus, str | None] = wait_for(_poll(plan, gang, cluster, goal, timeout_s))
+    found: tuple[Seen, JobStatus, str | None] = wait_for(_poll(plan, gang, cluster, goal, timeout_s, hide))
     return found
 
 
 async def _poll(
-    plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None
+    plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None, hide: Callable[[str], str]
 ) -> tuple[Seen, JobStatus, str | None]:
     begun, form, note = (
         time.monotonic(),
@@ -95,6 +103,6 @@ async def _poll(
         if turn.done or turn.failure is not None:
             return seen, status, turn.failure
         if turn.line:
-            pulumi.log.info(turn.line + note, gang.head)
+            pulumi.log.info(hide(turn.line) + note, gang.head)
             note = ""
         await asyncio.sleep(POLL_S)

@@ -64,7 +64,7 @@ def invalid_job(job: object, problems: Sequence[Problem]) -> InvalidJobError:
     """Make the error of a job's problems, of the class that callers written for TorchX look for."""
     rules = {problem.rule for problem in problems}
     kind = UnknownMountError if "mount" in rules else MissingOptionError if "required" in rules else InvalidJobError
-    return kind(job if isinstance(job, str) else repr(job), problems)
+    return kind(job if isinstance(job, str) else "unnamed", problems)
 
 
 class RelaunchRefusedError(TorchxPulumiError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from torchx_pulumi.cluster_identity import authority_digest, digest_of
 from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.redaction import path_shown, yaml_problem
 
 POD_AUTHORITY = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 """Where a pod finds the certificates of its cluster's authority."""
@@ -54,11 +55,11 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         config, source = parse(kubeconfig, "the given kubeconfig"), "the given kubeconfig"
     else:
         paths = locations(kubeconfig)
-        present = [path for path in paths if path.is_file()]
+        present = _present(paths)
         if not present:
             if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
                 return Access(None, None, "the cluster of this pod")
-            looked = ", ".join(str(path) for path in paths)
+            looked = ", ".join(map(_plain, paths))
             raise ClusterError(
                 f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
                 "or start a cluster"
@@ -67,6 +68,20 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         config = merge([with_absolute_paths(parse(read(path), str(path)), path.parent) for path in present])
     chosen = choose_context(config, context, source)
     return Access(json.dumps(config, sort_keys=True, default=str), chosen, f"the cluster of context {chosen!r}")
+
+
+def _plain(path: Path) -> str:
+    return path_shown(str(path)).strip("'")
+
+
+def _present(paths: Sequence[Path]) -> list[Path]:
+    try:
+        return [path for path in paths if path.is_file()]
+    except (OSError, ValueError) as error:
+        # The system's own message repeats the name, which may be the contents of a kubeconfig.
+        reason = getattr(error, "strerror", None) or "it is no path"
+        named = ", ".join(map(_plain, paths))
+        raise ClusterError(f"kubeconfig {named} cannot be read: {reason}; give a path, or contents as YAML") from None
 
 
 def is_contents(kubeconfig: str) -> bool:
@@ -90,7 +105,9 @@ def read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ClusterError(f"kubeconfig {path} cannot be read: {error}") from error
+        # A message about bytes that are no text shows them.
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise ClusterError(f"kubeconfig {path} cannot be read: {reason}") from None
 
 
 def parse(text: str, source: str) -> dict[str, Any]:
@@ -101,7 +118,7 @@ def parse(text: str, source: str) -> dict[str, Any]:
         config = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
-        raise ClusterError(f"{source} is not valid YAML{line}: {error.problem}") from None
+        raise ClusterError(f"{source} is not valid YAML{line}: {yaml_problem(error)}") from None
     except yaml.YAMLError:
         raise ClusterError(f"{source} is not valid YAML") from None
     if not isinstance(config, dict):

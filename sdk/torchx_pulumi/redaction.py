@@ -99,15 +99,38 @@ def is_redacted(url: str) -> bool:
 def hide(text: str, secrets: Iterable[str]) -> str:
     """Return a text with secret values replaced by `[secret]`, also where they are quoted or encoded.
 
-    The second line of defence: texts shorter than four characters are not looked for.
+    The second line of defence: texts shorter than four characters are hidden where they stand in quotes.
 
-    >>> hide("found 'hunter22' and aHVudGVyMjI=", ["hunter22", "no"])
-    "found '[secret]' and [secret]"
+    >>> hide("found 'hunter22' and aHVudGVyMjI=, no 'no'", ["hunter22", "no"])
+    "found '[secret]' and [secret], no '[secret]'"
     """
-    forms = {form for secret in secrets if len(secret) >= SHORTEST for form in encodings(secret)}
+    given = [secret for secret in secrets if secret]
+    forms = {form for secret in given if len(secret) >= SHORTEST for form in encodings(secret)}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
+    for short in (secret for secret in given if len(secret) < SHORTEST):
+        text = text.replace(f"'{short}'", f"'{HIDDEN}'").replace(f'"{short}"', f'"{HIDDEN}"')
     return text
+
+
+def path_shown(text: str) -> str:
+    r"""Return a path or a URI for a message; what cannot be one is not repeated: it may be what the file holds.
+
+    >>> path_shown("a/b.yaml"), path_shown("users: [{token: abc}]")
+    ("'a/b.yaml'", '(21 characters that are no path)')
+    """
+    if len(text) > 250 or re.search(r"[\n{\[]|: ", text):
+        return f"({len(text)} characters that are no path)"
+    return repr(without_password(text))
+
+
+def yaml_problem(error: Exception) -> str:
+    """Return what is wrong with a YAML text, without anything that stands in it."""
+    said = str(getattr(error, "problem", None) or getattr(error, "context", None) or "it cannot be read")
+    if re.search(r"alias|anchor|tag|duplicate", said):
+        # Here the quotes hold a word of the text; elsewhere what YAML expected.
+        said = re.sub(r"'[^']*'|\"[^\"]*\"", "...", said)
+    return said
 
 
 def encodings(secret: str) -> Iterator[str]:

@@ -12,6 +12,13 @@ import pytest
 from pulumi.runtime.stack import wait_for_rpcs
 
 
+def _with_uid(metadata: dict[str, Any], uid: str) -> dict[str, Any]:
+    """Return metadata as a server does, with marks of secrets where they were."""
+    if pulumi.runtime.rpc._special_sig_key in metadata:
+        return {**metadata, "value": {**metadata["value"], "uid": uid}}
+    return {**metadata, "uid": uid}
+
+
 class RecordingMocks(pulumi.runtime.Mocks):
     """Answers as an empty cluster does, and keeps every registration."""
 
@@ -24,7 +31,7 @@ class RecordingMocks(pulumi.runtime.Mocks):
         self.resources.append(args)
         state = dict(args.inputs)
         if "metadata" in state:
-            state["metadata"] = {**state["metadata"], "uid": f"uid-of-{args.name}"}
+            state["metadata"] = _with_uid(state["metadata"], f"uid-of-{args.name}")
         return f"{args.name}-id", state
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:

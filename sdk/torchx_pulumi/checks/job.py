@@ -23,6 +23,7 @@ from torchx_pulumi.checks.values import (
     is_number,
     is_text,
     shown,
+    typed,
     unknown_keys,
 )
 from torchx_pulumi.errors import Problem
@@ -56,7 +57,7 @@ def check_job(spec: JobSpec) -> Iterator[Problem]:
     yield from check_text("name", spec.name)
     yield from check_mapping("metadata", spec.metadata)
     if not is_list(spec.roles):
-        yield Problem("roles", f"{found(spec.roles)}, must be a list of roles")
+        yield Problem("roles", f"{typed(spec.roles)}, must be a list of roles")
         return
     if not spec.roles:
         yield Problem("roles", "is empty, must have at least one role; add a role")
@@ -64,7 +65,7 @@ def check_job(spec: JobSpec) -> Iterator[Problem]:
         if isinstance(role, RoleSpec):
             yield from check_role(f"roles[{index}]", role)
         else:
-            yield Problem(f"roles[{index}]", f"{found(role)}, must be a role")
+            yield Problem(f"roles[{index}]", f"{typed(role)}, must be a role")
     yield from _check_role_names([role for role in spec.roles if isinstance(role, RoleSpec)])
     if spec.torchx_version is not None:
         yield from check_text("torchx_version", spec.torchx_version)
@@ -103,12 +104,12 @@ def _check_role_names(roles: Sequence[RoleSpec]) -> Iterator[Problem]:
 def check_args(path: str, args: object) -> Iterator[Problem]:
     """Arguments are a list of texts; one text alone is a list forgotten."""
     if not is_list(args):
-        hint = f"; did you mean [{args!r}]?" if isinstance(args, str) else ""
-        yield Problem(path, f"{found(args)}, must be a list of texts{hint}")
+        hint = "; put the text into a list" if isinstance(args, str) else ""
+        yield Problem(path, f"{typed(args)}, must be a list of texts{hint}")
         return
     for index, word in enumerate(args):
         if not is_text(word):
-            yield Problem(f"{path}[{index}]", f"{found(word)}, must be text; write it in quotes")
+            yield Problem(f"{path}[{index}]", f"{typed(word)}, must be text; write it in quotes")
 
 
 def check_env(path: str, role: RoleSpec) -> Iterator[Problem]:
@@ -116,7 +117,7 @@ def check_env(path: str, role: RoleSpec) -> Iterator[Problem]:
     for field in ("env", "secret_env"):
         variables = getattr(role, field)
         if not isinstance(variables, Mapping):
-            yield Problem(f"{path}.{field}", f"{found(variables)}, must be a mapping of names to values")
+            yield Problem(f"{path}.{field}", f"{typed(variables)}, must be a mapping of names to values")
             continue
         for name, value in variables.items():
             where = f"{path}.{field}[{shown(name)}]"
@@ -131,24 +132,29 @@ def check_env(path: str, role: RoleSpec) -> Iterator[Problem]:
 
 def _check_variable(path: str, value: object) -> Iterator[Problem]:
     if not is_text(value):
-        # The value may be a secret by mistake, so it is not repeated.
-        yield Problem(path, f"is of type {type(value).__name__}, must be text; write it in quotes")
+        yield Problem(path, f"{typed(value)}, must be text; write it in quotes")
     elif value.startswith("[FIELD_PATH]") and "$" not in value:
         field = value.removeprefix("[FIELD_PATH]")
         if field not in _POD_FIELDS and not field.startswith(("metadata.labels['", "metadata.annotations['")):
             allowed = ", ".join(_POD_FIELDS)
             yield Problem(
-                path, f"reads {field!r}, must be {allowed}, metadata.labels['KEY'] or metadata.annotations['KEY']"
+                path,
+                f"reads a field that no pod has, must be {allowed}, metadata.labels['KEY'] or "
+                "metadata.annotations['KEY']",
             )
 
 
 def _check_secret(path: str, ref: object) -> Iterator[Problem]:
     if not isinstance(ref, SecretRef):
-        yield Problem(path, f"is of type {type(ref).__name__}, must name a Secret and its key: {{name, key, optional}}")
+        yield Problem(path, f"{typed(ref)}, must name a Secret and its key: {{name, key, optional}}")
         return
-    yield from check_object_name(f"{path}.name", ref.name)
+    # A password in the place of a name or a key is a frequent mistake.
+    if not is_text(ref.name) or not names.is_dns_subdomain(ref.name):
+        yield Problem(
+            f"{path}.name", "is no name of a Secret, must be of a-z, 0-9, '-' and '.', at most 253 characters"
+        )
     if not is_text(ref.key) or not ref.key or len(ref.key) > 253 or not set(ref.key) <= _SECRET_KEY_LETTERS:
-        yield Problem(f"{path}.key", f"{found(ref.key)}, must be a key of a Secret: letters, digits, '-', '_' and '.'")
+        yield Problem(f"{path}.key", "is no key of a Secret, must be of letters, digits, '-', '_' and '.'")
     if not isinstance(ref.optional, bool):
         yield Problem(f"{path}.optional", f"{found(ref.optional)}, must be true or false")
 
@@ -316,7 +322,7 @@ def check_overlay(path: str, overlay: object) -> Iterator[Problem]:
     if overlay is None:
         return
     if not isinstance(overlay, dict):
-        yield Problem(path, f"{found(overlay)}, must be a mapping with metadata and spec")
+        yield Problem(path, f"{typed(overlay)}, must be a mapping with metadata and spec")
         return
     yield from _check_plain(path, overlay, depth=0)
 

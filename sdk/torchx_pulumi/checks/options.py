@@ -19,6 +19,7 @@ from torchx_pulumi.checks.values import (
     is_list,
     is_text,
     shown,
+    typed,
 )
 from torchx_pulumi.errors import Problem
 from torchx_pulumi.options import Gang, NetworkTopology, Options, VolcanoOptions
@@ -77,7 +78,7 @@ def check_queue(queue: object) -> Iterator[Problem]:
 
 def _check_image_secrets(secrets: object) -> Iterator[Problem]:
     if not is_list(secrets):
-        hint = f"; did you mean [{secrets!r}]?" if isinstance(secrets, str) else ""
+        hint = "; put the name into a list" if isinstance(secrets, str) else ""
         yield Problem("options.image_secrets", f"{found(secrets)}, must be a list of names{hint}")
         return
     for index, name in enumerate(secrets):
@@ -109,8 +110,8 @@ def _check_plugins(plugins: object) -> Iterator[Problem]:
         if not is_text(name) or not name:
             yield Problem(where, "is no name of a plugin")
         if not is_list(arguments) or not all(is_text(word) for word in arguments):
-            hint = f"; did you mean [{arguments!r}]?" if isinstance(arguments, str) else ""
-            yield Problem(where, f"{found(arguments)}, must be a list of texts{hint}")
+            hint = "; put the text into a list" if isinstance(arguments, str) else ""
+            yield Problem(where, f"{typed(arguments)}, must be a list of texts{hint}")
 
 
 def check_launch(

@@ -29,12 +29,12 @@ def check_annotations(path: str, annotations: object) -> Iterator[Problem]:
     if isinstance(annotations, Mapping):
         for key, value in annotations.items():
             if not is_text(value):
-                yield Problem(f"{path}[{shown(key)}]", f"{found(value)}, must be text; write it in quotes")
+                yield Problem(f"{path}[{shown(key)}]", f"{typed(value)}, must be text; write it in quotes")
 
 
 def _check_keys(path: str, mapping: object) -> Iterator[Problem]:
     if not isinstance(mapping, Mapping):
-        yield Problem(path, f"{found(mapping)}, must be a mapping of texts")
+        yield Problem(path, f"{typed(mapping)}, must be a mapping of texts")
         return
     for key in mapping:
         if not is_text(key) or not names.is_qualified_name(key):
@@ -60,7 +60,7 @@ def check_object_name(path: str, value: object) -> Iterator[Problem]:
 def check_mapping(path: str, value: object) -> Iterator[Problem]:
     """A mapping of anything."""
     if not isinstance(value, Mapping):
-        yield Problem(path, f"{found(value)}, must be a mapping")
+        yield Problem(path, f"{typed(value)}, must be a mapping")
 
 
 def check_text(path: str, value: object) -> Iterator[Problem]:
@@ -110,10 +110,23 @@ def found(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Show a value in a message: at most 80 characters, whatever its `repr` does."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - a foreign object must not turn a message into a traceback
-        text = f"<{type(value).__name__}>"
-    text = text.encode("utf-8", "backslashreplace").decode()
+    """Return a text, a number or a truth value for a message, at most 80 characters; of anything else its type.
+
+    What is in a mapping or in a list may be a secret, so that it is not repeated.
+
+    >>> shown("x"), shown({"password": "x"}), shown(["x"])
+    ("'x'", 'of type dict', 'of type list')
+    """
+    if type(value) not in (str, int, float, bool):
+        return f"of type {type(value).__name__}"
+    text = repr(value).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def typed(value: object) -> str:
+    """Return what was found of a value that may be a secret: its type alone.
+
+    >>> typed("hunter22"), typed(None)
+    ('is of type str', 'is not set')
+    """
+    return "is not set" if value is None else f"is of type {type(value).__name__}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.checks.job import check_job
-from torchx_pulumi.checks.values import found, is_list, is_number, unknown_keys
+from torchx_pulumi.checks.values import is_list, is_number, typed, unknown_keys
 from torchx_pulumi.doors.appdef import installed_torchx_version, read_extras, read_overlay, read_secret_env
 from torchx_pulumi.doors.document import DocumentError, parse_document
 from torchx_pulumi.doors.overlay_file import read_overlay_file
@@ -66,7 +66,7 @@ def read_app_file(path: str | Path) -> JobSpec:
     except DocumentError as error:
         raise InvalidJobError(name, [Problem(name, str(error))]) from error
     if not isinstance(document.data, dict):
-        problem = Problem(name, f"{found(document.data)}, must be a mapping with name and roles")
+        problem = Problem(name, f"{typed(document.data)}, must be a mapping with name and roles")
         raise InvalidJobError(name, [problem])
     try:
         return read_app_mapping(document.data)

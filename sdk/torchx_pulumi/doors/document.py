@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from torchx_pulumi.errors import Problem
+from torchx_pulumi.redaction import yaml_problem
 
 _WANTS_TEXT = re.compile(r"name|roles\[\d+\]\.(name|image|entrypoint|args\[\d+\]|env\.[^.]*)")
 """Paths whose scalars are text as written: `no` stays `no`, 0.10 stays 0.10."""
@@ -51,9 +52,9 @@ def parse_document(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
-        raise DocumentError(f"{line}no valid YAML or JSON: {error.problem or error.context}") from error
+        raise DocumentError(f"{line}no valid YAML or JSON: {yaml_problem(error)}") from None
     except yaml.YAMLError as error:
-        raise DocumentError(f"no valid YAML or JSON: {error}") from error
+        raise DocumentError("no valid YAML or JSON: it has characters that YAML does not allow") from error
     except RecursionError as error:
         raise DocumentError("is nested too deep") from error
 
@@ -108,7 +109,7 @@ def _scalar(node: yaml.Node) -> Any:
     try:
         value = loader.construct_object(node)
     except (yaml.YAMLError, ValueError) as error:
-        raise DocumentError(f"line {node.start_mark.line + 1}: {node.value!r} cannot be read: {error}") from error
+        raise DocumentError(f"line {node.start_mark.line + 1}: the value cannot be read; write it in quotes") from error
     finally:
         loader.dispose()
     # Dates and bytes have no place in an AppDef; as written they are text.

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from torchx_pulumi.redaction import hide, passwords_of, path_shown, without_password, yaml_problem
+
 
 def read_overlay_file(uri: str) -> dict[str, Any]:
     """Read a pod overlay, JSON or YAML, from a path or a URI.
@@ -16,7 +18,7 @@ def read_overlay_file(uri: str) -> dict[str, Any]:
     """
     data = parse_overlay(_read_text(uri), uri)
     if not isinstance(data, dict):
-        raise ValueError(f"overlay file {uri!r} must hold a mapping, holds {type(data).__name__}")  # noqa: TRY004 - one class for all
+        raise ValueError(f"overlay file {path_shown(uri)} must hold a mapping, holds {type(data).__name__}")  # noqa: TRY004 - one class for all
     return data
 
 
@@ -38,7 +40,9 @@ def parse_overlay(text: str, name: str) -> Any:
     try:
         return yaml.load(text, Loader=TupleLoader)  # noqa: S506 - a safe loader with one tag more
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"overlay file {name!r} is no valid YAML: {error}") from error
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        raise ValueError(f"overlay file {path_shown(name)} is no valid YAML{line}: {yaml_problem(error)}") from None
 
 
 def _read_text(uri: str) -> str:
@@ -49,8 +53,10 @@ def _read_text(uri: str) -> str:
         if parts.scheme == "file":
             return Path(unquote(parts.netloc + parts.path)).read_text(encoding="utf-8")
         return _read_remote(uri)
-    except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"overlay file {uri!r} cannot be read: {error}") from error
+    except OSError as error:
+        raise ValueError(f"overlay file {path_shown(uri)} cannot be read: {error.strerror or error}") from error
+    except (ValueError, ImportError) as error:
+        raise ValueError(f"overlay file {path_shown(uri)} cannot be read: {without_password(str(error))}") from error
 
 
 def _read_remote(uri: str) -> str:
@@ -58,5 +64,9 @@ def _read_remote(uri: str) -> str:
         import fsspec
     except ImportError as error:
         raise ValueError("install fsspec to read overlays from other places than files") from error
-    with fsspec.open(uri, "r") as file:
-        return str(file.read())
+    try:
+        with fsspec.open(uri, "r") as file:
+            return str(file.read())
+    except Exception as error:  # noqa: BLE001 - each file system has errors of its own, and some repeat the URI
+        reason = hide(without_password(str(error)), passwords_of(uri))
+        raise ValueError(f"{type(error).__name__}: {reason}") from None

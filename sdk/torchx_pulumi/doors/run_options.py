@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal, overload
 
-from torchx_pulumi.checks.values import found, shown
+from torchx_pulumi.checks.values import found, shown, typed
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.options import (
     AppWrapperApi,
@@ -23,6 +23,9 @@ from torchx_pulumi.options import (
     PodGroupApi,
     VolcanoOptions,
 )
+
+_MANY = ("labels", "annotations", "plugins", "image_secrets", "network_topology")
+"""Options of several values, which messages do not repeat: one of them may be a secret."""
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
 """Options of TorchX's own schedulers that change how a job is launched, never its manifest. Taken and left alone."""
@@ -63,7 +66,8 @@ def read_options(options: Mapping[str, Any], scheduler: str = "volcano") -> Opti
             try:
                 values[name] = form.readers[name](value)
             except ValueError as error:
-                problems.append(Problem(f"options.{given}", f"{found(value)}, {error}"))
+                what = typed(value) if name in _MANY else found(value)
+                problems.append(Problem(f"options.{given}", f"{what}, {error}"))
     if values.get("namespace") == "":
         del values["namespace"]
     for name, wanted in form.required.items():

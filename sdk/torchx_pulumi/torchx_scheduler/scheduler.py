@@ -12,8 +12,10 @@ from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
 from torchx_pulumi.errors import ClusterError, DeployError, Problem, TakenOverError, invalid_job
+from torchx_pulumi.kubeconfig import is_contents
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.redaction import path_shown
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.owner import Life, describe_owner, life_of
@@ -90,6 +92,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         config = self.run_opts().resolve(dict(cfg))
         request = make_request(app, config, self._kind, self.session_name, self._workspaces.patched())
         _check_link(config.get("ui_url"), str(getattr(app, "name", "unnamed")))
+        _check_kubeconfig(config.get("kubeconfig"), str(getattr(app, "name", "unnamed")))
         if config.get("validate_spec"):
             request = self._validated(request, config)
         return AppDryRunInfo(request, repr)
@@ -314,6 +317,13 @@ def _under_way(entry: RunEntry, sight: Sight) -> Sight:
         message += f"; if that is gone for certain, `{delete_command(entry)} --take-over` removes the app"
     state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else sight.status.state
     return Sight(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=message))
+
+
+def _check_kubeconfig(given: str | None, job: str) -> None:
+    """Refuse the contents of a kubeconfig: the index and the stack would hold them, and with them its credentials."""
+    if given is not None and (is_contents(given) or path_shown(given).endswith("no path)")):
+        text = "must be the path of a file, found contents; write them to a file that only you can read"
+        raise invalid_job(job, [Problem("kubeconfig", text)])
 
 
 def _check_link(template: str | None, job: str) -> None:

@@ -145,7 +145,7 @@ def test_wrong_field_is_named(field: str, value: Any, path: str) -> None:
 
 
 def test_one_text_for_arguments_gets_a_hint() -> None:
-    assert "did you mean ['--lr 1']?" in the_problem(args="--lr 1")[1]
+    assert "put the text into a list" in the_problem(args="--lr 1")[1]
 
 
 def test_variable_with_two_sources_is_refused() -> None:

@@ -1,0 +1,358 @@
+"""What is secret among the arguments is secret wherever it ends up, whatever happens to it on the way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pulumi
+import pytest
+from google.protobuf import json_format
+from pulumi.runtime.mocks import MockMonitor
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
+from torchx_pulumi_components.live import cluster_for_tests
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"
+
+Place = tuple[Any, ...]
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was registered, as it goes to the engine: secrets are marked one by one there."""
+    found: list[Any] = []
+
+    def keep(method: str, field: str) -> None:
+        original = getattr(MockMonitor, method)
+
+        def wrapped(self: Any, request: Any) -> Any:
+            what = (request.type, request.name) if hasattr(request, "name") else request.urn.split("::")[-2:]
+            found.append((field, *what, json_format.MessageToDict(getattr(request, field))))
+            return original(self, request)
+
+        monkeypatch.setattr(MockMonitor, method, wrapped)
+
+    keep("RegisterResource", "object")
+    keep("RegisterResourceOutputs", "outputs")
+    return found
+
+
+def is_secret(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.get(SIGNATURE) == SECRET
+
+
+def leaves_of(value: Any, place: Place = (), *, secret: bool = False) -> Iterator[tuple[Place, Any, bool]]:
+    """Yield place, value and whether it is secret, of every leaf."""
+    if is_secret(value):
+        yield from leaves_of(value["value"], place, secret=True)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves_of(item, (*place, key), secret=secret)
+        if not value:
+            yield place, {}, secret
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from leaves_of(item, (*place, index), secret=secret)
+        if not value:
+            yield place, [], secret
+    else:
+        yield place, value, secret
+
+
+def table(registered: list[Any]) -> dict[Place, tuple[Any, bool]]:
+    return {
+        (field, kind, name, *place): (value, secret)
+        for field, kind, name, values in registered
+        for place, value, secret in leaves_of(values)
+        if not {"launched_at", "observed_at"} & set(place) and kind != "pulumi:pulumi:Stack"
+    }
+
+
+def volcano(**changes: Any) -> Any:
+    role = {
+        "name": "trainer",
+        "image": "registry.example.com/app:1",
+        "entrypoint": "python",
+        "args": ["-m", "train", "arg-one"],
+        "env": {"PLAIN": "a", "TOKEN": "token-one"},
+        "secret_env": {"KEY": {"name": "store", "key": "password", "optional": True}},
+        "num_replicas": 2,
+        "max_retries": 2,
+        "resource": {"cpu": 4, "gpu": 1, "memory_mb": 8000, "devices": {"vpc.amazonaws.com/efa": 1}},
+        "port_map": {"c10d": 29500},
+        "mounts": [
+            {"kind": "bind", "src": "/data", "dst": "/mnt/data", "read_only": True},
+            {"kind": "secret", "src": "keys", "dst": "/mnt/keys"},
+        ],
+        "metadata": {"note": "note-one"},
+        "node_selector": {"pool": "gold"},
+        "tolerations": [{"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}],
+        "pod_overlay": {
+            "metadata": {"annotations": {"example.com/a": "overlay-one"}},
+            "spec": {"hostNetwork": True, "priority": 7},
+        },
+    }
+    return {
+        "queue": "default",
+        "namespace": "ml",
+        "service_account": "runner",
+        "priority_class": "high",
+        "image_secrets": ["pull-one"],
+        "labels": {"team": "vision"},
+        "annotations": {"example.com/b": "annotation-one"},
+        "ttl_seconds_after_finished": 600,
+        "reserved_millicpu": 200,
+        "job_name": "train-fixed",
+        "roles": [role],
+        **changes,
+    }
+
+
+def mcad(**changes: Any) -> Any:
+    given = volcano(**changes)
+    for name in ("queue", "image_secrets", "ttl_seconds_after_finished"):
+        given.pop(name)
+    return {**given, "image_secret": "pull-one", "network": "fast", "priority": 5, "coscheduler_name": "gangs"}
+
+
+def places_of(value: Any, place: Place = ()) -> Iterator[Place]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from places_of(item, (*place, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from places_of(item, (*place, index))
+    else:
+        yield place
+
+
+def put(given: Any, place: Place, change: Callable[[Any], Any]) -> Any:
+    if not place:
+        return change(given)
+    first, *rest = place
+    if isinstance(given, list):
+        return [put(item, tuple(rest), change) if index == first else item for index, item in enumerate(given)]
+    return {key: put(item, tuple(rest), change) if key == first else item for key, item in given.items()}
+
+
+NOT_LEAVES = ("job_name", "kind", "num_replicas", "name")
+"""What is structure, and names."""
+
+COMPONENTS: dict[str, tuple[Any, Callable[..., Any], dict[str, Any]]] = {
+    "volcano": (VolcanoTrainingJob, volcano, {}),
+    "pods": (VolcanoTrainingJob, lambda **more: without_retries(volcano(**more)), {"gang": "pods"}),
+    "mcad": (MCADTrainingJob, mcad, {}),
+    "v1beta2": (MCADTrainingJob, mcad, {"api_version": "v1beta2"}),
+}
+
+
+def without_retries(given: Any) -> Any:
+    given.pop("ttl_seconds_after_finished")
+    given["roles"][0].pop("max_retries")
+    return given
+
+
+def arguments(kind: str) -> Any:
+    _, make, more = COMPONENTS[kind]
+    given = make(**more)
+    if kind == "v1beta2":
+        given.pop("priority")
+    return given
+
+
+CASES = [
+    (kind, place)
+    for kind in COMPONENTS
+    for place in places_of(arguments(kind))
+    if place[-1] not in NOT_LEAVES or "secret_env" in place
+    if place not in (("gang",), ("api_version",)) and place[-1] != "operator"
+]
+
+HOSTILE = (
+    "pa$$word-0123456789",
+    "tok-${app_id}-0123456789",
+    "[FIELD_PATH]metadata.name",
+    "12345.0",
+    "123456789012345678",
+    "True",
+    "true",
+    "pässwörd-\u2603-0123456789",
+    "line one 12345\nline two 67890\n",
+    '{"user": "me", "password": "abc\\"def"}',
+    "it's \"quoted\" 'twice' 0123",
+    "100%25 of %s %(x)s 012345",
+    "aGVsbG8gd29ybGQgMTIzNDU2Nzg5MA==",
+    "$(cat /etc/passwd); `id` | tee",
+    "-",
+    "7",
+)
+
+
+@pytest.mark.parametrize(("kind", "place"), CASES, ids=[f"{kind}-{'.'.join(map(str, place))}" for kind, place in CASES])
+def test_every_leaf_is_marked_by_its_place(engine: Any, registered: list[Any], kind: str, place: Place) -> None:
+    """The oracle: with the value in plain, everything is the same but for marks; with another value, only what is
+    marked differs."""
+    component, given = COMPONENTS[kind][0], arguments(kind)
+    engine.run(lambda: component("train", given))
+    plain = table(registered)
+    registered.clear()
+    engine.run(lambda: component("train", put(given, place, pulumi.Output.secret)))
+    marked = table(registered)
+    assert without_observed(marked) == without_observed(plain)
+    registered.clear()
+    engine.run(lambda: component("train", put(given, place, another)))
+    other = table(registered)
+    unmarked = {key for key, (value, secret) in marked.items() if not secret and other.get(key, (None,))[0] != value}
+    assert {key for key in unmarked if not is_digest(key)} == set()
+    assert any(secret for _, secret in marked.values()) or place[:3] == ("roles", 0, "metadata")
+
+
+OTHERS = {"NoSchedule": "NoExecute"}
+"""Words of a small vocabulary."""
+
+
+def another(value: Any) -> Any:
+    """Another value than the component itself compares with."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 2
+    if value in OTHERS:
+        return OTHERS[value]
+    return f"{value}-other" if not value.startswith("/") else f"{value}/other"
+
+
+def without_observed(found: dict[Place, tuple[Any, bool]]) -> dict[Place, Any]:
+    """Leave out marks, and messages about what was seen, in which secrets are replaced."""
+    return {key: value for key, (value, _) in found.items() if "observed" not in key}
+
+
+def is_digest(key: Place) -> bool:
+    """The hash and the digests of a run differ with a secret value, by design (docs/decisions/0005).
+
+    In what was observed, secrets are replaced.
+    """
+    words = {str(part) for part in key}
+    return bool(words & {"digests", "hash", "torchx-pulumi/run", "spec_hash", "observed"})
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+@pytest.mark.parametrize("value", HOSTILE)
+def test_no_hostile_value_stands_in_plain(engine: Any, registered: list[Any], kind: str, value: str) -> None:
+    component, given = COMPONENTS[kind][0], arguments(kind)
+    role = given["roles"][0]
+    hidden = pulumi.Output.secret(value)
+    role["env"]["TOKEN"] = hidden
+    role["args"][2] = hidden
+    role["metadata"]["note"] = hidden
+    role["pod_overlay"]["metadata"]["annotations"]["example.com/a"] = hidden
+    given["annotations"]["example.com/b"] = hidden
+    engine.run(lambda: component("train", given))
+    found = table(registered)
+    secrets = {key: value for key, (value, secret) in found.items() if secret}
+    plain = {key: value for key, (value, secret) in found.items() if not secret}
+    assert any("TOKEN" in str(key) for key in secrets) or secrets
+    wanted = {("annotations", "example.com/b"), ("annotations", "example.com/a")}
+    assert wanted <= {key[-2:] for key in secrets}
+    if len(value) > 4:
+        assert not [key for key, text in plain.items() if value in str(text) and "FIELD_PATH" not in value]
+
+
+def test_a_secret_choice_hides_everything_that_depends_on_it(engine: Any, registered: list[Any]) -> None:
+    engine.run(lambda: VolcanoTrainingJob("train", {**volcano(), "gang": pulumi.Output.secret("job")}))
+    spec = {key: secret for key, (_, secret) in table(registered).items() if "spec" in key and key[2] == "train"}
+    assert spec
+    assert all(spec.values())
+
+
+def test_secrets_are_marked_where_a_run_is_kept(engine: Any, registered: list[Any]) -> None:
+    given = volcano()
+    given["roles"][0]["env"]["TOKEN"] = pulumi.Output.secret("pa$$word-0123456789")
+    del given["job_name"]
+    names = ("default", "ml")
+    objects = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names]
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"},
+             "status": {"state": "Open"}}  # fmt: skip
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+    with cluster_for_tests(FakeCluster([*objects, queue, high])):
+        engine.run(lambda: VolcanoTrainingJob("train", given))
+    assert not [value for value, secret in table(registered).values() if not secret and "pa$word" in str(value)]
+    assert [value for value, secret in table(registered).values() if secret and "pa$word" in str(value)]
+
+
+def test_names_that_are_secret_are_warned_about(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: said.append(text))
+    engine.run(lambda: VolcanoTrainingJob("train", {**volcano(), "job_name": pulumi.Output.secret("train-hidden")}))
+    assert any("job_name" in text and "shows" in text and "train-hidden" not in text for text in said)
+
+
+def test_random_sets_of_secret_leaves_are_marked(engine: Any, registered: list[Any]) -> None:
+    rng = random.Random(7)
+    places = [place for kind, place in CASES if kind == "volcano"]
+    for _ in range(25):
+        chosen = rng.sample(places, rng.randint(1, 6))
+        given, other = volcano(), volcano()
+        for place in chosen:
+            given, other = put(given, place, pulumi.Output.secret), put(other, place, another)
+        registered.clear()
+        engine.run(lambda given=given: VolcanoTrainingJob("train", given))
+        marked = table(registered)
+        registered.clear()
+        engine.run(lambda other=other: VolcanoTrainingJob("train", other))
+        changed = table(registered)
+        bad = {key for key, (value, secret) in marked.items() if not secret and changed.get(key, (None,))[0] != value}
+        assert {key for key in bad if not is_digest(key)} == set(), chosen
+
+
+WRONG: tuple[Callable[[Any], Any], ...] = (
+    lambda text: {"password": text},
+    lambda text: [text],
+    lambda text: [{"a": [text]}],
+    lambda text: text,
+    lambda text: f"{text}\n",
+    lambda text: f"[FIELD_PATH]{text}",
+)
+"""Ways to have a secret in the place of something else."""
+
+
+def message_of(action: Callable[[], Any]) -> str:
+    """Return the error of an action. Empty: there was none."""
+    try:
+        action()
+    except pulumi.RunError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+@pytest.mark.parametrize("marked", [True, False])
+def test_no_message_shows_a_secret_that_is_wrong_somewhere(engine: Any, kind: str, marked: bool) -> None:
+    """Marked by the program: nowhere. Not marked: not where a secret may be, nor in what holds several values."""
+    component, given = COMPONENTS[kind][0], arguments(kind)
+    refused = 0
+    for place in [place for of, place in CASES if of == kind]:
+        for number, wrong in enumerate(WRONG):
+            if not marked and number > 2 and not {"env", "secret_env", "args", "pod_overlay", "metadata"} & set(place):
+                continue
+            value = wrong("hunter22-${x}!")
+            changed = put(given, place, lambda _, value=value: pulumi.Output.secret(value) if marked else value)
+            said = message_of(lambda changed=changed: engine.run(lambda: component("train", changed)))
+            refused += bool(said)
+            assert "hunter22" not in said, (place, number)
+    assert refused > 20
+
+
+@pytest.mark.parametrize("value", ["x!", "7x", 70000, -3])
+def test_a_short_secret_is_hidden_by_its_place(engine: Any, value: Any) -> None:
+    given = volcano()
+    given["roles"][0]["port_map"]["c10d"] = pulumi.Output.secret(value)
+    given["labels"]["team"] = pulumi.Output.secret(f"{value}!")
+    with pytest.raises(pulumi.RunError) as caught:
+        engine.run(lambda: VolcanoTrainingJob("train", given))
+    assert str(value) not in str(caught.value)
+    assert "[secret]" in str(caught.value)
+    assert caught.value.__cause__ is None
