@@ -12,6 +12,7 @@ from typing import Any
 from torchx_pulumi import labels, names
 from torchx_pulumi.checks.values import (
     MAX_INT32,
+    amount,
     check_label_value,
     check_labels,
     check_mapping,
@@ -156,7 +157,7 @@ def _check_secret(path: str, ref: object) -> Iterator[Problem]:
     if not is_text(ref.key) or not ref.key or len(ref.key) > 253 or not set(ref.key) <= _SECRET_KEY_LETTERS:
         yield Problem(f"{path}.key", "is no key of a Secret, must be of letters, digits, '-', '_' and '.'")
     if not isinstance(ref.optional, bool):
-        yield Problem(f"{path}.optional", f"{found(ref.optional)}, must be true or false")
+        yield Problem(f"{path}.optional", f"{typed(ref.optional)}, must be true or false")
 
 
 _SECRET_KEY_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
@@ -166,19 +167,19 @@ def check_replicas(path: str, role: RoleSpec) -> Iterator[Problem]:
     """A role has replicas; a gang may start smaller than it ends, never empty, never larger."""
     count = role.num_replicas
     if not is_int(count) or not 1 <= count <= MAX_REPLICAS:
-        yield Problem(f"{path}.num_replicas", f"{found(count)}, must be 1 to {MAX_REPLICAS}")
+        yield Problem(f"{path}.num_replicas", f"{amount(count)}, must be 1 to {MAX_REPLICAS}")
         return
     low = role.min_replicas
     if low is not None and (not is_int(low) or not 1 <= low <= count):
         yield Problem(
-            f"{path}.min_replicas", f"{found(low)}, must be 1 to {count} (num_replicas), or unset for all of them"
+            f"{path}.min_replicas", f"{amount(low)}, must be 1 to {count} (num_replicas), or unset for all of them"
         )
 
 
 def check_retries(path: str, role: RoleSpec) -> Iterator[Problem]:
     """Retries are counted from zero, under a policy that the schedulers can carry out."""
     if not is_int(role.max_retries) or not 0 <= role.max_retries <= MAX_INT32:
-        yield Problem(f"{path}.max_retries", f"{found(role.max_retries)}, must be 0 or more")
+        yield Problem(f"{path}.max_retries", f"{amount(role.max_retries)}, must be 0 or more")
     if role.retry_policy not in RETRY_POLICIES:
         policy = role.retry_policy
         yield Problem(
@@ -189,19 +190,19 @@ def check_retries(path: str, role: RoleSpec) -> Iterator[Problem]:
 def check_resource(path: str, resource: object) -> Iterator[Problem]:
     """Numbers are numbers, devices are counted, and the instance type can select a node."""
     if not isinstance(resource, ResourceSpec):
-        yield Problem(path, f"{found(resource)}, must be a resource: cpu, gpu, memory_mb, devices, capabilities")
+        yield Problem(path, f"{typed(resource)}, must be a resource: cpu, gpu, memory_mb, devices, capabilities")
         return
     for field in ("cpu", "memory_mb"):
         number = getattr(resource, field)
         if number is not None and not is_number(number):
-            yield Problem(f"{path}.{field}", f"{found(number)}, must be a number, or unset")
+            yield Problem(f"{path}.{field}", f"{amount(number)}, must be a number, or unset")
     gpu = resource.gpu
     # A negative count is TorchX's way to say "none": its NULL_RESOURCE has -1.
     if gpu is not None and not is_int(gpu) and not (is_number(gpu) and float(gpu).is_integer()):
-        yield Problem(f"{path}.gpu", f"{found(gpu)}, must be a whole number, or unset")
+        yield Problem(f"{path}.gpu", f"{amount(gpu)}, must be a whole number, or unset")
     yield from _check_devices(f"{path}.devices", resource.devices)
     if not isinstance(resource.capabilities, Mapping):
-        yield Problem(f"{path}.capabilities", f"{found(resource.capabilities)}, must be a mapping")
+        yield Problem(f"{path}.capabilities", f"{typed(resource.capabilities)}, must be a mapping")
     elif labels.INSTANCE_TYPE in resource.capabilities:
         instance = resource.capabilities[labels.INSTANCE_TYPE]
         where = f"{path}.capabilities[{labels.INSTANCE_TYPE!r}]"
@@ -210,40 +211,40 @@ def check_resource(path: str, resource: object) -> Iterator[Problem]:
 
 def _check_devices(path: str, devices: object) -> Iterator[Problem]:
     if not isinstance(devices, Mapping):
-        yield Problem(path, f"{found(devices)}, must be a mapping of device names to counts")
+        yield Problem(path, f"{typed(devices)}, must be a mapping of device names to counts")
         return
     for name, count in devices.items():
         where = f"{path}[{shown(name)}]"
         if not is_text(name) or not names.is_qualified_name(name) or not ("/" in name or name.startswith("hugepages-")):
             yield Problem(where, "is no name of a device, which looks like vpc.amazonaws.com/efa")
         if not is_int(count) or count < 0:
-            yield Problem(where, f"{found(count)}, must be a count, 0 or more")
+            yield Problem(where, f"{amount(count)}, must be a count, 0 or more")
 
 
 def check_ports(path: str, ports: object) -> Iterator[Problem]:
     """Ports have names that Kubernetes takes, and numbers in range."""
     if not isinstance(ports, Mapping):
-        yield Problem(path, f"{found(ports)}, must be a mapping of port names to numbers")
+        yield Problem(path, f"{typed(ports)}, must be a mapping of port names to numbers")
         return
     for name, port in ports.items():
         where = f"{path}[{shown(name)}]"
         if not is_text(name) or not names.is_port_name(name):
             yield Problem(where, "is no port name: at most 15 of a-z, 0-9 and single inner dashes, with a letter")
         if not is_int(port) or not is_port(port):
-            yield Problem(where, f"{found(port)}, must be 1 to 65535", rule="port" if is_int(port) else "")
+            yield Problem(where, f"{amount(port)}, must be 1 to 65535", rule="port" if is_int(port) else "")
 
 
 def check_mounts(path: str, mounts: object) -> Iterator[Problem]:
     """Mounts are of a known kind, have both ends, and none hides another."""
     if not is_list(mounts):
-        yield Problem(path, f"{found(mounts)}, must be a list of mounts")
+        yield Problem(path, f"{typed(mounts)}, must be a list of mounts")
         return
     taken = {"/dev/shm": "the shared memory that every replica gets"}  # noqa: S108
     for index, mount in enumerate(mounts):
         where = f"{path}[{index}]"
         if not isinstance(mount, MountSpec) or mount.kind not in MOUNT_KINDS:
             kind = mount.kind if isinstance(mount, MountSpec) else type(mount).__name__
-            yield Problem(where, f"is of unknown kind {kind!r}, must be {', '.join(MOUNT_KINDS)}", rule="mount")
+            yield Problem(where, f"is of unknown kind {shown(kind)}, must be {', '.join(MOUNT_KINDS)}", rule="mount")
             continue
         yield from _check_mount(where, mount)
         if is_text(mount.dst):
@@ -263,7 +264,7 @@ def _check_mount(path: str, mount: MountSpec) -> Iterator[Problem]:
         yield Problem(f"{path}.src", f"{found(mount.src)}, must not contain '..'")
     yield from check_text(f"{path}.dst", mount.dst)
     if not isinstance(mount.read_only, bool):
-        yield Problem(f"{path}.read_only", f"{found(mount.read_only)}, must be true or false")
+        yield Problem(f"{path}.read_only", f"{amount(mount.read_only)}, must be true or false")
     if mount.kind == "device" and (not isinstance(mount.permissions, str) or not set(mount.permissions) <= set("rwm")):
         yield Problem(f"{path}.permissions", f"{found(mount.permissions)}, must be any of r, w and m")
 
@@ -277,18 +278,18 @@ def check_node_selector(path: str, role: RoleSpec) -> Iterator[Problem]:
     wanted, capable = role.node_selector.get(labels.INSTANCE_TYPE), capabilities.get(labels.INSTANCE_TYPE)
     if wanted is not None and capable is not None and wanted != capable:
         where = f"{path}.node_selector[{labels.INSTANCE_TYPE!r}]"
-        yield Problem(where, f"{found(wanted)}, but the resource's capabilities say {capable!r}; remove one of the two")
+        yield Problem(where, f"{found(wanted)}, but the resource's capabilities say {shown(capable)}; remove one of the two")
 
 
 def check_tolerations(path: str, tolerations: object) -> Iterator[Problem]:
     """Tolerations have Kubernetes' own fields."""
     if not is_list(tolerations):
-        yield Problem(path, f"{found(tolerations)}, must be a list of tolerations")
+        yield Problem(path, f"{typed(tolerations)}, must be a list of tolerations")
         return
     for index, toleration in enumerate(tolerations):
         where = f"{path}[{index}]"
         if not isinstance(toleration, Mapping):
-            yield Problem(where, f"{found(toleration)}, must be a mapping: {', '.join(_TOLERATION_KEYS)}")
+            yield Problem(where, f"{typed(toleration)}, must be a mapping: {', '.join(_TOLERATION_KEYS)}")
             continue
         yield from unknown_keys(where, toleration, _TOLERATION_KEYS)
         yield from _check_toleration(where, toleration)
@@ -314,7 +315,7 @@ def _check_toleration(path: str, toleration: Mapping[str, Any]) -> Iterator[Prob
         yield Problem(f"{path}.value", "must be absent where operator is Exists")
     seconds = toleration.get("tolerationSeconds")
     if seconds is not None and not is_int(seconds):
-        yield Problem(f"{path}.tolerationSeconds", f"{found(seconds)}, must be seconds, a whole number")
+        yield Problem(f"{path}.tolerationSeconds", f"{amount(seconds)}, must be seconds, a whole number")
 
 
 def check_overlay(path: str, overlay: object) -> Iterator[Problem]:

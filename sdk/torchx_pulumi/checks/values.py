@@ -123,6 +123,15 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def amount(value: object) -> str:
+    """Return what was found where a number is wanted; a text there is none, and may be anything.
+
+    >>> amount(-1), amount("hunter22")
+    ('is -1', 'is of type str')
+    """
+    return found(value) if isinstance(value, (int, float)) else typed(value)
+
+
 def typed(value: object) -> str:
     """Return what was found of a value that may be a secret: its type alone.
 
