@@ -278,7 +278,9 @@ def check_node_selector(path: str, role: RoleSpec) -> Iterator[Problem]:
     wanted, capable = role.node_selector.get(labels.INSTANCE_TYPE), capabilities.get(labels.INSTANCE_TYPE)
     if wanted is not None and capable is not None and wanted != capable:
         where = f"{path}.node_selector[{labels.INSTANCE_TYPE!r}]"
-        yield Problem(where, f"{found(wanted)}, but the resource's capabilities say {shown(capable)}; remove one of the two")
+        yield Problem(
+            where, f"{found(wanted)}, but the resource's capabilities say {shown(capable)}; remove one of the two"
+        )
 
 
 def check_tolerations(path: str, tolerations: object) -> Iterator[Problem]:
