@@ -17,6 +17,7 @@ from torchx_pulumi.doors.appdef import read_app
 from torchx_pulumi.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.forms import form_of
 from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.relaunch.change import Action
 from torchx_pulumi.relaunch.identity import owner_digest
 from torchx_pulumi.spec import JobSpec
 
@@ -33,6 +34,7 @@ from torchx_pulumi_components.read_args import Dialect, Wanted, read_args
 from torchx_pulumi_components.records import keep_app, note_intent, write_run
 from torchx_pulumi_components.views import view_job
 from torchx_pulumi_components.waiting import fail, wait_until
+from torchx_pulumi_components.whereabouts import check_provider
 
 COMING = ("namespace", "queue", "priority_class", "service_account", "image_secret")
 """Options whose objects a deployment may create before the job."""
@@ -119,8 +121,11 @@ def _decide_and_register(
             may_come=_may_come(args, opts),
             importing=opts.import_ is not None,
             now=now,
+            origin=past.origin,
         )
     )
+    if not launch.launching and launch.decision.action is not Action.DONE_AND_GONE:
+        check_provider(name, launch.run, past.origin, given=args, own_provider=own_provider, cluster=cluster)
     marks = marks_of(leaves, launch, lambda: read_args(name, leaves.changed(resolved), door.dialect, spec))
     pulumi.ComponentResource.__init__(component, door.type, name, {}, _component_options(opts))
     _say(component, launch, note, leaves)

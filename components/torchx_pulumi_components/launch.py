@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from torchx_pulumi import labels, names
 from torchx_pulumi.cluster import Cluster
+from torchx_pulumi.cluster_identity import ClusterIdentity
 from torchx_pulumi.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
 from torchx_pulumi.forms import Form, Seen, choice_of, choice_of_run, chooser, form_of, form_of_run
 from torchx_pulumi.options import Options
@@ -32,6 +33,7 @@ from torchx_pulumi.status.model import JobStatus
 
 from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
 from torchx_pulumi_components.read_args import Wanted, in_words_of_args
+from torchx_pulumi_components.whereabouts import Origin, find_cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class Request:
     importing: bool
     """An existing job is to be taken over."""
     now: datetime
+    origin: Origin = field(default_factory=Origin)
+    """Where the last run was launched, as far as its record does not say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,8 @@ class Launch:
     undecided: tuple[str, ...] = ()
     """Paths that are not known before `up`."""
     warnings: tuple[str, ...] = ()
+    cluster: ClusterIdentity | None = None
+    """The cluster of the run. None: not known."""
 
     @property
     def launching(self) -> bool:
@@ -95,7 +101,7 @@ def plan_launch(request: Request) -> Launch:
         InvalidJobError: The job cannot be planned, or not be launched in this cluster.
         RelaunchRefusedError: A change would end an unfinished run.
         DeployError: An object of somebody else has the job's name.
-        ClusterError: The cluster does not answer.
+        ClusterError: The cluster does not answer, or is not the one of the last run.
     """
     wanted = request.wanted
     last, seen, interrupted = _last_run(request)
@@ -109,10 +115,12 @@ def plan_launch(request: Request) -> Launch:
     # A job that cannot be planned is refused with all its problems before anything is said about change.
     _plan(wanted.spec, new, request)
     wish = _wish(request, last, new, launched)
+    begun = last or request.memory.intent
+    cluster = find_cluster(request.name, request.cluster, begun, request.origin, seen.head)
     look = _judge(request, last, seen)
     decision = decide(last, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
     _refuse(request, decision, last, new_name, look)
-    launch = _launch(request, decision, last, new, wish, seen)
+    launch = _with_cluster(request, _launch(request, decision, last, new, wish, seen), last, cluster)
     moved = last is not None and (new.namespace, new_name) != (last.namespace, last.job_name)
     if launch.launching and moved:
         _refuse_foreign(request, new_name)
@@ -344,6 +352,17 @@ def _launch(
         ended=None,
         confirmed=confirmed,
     )
+
+
+def _with_cluster(request: Request, launch: Launch, last: RunRecord | None, known: ClusterIdentity | None) -> Launch:
+    """Add the cluster to the record. One of 0.1.0 gets it only where it is written anyway: else previews show it."""
+    run, intent = launch.run, launch.intent
+    if request.cluster is not None and (last is None or launch.launching):
+        run = replace(run, cluster=request.cluster.identify())
+        intent = replace(intent, cluster=run.cluster)
+    elif run.cluster is None and run != last:
+        run = replace(run, cluster=known)
+    return replace(launch, run=run, intent=intent, cluster=run.cluster or known)
 
 
 def _in_place(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from google.protobuf.json_format import MessageToDict  # type: ignore[import-unt
 from google.protobuf.struct_pb2 import Struct  # type: ignore[import-untyped]  # no stubs
 from pulumi.runtime.proto.resource_pb2 import ResourceInvokeRequest
 from pulumi.runtime.settings import get_monitor
+from torchx_pulumi.cluster_identity import read_identity
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.relaunch.record import Memory, read_record
@@ -23,8 +24,10 @@ from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_components.leaves import wait_for
 from torchx_pulumi_components.objects import type_token
+from torchx_pulumi_components.whereabouts import Origin
 
 STASH = "pulumi:index:Stash"
+PROVIDER = "pulumi:providers:kubernetes"
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  # the mark of a secret, no secret itself
@@ -50,6 +53,8 @@ class Past:
     """Type and end of the name (what follows the component's own) of each child to its outputs."""
     app: Mapping[str, Any] | None = None
     """What `torchx run` noted of the app (`runs.entry`). None: it was launched by a program."""
+    origin: Origin = field(default_factory=Origin)
+    """Where the last run was launched, as far as its record does not say it."""
 
     @property
     def observed(self) -> Mapping[str, Any] | None:
@@ -101,7 +106,25 @@ def read_past(
         )
         app = plain((children.get((STASH, APP_SUFFIX)) or {}).get("input"))
         own_outputs = outputs.get(known) or {}
-        return Past(urn=present, former_urns=former, memory=memory, outputs=own_outputs, children=children, app=app)
+        try:
+            noted = read_identity(plain(own_outputs.get("cluster")) or (app or {}).get("cluster_identity"))
+        except ValueError as error:
+            raise DeployError(f"the state of {known} cannot be read: {error}; it was changed by hand") from error
+        origin = Origin(
+            cluster=noted,
+            address=(app or {}).get("cluster"),
+            job=job is not None,
+            own_provider=(PROVIDER, "-kubernetes") in children,
+        )
+        return Past(
+            urn=present,
+            former_urns=former,
+            memory=memory,
+            outputs=own_outputs,
+            children=children,
+            app=app,
+            origin=origin,
+        )
     return Past(urn=present, former_urns=former, memory=Memory())
 
 

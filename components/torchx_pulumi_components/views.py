@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pulumi
+from torchx_pulumi.cluster_identity import write_identity
 from torchx_pulumi.forms import Seen, asked, form_of
 from torchx_pulumi.outputs.building import Source, app_handle, build_declared, build_observed
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
@@ -60,6 +61,9 @@ def view_job(
         "pod_groups": _pod_groups(plan, plan.roles, job_name, uid),
         "observed": observed,
     }
+    if launch.run.cluster is None and launch.cluster is not None:
+        # Kept where a change is no change of the deployment: the record was written by 0.1.0, and stays as it is.
+        outputs["cluster"] = write_identity(launch.cluster)
     if nameless:
         for output in ("app_id", "app_handle", "job_name", "service", "pod_names", "rank0_host"):
             outputs[output] = _unknown_like(gang, outputs[output])

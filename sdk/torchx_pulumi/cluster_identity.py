@@ -77,6 +77,24 @@ def compare_address(recorded: str, present: ClusterIdentity) -> Match:
     return Match.SAME if recorded == present.address else Match.UNDECIDED
 
 
+def mismatch_words(subject: str, launched_in: object, present: ClusterIdentity, match: Match) -> str:
+    """Return in words that a cluster is not, or not known to be, the one of a launch.
+
+    Args:
+        subject: What was launched.
+        launched_in: What the cluster of the launch is called. None: not known.
+        present: The cluster that was reached.
+        match: DIFFERENT or UNDECIDED.
+    """
+    start = f"{subject} was launched in {launched_in or 'a cluster with another address'}"
+    if match is Match.DIFFERENT:
+        return f"{start}; {present} is another one"
+    return (
+        f"{start}; whether {present} is that one is not known: its object is not there, the address or the certificate "
+        f"authority is another one, and the uid of namespace {HOME_NAMESPACE} is not known of both"
+    )
+
+
 def digest_of(data: bytes) -> str:
     """Return the digest of an address, an authority or a uid."""
     return hashlib.sha256(data).hexdigest()[:DIGEST_LENGTH]

@@ -12,11 +12,13 @@ from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Launched, LaunchOrder, Still, Tell
 from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.forms import FORMS
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.owner import CheckOwner, is_working, unowned
+from torchx_pulumi.runs.whereabouts import check_before_change
 
 
 @dataclass(slots=True)
@@ -112,14 +114,13 @@ class FakeDriver:
         check: CheckOwner = unowned,
         take_over: bool = False,
     ) -> None:
-        """Delete the objects of a stack, and the stack."""
+        """Delete the objects of a stack, and the stack; where its state is lost, the object that is there and ours."""
         check()
         self._clear_locks(entry, take_over=take_over)
         stack = self.stacks.get(entry.place)
-        if stack is None:
-            return
         try:
-            first, *rest = owned_objects(entry, stack.manifest)
+            check_before_change(entry, self._cluster)
+            first, *rest = owned_objects(entry, stack.manifest if stack is not None else _lost(entry))
             for kind, manifest in [*reversed(rest), first]:
                 name = manifest["metadata"]["name"]
                 found = self._cluster.get(kind, _namespace(entry, manifest), name)
@@ -169,6 +170,13 @@ def owned_objects(entry: RunEntry, manifest: Manifest) -> list[tuple[Kind, Manif
     meta["labels"] = {**(meta.get("labels") or {}), labels.LAUNCH: entry.launch}
     meta["annotations"] = {**(meta.get("annotations") or {}), labels.RUN: entry.run}
     return items
+
+
+def _lost(entry: RunEntry) -> Manifest:
+    """Return as much of the manifest of an app whose state is lost as names its object."""
+    form = next(form for choice, form in FORMS[entry.scheduler][1].items() if choice.value == entry.choice)
+    meta = {"name": entry.job_name, "namespace": entry.namespace}
+    return {"apiVersion": form.head.api_version, "kind": form.head.kind, "metadata": meta}
 
 
 def _is_ours(entry: RunEntry, found: Manifest) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         config, source = parse(kubeconfig, "the given kubeconfig"), "the given kubeconfig"
     else:
         paths = locations(kubeconfig)
-        present = _present(paths)
+        present = [path for path in paths if is_file(path)]
         if not present:
             if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
                 return Access(None, None, "the cluster of this pod")
@@ -74,16 +75,6 @@ def _plain(path: Path) -> str:
     return path_shown(str(path)).strip("'")
 
 
-def _present(paths: Sequence[Path]) -> list[Path]:
-    try:
-        return [path for path in paths if path.is_file()]
-    except (OSError, ValueError) as error:
-        # The system's own message repeats the name, which may be the contents of a kubeconfig.
-        reason = getattr(error, "strerror", None) or "it is no path"
-        named = ", ".join(map(_plain, paths))
-        raise ClusterError(f"kubeconfig {named} cannot be read: {reason}; give a path, or contents as YAML") from None
-
-
 def is_contents(kubeconfig: str) -> bool:
     r"""Tell a kubeconfig's contents from its path.
 
@@ -98,6 +89,24 @@ def locations(kubeconfig: str | None) -> list[Path]:
     named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     names = [named] if kubeconfig else named.split(os.pathsep)
     return [Path(name).expanduser() for name in names if name]
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is such a file.
+
+    Raises:
+        ClusterError: That cannot be told: a folder above it is closed to this user, or its disk does not answer.
+    """
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        # The system's own message repeats the name, which may be the contents of a kubeconfig.
+        reason = getattr(error, "strerror", None) or "it is no path"
+        raise ClusterError(
+            f"kubeconfig {_plain(path)} cannot be read: {reason}; give a path, or contents as YAML"
+        ) from None
 
 
 def read(path: Path) -> str:

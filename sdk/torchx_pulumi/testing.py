@@ -70,7 +70,7 @@ class FakeCluster:
             denied: Verbs that are not allowed on a kind; `allowed` says so, and the calls raise. Without `get` of
                 namespaces its uid is not known.
             api_server: Its address.
-            uid: Uid of its namespace `kube-system`. None: one that is made of the address.
+            uid: Uid of its namespace `kube-system`. None: one that is made of the address. Empty: it is not known.
             authority: Its certificate authority. None: the access names none.
             namespace: Namespace of the context.
             readable: Namespaces whose objects may be listed, each by itself. None: all, also at once.
@@ -97,8 +97,9 @@ class FakeCluster:
         """Return what tells this cluster from others."""
         self._answer()
         authority = self.authority.encode() if self.authority else None
+        uid = f"uid of {self.api_server}" if self.uid is None else self.uid
         return ClusterIdentity(
-            uid=None if ("get", kinds.NAMESPACE) in self._denied else self.uid or f"uid of {self.api_server}",
+            uid=None if ("get", kinds.NAMESPACE) in self._denied else uid or None,
             ca=authority_digest(authority),
             address=self.identity,
             name=f"the cluster at {self.api_server}",

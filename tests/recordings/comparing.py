@@ -18,6 +18,11 @@ ADDED: tuple[str, ...] = (
     r"files\..*/order\.json\.objects\[\d+\]\.metadata\.annotations(\.torchx-pulumi/launch)?",
     # New runs say by which version of the identity they are compared.
     r"files\..*/order\.json\.(record|intent)\.identity_version",
+    # The identity of the cluster: of new launches, and where a record is written anyway.
+    r".*(-record|-intent)\.inputs\.input\.cluster",
+    r".*/order\.json\.(record\.cluster|intent\.cluster|entry\.cluster_identity)",
+    r"files\.runs/.*\.json\.cluster_identity",
+    r"urn:.*TrainingJob::.+\.outputs\.cluster",
 )
 """Paths of fields that later releases add, as patterns. Nothing else may be there that was not, or be gone."""
 

@@ -201,6 +201,8 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     plan = plan_job(request.plan.spec, request.plan.options, job.app_id)
     request = PulumiJob(images_to_push=request.images_to_push, resource=render_plan(plan), plan=plan)
     cluster = FakeCluster(needed())
+    # Without the uid the names of files and stacks are of the address, as those of 0.1.0 always are.
+    cluster.uid = ""
     index = RunIndex(folder / "runs")
     doors = Doors(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
     wanted = Launch(

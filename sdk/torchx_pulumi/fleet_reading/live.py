@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
+from functools import cache, partial
 from typing import Any, Protocol
 
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
+from torchx_pulumi.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.fleet_reading.checkpoint import StackApp, StackMemory, UnreadableStateError, read_memory
 from torchx_pulumi.fleet_reading.row import FleetRow, StackName
@@ -21,11 +22,9 @@ from torchx_pulumi.forms import FORMS, Form, Seen
 from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.relaunch.identity import digest
 from torchx_pulumi.relaunch.record import RunRecord
+from torchx_pulumi.runs.whereabouts import Connect, match_identity, reachable
 
 LOOKS_AT_ONCE = 16
-
-Connect = Callable[[str | None, str | None], LiveCluster]
-"""Path of a kubeconfig and context, each None for the one in force, to a cluster."""
 
 
 class Readable(Protocol):
@@ -43,15 +42,15 @@ class Target:
     form: Form
     kubeconfig: str | None
     context: str | None
-    cluster: str | None
-    """Digest of the cluster's address. None: not known."""
     uid: str | None
     """Uid of the job object. None: not known."""
+    match: Callable[[ClusterIdentity], Match] | None
+    """Compares a cluster with the one of the launch. None: nothing is known of that one."""
 
     @property
-    def way(self) -> tuple[str | None, str | None, str | None]:
-        """Return what is equal for targets in one cluster."""
-        return self.kubeconfig, self.context, self.cluster
+    def way(self) -> tuple[str | None, str | None]:
+        """Return what is equal for targets that are reached by one access."""
+        return self.kubeconfig, self.context
 
 
 class LiveReader:
@@ -66,7 +65,8 @@ class LiveReader:
             now: The clock.
         """
         self._stacks = stacks
-        self._connect = connect or KubernetesCluster.connect
+        # Each access is read once, however many apps are reached by it.
+        self._connect: Connect = cache(connect or KubernetesCluster.connect)
         self._now = now
         self._unreachable: dict[str, str] = {}
 
@@ -83,7 +83,7 @@ class LiveReader:
         groups: dict[Any, list[tuple[FleetRow, StackApp, Target]]] = {}
         for row, app in wanted:
             try:
-                target = find_target(app, read_memory(self._stacks.read(row.stack)))
+                target = find_target(app, read_memory(self._stacks.read(row.stack)), self._connect)
             except (UnreadableStateError, DeployError) as error:
                 fresh[row.stack] = replace(row, note=f"not looked at: {error}")
                 continue
@@ -102,7 +102,7 @@ class LiveReader:
         target = group[0][2]
         called = target.context or "the current context"
         try:
-            cluster = self._reach(target)
+            cluster = self._connect(target.kubeconfig, target.context)
             looks = [self._look(cluster, *group[0])]
         except ClusterError as error:
             self._unreachable[called] = str(error)
@@ -120,15 +120,6 @@ class LiveReader:
                 looks += pool.map(look, group[1:])
         return {row.stack: row for row in looks}
 
-    def _reach(self, target: Target) -> LiveCluster:
-        cluster = self._connect(target.kubeconfig, target.context)
-        if target.cluster and cluster.identity != target.cluster:
-            raise ClusterError(
-                f"context {target.context or 'in force'} leads to {cluster.api_server}, which is not the cluster that "
-                "the apps were launched in; name the right kubeconfig with KUBECONFIG"
-            )
-        return cluster
-
     def _look(self, cluster: LiveCluster, row: FleetRow, app: StackApp, target: Target) -> FleetRow:
         """Look at one app.
 
@@ -142,9 +133,21 @@ class LiveReader:
                 raise
             return replace(row, note=f"not looked at: {error}")
         uid = (seen.head or {}).get("metadata", {}).get("uid")
+        # The object itself proves the cluster; without it nothing is concluded from a cluster that may be another one.
+        if target.match is not None and (seen.head is None or uid != target.uid):
+            present = cluster.identify()
+            match = target.match(present)
+            if match is not Match.SAME:
+                called = target.context or "the current context"
+                self._unreachable.setdefault(
+                    called,
+                    f"{present} {'is not' if match is Match.DIFFERENT else 'is not known to be'} the cluster that the "
+                    "apps were launched in; name the right kubeconfig with KUBECONFIG",
+                )
+                return replace(row, note=f"not in the cluster of its launch: {called}")
         if seen.head is not None and target.uid is not None and uid != target.uid:
             return replace(row, note="the cluster has another job of this name; this one is gone")
-        if seen.head is None and not (target.uid or target.cluster):
+        if seen.head is None and target.match is None and target.uid is None:
             return replace(row, note="not found in the cluster of the current context")
         observed = observe(target.form, seen, self._now(), app.output.get("observed"))
         return build_row(
@@ -158,20 +161,21 @@ def observe(form: Form, seen: Seen, now: datetime, previous: Any) -> Mapping[str
     return build_observed(form.read_status(seen, now), observed_at=now, previous=known)
 
 
-def find_target(app: StackApp, memory: StackMemory) -> Target:
-    """Find out where an app's objects are to be looked for.
+def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
+    """Find out where an app's objects are to be looked for: by the access of the launch, else by one's own.
 
     Raises:
         UnreadableStateError: Its scheduler or the way it was made is not known here.
     """
     entry, record = memory.entry, memory.record
     if entry is not None:
+        here = reachable(entry, connect)
         return Target(
             form=find_form(entry.scheduler, entry.choice, record),
-            kubeconfig=_present(entry.kubeconfig) or _present(entry.ambient_kubeconfig),
-            context=entry.kube_context or entry.ambient_context,
-            cluster=entry.cluster or None,
+            kubeconfig=here.kubeconfig or here.ambient_kubeconfig,
+            context=here.kube_context or here.ambient_context,
             uid=entry.uid or (record.uid if record else None),
+            match=partial(match_identity, entry),
         )
     identity = app.output.get("app")
     scheduler = identity.get("scheduler") if isinstance(identity, Mapping) else None
@@ -179,8 +183,8 @@ def find_target(app: StackApp, memory: StackMemory) -> Target:
         form=find_form(str(scheduler), None, record),
         kubeconfig=None,
         context=_context_of(app.output),
-        cluster=None,
         uid=record.uid if record else None,
+        match=partial(compare, record.cluster) if record is not None and record.cluster is not None else None,
     )
 
 
@@ -202,11 +206,6 @@ def find_form(scheduler: str, choice: str | None, record: RunRecord | None) -> F
         raise UnreadableStateError(f"its {option} is {choice!r}, this release knows {allowed}")
     # A field at its default is in no record.
     return next(iter(forms.values()))
-
-
-def _present(path: str | None) -> str | None:
-    """Return the path of a kubeconfig that is on this machine; a colleague's may not be."""
-    return path if path and Path(path).expanduser().is_file() else None
 
 
 def _context_of(output: Mapping[str, Any]) -> str | None:

@@ -13,12 +13,13 @@ from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import StackApp, UnreadableStateError, read_app
 from torchx_pulumi.fleet_reading.engine import EngineStacks
 from torchx_pulumi.fleet_reading.folder import FolderStacks, folder_of
-from torchx_pulumi.fleet_reading.live import Connect, LiveReader
+from torchx_pulumi.fleet_reading.live import LiveReader
 from torchx_pulumi.fleet_reading.local import LocalObservations
 from torchx_pulumi.fleet_reading.row import BrokenStack, Fleet, FleetRow, StackName
 from torchx_pulumi.fleet_reading.rows import build_row, complete, newer, sort_rows
 from torchx_pulumi.fleet_reading.selection import Selection
 from torchx_pulumi.runs.place import choose_backend, know_backend
+from torchx_pulumi.runs.whereabouts import Connect
 
 PROCESSES_AT_ONCE = 4
 """`pulumi` processes at the same time; each takes about 100 MB."""

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.errors import DeployError, Problem, invalid_job
 from torchx_pulumi.runs.entry import RunEntry, read_entry, write_entry
 from torchx_pulumi.runs.files import locked, read_json, remove_file, write_json
 from torchx_pulumi.runs.observation import Observation, newer, read_observation, write_observation
 from torchx_pulumi.runs.owner import lease_s
 from torchx_pulumi.runs.place import state_folder
+from torchx_pulumi.runs.whereabouts import match_identity
 
 _APP_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
@@ -115,33 +117,36 @@ class RunIndex:
         """Return an entry as it is now. None: it is gone."""
         return self._read(self._path(entry))
 
-    def find(self, app_id: str, scheduler: str, *, cluster: Callable[[], str | None] | None = None) -> RunEntry | None:
+    def find(
+        self, app_id: str, scheduler: str, *, cluster: Callable[[], ClusterIdentity | None] | None = None
+    ) -> RunEntry | None:
         """Return an app by its id. None: it was not launched from here.
 
         Args:
             app_id: `namespace:name`.
             scheduler: `volcano` or `mcad`.
-            cluster: Tells the digest of the cluster that is meant; asked only where an id is of several.
+            cluster: Tells which cluster is meant; asked only where an id is of several.
 
         Raises:
             InvalidJobError: The id is of several clusters, and none of them is the one that is meant.
             DeployError: The entry cannot be read.
         """
-        if not is_app_id(app_id):
-            return None
-        folder = self._folder / scheduler
-        try:
-            paths = sorted(folder.glob(f"{app_id}@*.json"))
-        except OSError:
-            return None
-        found = [entry for path in paths if (entry := self._read(path)) is not None]
+        found = self._named(app_id, scheduler)
         if len(found) < 2:
             return found[0] if found else None
         wanted = cluster() if cluster is not None else None
-        meant = [entry for entry in found if entry.cluster == wanted]
-        if meant:
-            return meant[0]
+        meant = None if wanted is None else _in_cluster(found, wanted)
+        if meant is not None:
+            return meant
         raise invalid_job(app_id, [Problem("app_id", _several(app_id, found))])
+
+    def find_in(self, cluster: ClusterIdentity, app_id: str, scheduler: str) -> RunEntry | None:
+        """Return an app that was launched in this very cluster, by its id. None: none is known to be.
+
+        Raises:
+            DeployError: An entry cannot be read.
+        """
+        return _in_cluster(self._named(app_id, scheduler), cluster)
 
     def all(self, scheduler: str | None = None) -> list[RunEntry]:
         """Return every app, by id; one that is removed meanwhile is left out.
@@ -179,6 +184,16 @@ class RunIndex:
         value = read_json(path)
         return None if value is None else read_observation(value, str(path))
 
+    def _named(self, app_id: str, scheduler: str) -> list[RunEntry]:
+        """Return the apps of an id, one for each cluster."""
+        if not is_app_id(app_id):
+            return []
+        try:
+            paths = sorted((self._folder / scheduler).glob(f"{app_id}@*.json"))
+        except OSError:
+            return []
+        return [entry for path in paths if (entry := self._read(path)) is not None]
+
     def _path(self, entry: RunEntry) -> Path:
         return self._folder / entry.scheduler / f"{entry.app_id}@{entry.cluster}.json"
 
@@ -198,6 +213,12 @@ class RunIndex:
                 return None
             entry = replace(entry, owner=replace(entry.owner, seen_at=seen, lease_until=seen + lease_s()))
         return entry
+
+
+def _in_cluster(entries: list[RunEntry], cluster: ClusterIdentity) -> RunEntry | None:
+    here = [entry for entry in entries if match_identity(entry, cluster) is Match.SAME]
+    # Of an app that 0.1.0 launched and that was launched again since, the later one has the preferred key.
+    return next((entry for entry in here if entry.cluster == cluster.key), here[0] if here else None)
 
 
 def _several(app_id: str, entries: list[RunEntry]) -> str:

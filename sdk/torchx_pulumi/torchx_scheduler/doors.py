@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,15 +11,13 @@ from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.driver import Driver
-from torchx_pulumi.kubeconfig import find_access, locations
+from torchx_pulumi.kubeconfig import locations
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.whereabouts import Connect, reachable
 
 MAX_CLUSTERS = 32
 """Clusters that are kept ready."""
-
-Connect = Callable[[str | None, str | None], LiveCluster]
-"""Kubeconfig path and context (None: the ambient ones) to a cluster; nothing is asked of it yet."""
 
 
 def connect_kubernetes(kubeconfig: str | None, context: str | None) -> LiveCluster:
@@ -42,6 +40,8 @@ class Doors:
     now: Callable[[], datetime] = utc_now
     client: Any = None
     """A Kubernetes `ApiClient` of the caller's, which is used where no kubeconfig is named. None: there is none."""
+    options: Callable[[], Mapping[str, Any]] = dict
+    """Run options in force; `kubeconfig` and `kube_context` are the access to the apps of colleagues."""
     _clusters: dict[Any, LiveCluster] = field(default_factory=dict)
     _driver: Driver | None = None
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -64,16 +64,22 @@ class Doors:
         return self._connected(kubeconfig, context)
 
     def cluster_of(self, entry: RunEntry) -> LiveCluster:
-        """Return the cluster that an app was launched in, also where the ambient one has become another.
+        """Return the cluster that an app was launched in, as far as kubeconfigs tell; who uses it checks that.
 
         Raises:
-            ClusterError: Its kubeconfig cannot be read any more, or has lost the context.
+            ClusterError: Neither the recorded kubeconfig nor one's own can be used.
         """
-        if self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None:
+        if self._by_client(entry):
             return KubernetesCluster.of_client(self.client)
-        return self._connected(
-            entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context
-        )
+        here = self.reachable(entry)
+        return self.cluster(here.kubeconfig or here.ambient_kubeconfig, here.kube_context or here.ambient_context)
+
+    def reachable(self, entry: RunEntry) -> RunEntry:
+        """Return an app with an access that can be used here: the recorded one, else one's own."""
+        return entry if self._by_client(entry) else reachable(entry, self.cluster, self.options())
+
+    def _by_client(self, entry: RunEntry) -> bool:
+        return self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None
 
     def _connected(self, kubeconfig: str | None, context: str | None) -> LiveCluster:
         """Keep a cluster for as long as its kubeconfig stays as it is: reading that takes longer than most answers."""
@@ -102,24 +108,3 @@ def _stamp(path: Path) -> tuple[str, int, int] | None:
     except OSError:
         return None
     return str(path), found.st_mtime_ns, found.st_size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ambient:
-    """What holds where an option is not set."""
-
-    kubeconfig: str | None = None
-    """Path. None: the option is set, or there is no one path."""
-    context: str | None = None
-    """None: the option is set, or there is no current one."""
-
-
-def ambient(kubeconfig: str | None, context: str | None) -> Ambient:
-    """Say which kubeconfig and context are in force where an option is not set, for later calls to use.
-
-    A kubeconfig that is put together of several files, or the account of a pod, has no one path.
-    """
-    paths = [path.absolute() for path in locations(kubeconfig)]
-    one = str(paths[0]) if len(paths) == 1 and paths[0].is_file() else None
-    current = None if context is not None or one is None else find_access(kubeconfig).context
-    return Ambient(kubeconfig=None if kubeconfig is not None else one, context=current)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torchx_pulumi.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.names import HASH_LENGTH
 from torchx_pulumi.redaction import is_redacted
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.handle import delete_command
@@ -16,8 +18,9 @@ from torchx_pulumi.runs.holding import claim
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.owner import Life, describe_owner, life_of
 from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
+from torchx_pulumi.runs.whereabouts import is_ours, match_identity
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import form_named, is_ours
+from torchx_pulumi.torchx_scheduler.looking import form_named
 from torchx_pulumi.torchx_scheduler.unindexed import NOWHERE, find_in_cluster
 
 logger = logging.getLogger(__name__)
@@ -112,11 +115,12 @@ class Finder:
         now = self.doors.driver().find(entry.place)
         if now is not None and now.uid in (None, entry.uid):
             return entry
+        here = None if now is None else self.doors.reachable(now)
 
         def noted(known: RunEntry | None) -> RunEntry | None:
             # Another process may have begun to work on the app since it was read.
             same = known is not None and (known.stage, known.uid) == (entry.stage, entry.uid)
-            return now if same else known
+            return here if same else known
 
         self.doors.index.update(entry, noted)
         return now
@@ -139,7 +143,9 @@ class Finder:
         with holding:
             tell(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
             try:
-                now = self.doors.driver().recover(entry, tell, check=holding.check, take_over=take_over)
+                now = self.doors.driver().recover(
+                    self.doors.reachable(entry), tell, check=holding.check, take_over=take_over
+                )
             except TakenOverError:
                 raise
             except BaseException:
@@ -153,7 +159,7 @@ class Finder:
             return holding.end(lambda _: settled)
 
     def adopt(self, entry: RunEntry) -> RunEntry | None:
-        """Take an app that is not in the index into it, as a colleague's that is worked on from here.
+        """Take an app that is not in the index into it, as a colleague's that is worked on from here by own access.
 
         Returns:
             The app. None: it is neither in the index nor in its backend any more.
@@ -166,8 +172,8 @@ class Finder:
             return entry
         if self.doors.driver().find(entry.place) is None:
             return None
-        index.update(entry, lambda now: now or entry)
-        return entry
+        here = self.doors.reachable(entry)
+        return index.update(entry, lambda now: now or here)
 
     def _refuse_locked(self, entry: RunEntry) -> None:
         """Refuse to take over an app whose lease has expired while its stack is locked: the owner may be asleep.
@@ -184,11 +190,11 @@ class Finder:
                 retryable=True,
             )
 
-    def ambient_cluster(self) -> str | None:
-        """Return the digest of the cluster in force. None: there is none."""
+    def ambient_cluster(self) -> ClusterIdentity | None:
+        """Return what is known of the cluster in force. None: there is none, or it does not answer."""
         options = self.ambient()
         try:
-            return self.doors.cluster(options.get("kubeconfig"), options.get("kube_context")).identity
+            return self.doors.cluster(options.get("kubeconfig"), options.get("kube_context")).identify()
         except ClusterError:
             return None
 
@@ -216,13 +222,27 @@ class Finder:
         cluster = self.ambient_cluster()
         if cluster is None:
             return None
-        place = Place(
-            backend=backend,
-            project=options.get("pulumi_project") or DEFAULT_PROJECT,
-            stack=stack_name(namespace, name, self.scheduler, cluster),
-            secrets_provider=options.get("secrets_provider"),
-        )
-        return self.doors.driver().find(place, None if to_change else self._is_there)
+        driver, project = self.doors.driver(), options.get("pulumi_project") or DEFAULT_PROJECT
+        provider, still = options.get("secrets_provider"), None if to_change else self._is_there
+        for key in cluster.keys:
+            stack = stack_name(namespace, name, self.scheduler, key)
+            place = Place(backend=backend, project=project, stack=stack, secrets_provider=provider)
+            if (entry := driver.find(place, still)) is not None:
+                return entry
+        if backend.startswith("file:"):
+            # Launched by somebody who knew more, or another address, of the cluster; a folder is listed at once.
+            stem = stack_name(namespace, name, self.scheduler, "")[:-HASH_LENGTH]
+            for place in driver.places(backend, project):
+                found = driver.find(place, still) if place.stack.startswith(stem) else None
+                if found is not None and self._is_meant(found, app_id, cluster):
+                    return replace(found, place=replace(found.place, secrets_provider=provider))
+        return None
+
+    def _is_meant(self, entry: RunEntry, app_id: str, present: ClusterIdentity) -> bool:
+        """Return whether an entry is of this id, and not of an app in another cluster than the one in force."""
+        if (entry.app_id, entry.scheduler) != (app_id, self.scheduler):
+            return False
+        return match_identity(entry, present) is not Match.DIFFERENT
 
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object that an entry tells of."""

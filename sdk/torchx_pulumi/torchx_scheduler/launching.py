@@ -23,10 +23,11 @@ from torchx_pulumi.runs.holding import Holding
 from torchx_pulumi.runs.owner import this_process
 from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.runs.ready_run import COMPONENT_TYPES
+from torchx_pulumi.runs.whereabouts import Ambient, ambient
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.torchx_scheduler.app_json import write_app
-from torchx_pulumi.torchx_scheduler.doors import Ambient, Doors, ambient
+from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
 from torchx_pulumi.torchx_scheduler.looking import look_at
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
@@ -81,7 +82,12 @@ def launch_app(doors: Doors, finder: Finder, launch: Launch) -> str:
 
 
 def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
-    """Make the index entry of a launch that is about to begin."""
+    """Make the index entry of a launch that is about to begin; one request, for the identity of the cluster.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    identity = cluster.identify()
     chosen_plan, chosen = split_options(launch.config)
     plan, scheduler = launch.plan, scheduler_of(launch.plan.options).name
     _, head = job_object(launch.request.resource)
@@ -91,7 +97,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
     place = Place(
         backend=choose_backend(chosen.get("pulumi_backend")),
         project=chosen.get("pulumi_project") or DEFAULT_PROJECT,
-        stack=stack_name(namespace, name, scheduler, cluster.identity),
+        stack=stack_name(namespace, name, scheduler, identity.key),
         secrets_provider=chosen.get("secrets_provider"),
     )
     urn = f"urn:pulumi:{place.stack}::{place.project}::{COMPONENT_TYPES[scheduler]}::{plan.spec.name}"
@@ -105,7 +111,8 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         scheduler=scheduler,
         choice=str(forms.choice_of(plan.options).value),
         place=place,
-        cluster=cluster.identity,
+        cluster=identity.key,
+        cluster_identity=identity,
         kubeconfig=chosen.get("kubeconfig"),
         kube_context=chosen.get("kube_context"),
         session=launch.session,
@@ -134,7 +141,8 @@ def _is_there(doors: Doors, finder: Finder, launch: Launch, entry: RunEntry, clu
     Raises:
         ValueError: It is there, and `on_running_change` is `fail`.
     """
-    last = doors.index.get(entry)
+    identity = entry.cluster_identity or cluster.identify()
+    last = doors.index.find_in(identity, entry.app_id, entry.scheduler)
     if last is not None:
         last = finder.settled(entry.app_id, tell)
     kind, head = job_object(launch.request.resource)

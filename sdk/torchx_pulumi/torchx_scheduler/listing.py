@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +16,13 @@ from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, POD, VOLCANO_POD_GROUP, Kind
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
 from torchx_pulumi.schedulers import SCHEDULERS
 from torchx_pulumi.status.model import JobState
 from torchx_pulumi.torchx_scheduler.answers import app_state
 from torchx_pulumi.torchx_scheduler.compat import listed
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import form_named, gone, is_of_stack, is_ours, with_cancel
+from torchx_pulumi.torchx_scheduler.looking import form_named, gone, note_cluster, with_cancel
 
 logger = logging.getLogger(__name__)
 
@@ -102,15 +102,16 @@ def list_apps(doors: Doors, scheduler: str, ambient: Mapping[str, Any], choice: 
     rows: dict[tuple[str, str], tuple[str, JobState]] = {}
     failed: list[ClusterError] = []
     groups = _by_cluster(doors, entries, ambient)
-    for connect, group in groups:
+    for cluster, group in groups:
         try:
-            found = _list_cluster(doors, scheduler, connect, group, choice)
+            found = _list_cluster(doors, scheduler, cluster, group, choice)
         except ClusterError as error:
             failed.append(error)
             logger.warning("%s: %s", "states are as last seen" if group else "apps of colleagues are not listed", error)
-            found = [(entry.app_id, entry.name, entry.cluster, _last_state(doors, entry)) for entry in group]
-        for app_id, name, cluster, state in found:
-            rows[app_id, cluster] = (name, state)
+            found = [(entry.app_id, entry.name, entry.uid or "", _last_state(doors, entry)) for entry in group]
+        for app_id, name, uid, state in found:
+            # A cluster with two addresses is asked twice: the app's own row comes first, a colleague's view of it last.
+            rows.setdefault((app_id, uid), (name, state))
     if failed and len(failed) == len(groups) and not rows:
         raise failed[0]
     found_rows = sorted((app_id, name, state) for (app_id, _), (name, state) in rows.items())
@@ -123,44 +124,45 @@ def list_apps(doors: Doors, scheduler: str, ambient: Mapping[str, Any], choice: 
 
 def _by_cluster(
     doors: Doors, entries: Iterable[RunEntry], ambient: Mapping[str, Any]
-) -> list[tuple[Callable[[], LiveCluster], list[RunEntry]]]:
-    """Group apps by the cluster they are in; the one in force is there also without any."""
-
-    def in_force() -> LiveCluster:
-        return doors.cluster(ambient.get("kubeconfig"), ambient.get("kube_context"))
-
-    groups: dict[str, list[RunEntry]] = {}
+) -> list[tuple[LiveCluster | ClusterError, list[RunEntry]]]:
+    """Group apps by the address at which their cluster is reached; the cluster in force is last, also without any."""
+    groups: dict[str, tuple[LiveCluster | ClusterError, list[RunEntry]]] = {}
     for entry in entries:
-        groups.setdefault(entry.cluster, []).append(entry)
+        try:
+            cluster = doors.cluster_of(entry)
+        except ClusterError as error:
+            groups.setdefault(str(error), (error, []))[1].append(entry)
+        else:
+            groups.setdefault(cluster.identity, (cluster, []))[1].append(entry)
     try:
-        here = in_force().identity
-    except ClusterError:
-        # The group of its own, without apps, says why it cannot be asked.
-        here = ""
-    found: list[tuple[Callable[[], LiveCluster], list[RunEntry]]] = []
-    for cluster, group in groups.items():
-        first = group[0]
-        found.append((in_force if cluster == here else functools.partial(doors.cluster_of, first), group))
-    if here not in groups:
-        found.append((in_force, []))
-    return found
+        in_force = doors.cluster(ambient.get("kubeconfig"), ambient.get("kube_context"))
+    except ClusterError as error:
+        # The group without apps says why the cluster in force cannot be asked.
+        return [*groups.values(), (error, [])]
+    here = groups.pop(in_force.identity, (in_force, []))
+    return [*groups.values(), (in_force, here[1])]
 
 
 def _list_cluster(
-    doors: Doors, scheduler: str, connect: Callable[[], LiveCluster], entries: Sequence[RunEntry], choice: Choice
+    doors: Doors,
+    scheduler: str,
+    cluster: LiveCluster | ClusterError,
+    entries: Sequence[RunEntry],
+    choice: Choice,
 ) -> list[tuple[str, str, str, JobState]]:
+    """Return id, name, state, and what tells two objects of one id apart, of the apps in a cluster."""
     known = {(form_named(scheduler, entry.choice).head, entry.namespace, entry.job_name): entry for entry in entries}
-    cluster = connect()
+    if isinstance(cluster, ClusterError):
+        raise cluster
     others = frozenset({cluster.namespace, *(entry.namespace for entry in entries)})
     asking = Asking(cluster=cluster, namespace=choice.namespace, others=others)
     heads = _heads(asking, scheduler, {kind for kind, _, _ in known}, choice)
-    identity = cluster.identity
     for namespace, error in asking.refused.items():
         logger.warning("namespace %s is not listed, states in it are as last seen: %s", namespace, error)
     rows = []
     for kind, seen in heads:
         metadata = (seen.head or {})["metadata"]
-        app_id = f"{metadata.get('namespace')}:{metadata['name']}"
+        app_id, uid = f"{metadata.get('namespace')}:{metadata['name']}", str(metadata.get("uid") or "")
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
         form = _form_of_head(scheduler, kind)
         status = form.read_status(seen)
@@ -168,13 +170,16 @@ def _list_cluster(
         if entry is not None and (is_ours(entry, seen.head or {}) or is_of_stack(entry, seen.head or {})):
             del known[kind, entry.namespace, entry.job_name]
             own = is_ours(entry, seen.head or {})
-            rows.append((app_id, entry.name, identity, (with_cancel(entry, status) if own else status).state))
+            if own:
+                note_cluster(doors, entry, cluster)
+            rows.append((app_id, entry.name, uid, (with_cancel(entry, status) if own else status).state))
         elif entry is None and choice.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
-            rows.append((app_id, name, identity, status.state))
+            rows.append((app_id, name, uid, status.state))
     for entry in known.values():
-        state = _last_state if entry.namespace in asking.refused else _gone_state
-        rows.append((entry.app_id, entry.name, entry.cluster, state(doors, entry)))
+        refused = entry.namespace in asking.refused
+        state = _last_state(doors, entry) if refused else _state_without_object(doors, entry, cluster)
+        rows.append((entry.app_id, entry.name, entry.uid or "", state))
     return rows
 
 
@@ -211,9 +216,14 @@ def _form_of_head(scheduler: str, kind: Kind) -> Form:
     return next(form for form in FORMS[scheduler][1].values() if form.head == kind)
 
 
-def _gone_state(doors: Doors, entry: RunEntry) -> JobState:
+def _state_without_object(doors: Doors, entry: RunEntry, cluster: LiveCluster) -> JobState:
+    """Return the state of an app whose object is not there: gone only where the cluster is the one of the launch."""
     try:
+        check_cluster(entry, cluster, None)
         return gone(entry, doors.index.observation(entry)).state
+    except ClusterError as error:
+        logger.warning("%s is listed as last seen: %s", entry.app_id, error)
+        return _last_state(doors, entry)
     except TorchxPulumiError as error:
         logger.warning("%s", error)
         return JobState.UNKNOWN

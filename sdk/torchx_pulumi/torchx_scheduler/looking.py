@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_pulumi import labels
+from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.forms import Seen
 from torchx_pulumi.forms.form import Form
@@ -16,6 +16,7 @@ from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.observation import Observation, observed, remembered
+from torchx_pulumi.runs.whereabouts import DIFFERENT_CLUSTER, UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler.doors import Doors
 
@@ -57,11 +58,19 @@ def form_named(scheduler: str, choice: str) -> Form:
 
 
 def look_at(doors: Doors, entry: RunEntry) -> Sight:
-    """Look at an app, and note what was seen. A cluster that cannot be reached is no error: the record answers."""
+    """Look at an app, and note what was seen. A cluster that cannot be reached is no error: the record answers.
+
+    Raises:
+        ClusterError: The kubeconfig leads to another cluster than the one of the launch.
+    """
     form = form_named(entry.scheduler, entry.choice)
     try:
-        seen = form.look(doors.cluster_of(entry), entry.namespace, entry.job_name)
+        cluster = doors.cluster_of(entry)
+        seen = form.look(cluster, entry.namespace, entry.job_name)
+        check_cluster(entry, cluster, seen.head)
     except ClusterError as error:
+        if error.reason == DIFFERENT_CLUSTER:
+            raise
         return Sight(status=_unreached(entry, doors.index.observation(entry), error), reached=False)
     if seen.head is None or not is_ours(entry, seen.head):
         return Sight(
@@ -70,20 +79,38 @@ def look_at(doors: Doors, entry: RunEntry) -> Sight:
         )
     status = with_cancel(entry, form.read_status(seen))
     note(doors, entry, status)
+    note_cluster(doors, entry, cluster)
     return Sight(status=status, seen=seen)
 
 
-def is_ours(entry: RunEntry, head: Manifest) -> bool:
-    """Say whether an object is the one that was launched, and not another of its name."""
-    metadata = head.get("metadata") or {}
-    if entry.uid is not None:
-        return bool(metadata.get("uid") == entry.uid)
-    return is_of_stack(entry, head)
+def warn_of_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> None:
+    """Warn before something is read of a cluster that is not known to be the one of the launch.
+
+    Args:
+        entry: The app.
+        cluster: The cluster that was reached.
+        head: What was found there under the name of the app's object.
+
+    Raises:
+        ClusterError: It is another cluster.
+    """
+    try:
+        check_cluster(entry, cluster, head)
+    except ClusterError as error:
+        if error.reason != UNDECIDED_CLUSTER:
+            raise
+        logger.warning("%s", error)
 
 
-def is_of_stack(entry: RunEntry, head: Manifest) -> bool:
-    """Return whether the app's stack made an object: in the run that is known here, or in another one."""
-    return bool(((head.get("metadata") or {}).get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+def note_cluster(doors: Doors, entry: RunEntry, cluster: LiveCluster) -> None:
+    """Give an app of 0.1.0 the identity of its cluster, where its object was just seen."""
+    if entry.cluster_identity is not None or entry.uid is None or doors.index.get(entry) is None:
+        return
+    try:
+        identity = cluster.identify()
+        doors.index.change(entry, lambda now: dataclasses.replace(now, cluster_identity=identity))
+    except (ClusterError, DeployError) as error:
+        logger.warning("the cluster of %s is not noted: %s", entry.app_id, error)
 
 
 def note(doors: Doors, entry: RunEntry, status: JobStatus) -> None:

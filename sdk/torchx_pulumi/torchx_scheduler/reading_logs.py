@@ -11,7 +11,7 @@ from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import look_at
+from torchx_pulumi.torchx_scheduler.looking import form_named, look_at, warn_of_cluster
 
 LOOK_EVERY_S = 1.0
 """Shortest time between two looks at whether the app has ended."""
@@ -46,7 +46,7 @@ def read_log(
 
     Raises:
         InvalidJobError: There is no such role or replica, or the regular expression is none.
-        ClusterError: The log cannot be read.
+        ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
     pod = _pod_of(entry, role, replica)
     containers = options.get("log_containers")
@@ -62,7 +62,10 @@ def read_log(
         timestamps=options.get("log_timestamps") is not False,
         tail_lines=tail_lines,
     )
-    return read_lines(doors.cluster_of(entry), query, ended=_Ended(doors, entry))
+    cluster = doors.cluster_of(entry)
+    head = cluster.get(form_named(entry.scheduler, entry.choice).head, entry.namespace, entry.job_name)
+    warn_of_cluster(entry, cluster, head)
+    return read_lines(cluster, query, ended=_Ended(doors, entry))
 
 
 def _pod_of(entry: RunEntry, role: str, replica: int) -> str:

@@ -20,6 +20,7 @@ from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.owner import Life, describe_owner, life_of
 from torchx_pulumi.runs.place import know_backend
+from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler import compat, torchxconfig
 from torchx_pulumi.torchx_scheduler.answers import describe_app
@@ -29,7 +30,7 @@ from torchx_pulumi.torchx_scheduler.dryrun import make_request, namespace_of, va
 from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
 from torchx_pulumi.torchx_scheduler.launching import Launch, launch_app
 from torchx_pulumi.torchx_scheduler.listing import Choice, list_apps
-from torchx_pulumi.torchx_scheduler.looking import Sight, form_named, look_at
+from torchx_pulumi.torchx_scheduler.looking import Sight, form_named, look_at, warn_of_cluster
 from torchx_pulumi.torchx_scheduler.reading_logs import read_log
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
 from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions, run_options
@@ -60,6 +61,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         super().__init__(f"pulumi_{scheduler}", session_name)
         self._kind = scheduler
         self._doors = doors
+        doors.options = self._ambient
         self._workspaces = Workspaces(docker_client=docker_client)
         self._finder = Finder(doors=doors, scheduler=scheduler, ambient=self._ambient)
 
@@ -177,9 +179,10 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         entry = self._finder.find(app_id)
         if entry is None:
             return None
-        form = form_named(entry.scheduler, entry.choice)
-        head = self._doors.cluster_of(entry).get(form.head, entry.namespace, entry.job_name)
-        if head is None:
+        form, cluster = form_named(entry.scheduler, entry.choice), self._doors.cluster_of(entry)
+        head = cluster.get(form.head, entry.namespace, entry.job_name)
+        warn_of_cluster(entry, cluster, head)
+        if head is None or not is_ours(entry, head):
             return None
         info = AppDryRunInfo(PulumiJob(images_to_push={}, resource=head), repr)
         compat.set_app(info, read_app_json(entry.app), {"namespace": entry.namespace, **entry.options})

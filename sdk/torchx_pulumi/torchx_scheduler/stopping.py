@@ -14,17 +14,10 @@ from torchx_pulumi.forms.form import Form
 from torchx_pulumi.kinds import POD, VOLCANO_JOB
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.holding import Holding, claim
+from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
-from torchx_pulumi.torchx_scheduler.looking import (
-    form_named,
-    gone,
-    head_uid,
-    is_of_stack,
-    is_ours,
-    note,
-    written_now,
-)
+from torchx_pulumi.torchx_scheduler.looking import form_named, gone, head_uid, note, note_cluster, written_now
 from torchx_pulumi.torchx_scheduler.unindexed import NOWHERE
 
 logger = logging.getLogger(__name__)
@@ -46,7 +39,7 @@ def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
         Whether there is such an app.
 
     Raises:
-        ClusterError: The cluster cannot be reached; nothing was changed.
+        ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was changed.
         DeployError: Another process works on the app.
     """
     found = _found(doors, finder, app_id, tell, take_over=take_over)
@@ -57,6 +50,7 @@ def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
         if not gone(entry, doors.index.observation(entry)).state.terminal:
             _note_cancel(doors, finder, entry)
         return True
+    note_cluster(doors, entry, cluster)
     status = form.read_status(seen)
     if status.state.terminal:
         note(doors, entry, status)
@@ -86,7 +80,7 @@ def resume_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
 
     Raises:
         InvalidJobError: There is no such app, or nothing of it that could run again.
-        ClusterError: The cluster cannot be reached.
+        ClusterError: The cluster cannot be reached, or is not the one of the launch.
     """
     found = _found(doors, finder, app_id, tell, take_over=take_over)
     if found is None:
@@ -129,7 +123,7 @@ def delete_app(
         Whether there was such an app.
 
     Raises:
-        ClusterError: The cluster cannot be reached; nothing was forgotten.
+        ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was forgotten.
         DeployError: The engine refused, or another process works on the app.
     """
     known = False
@@ -155,8 +149,9 @@ def _delete(
     doors: Doors, entry: RunEntry, tell: Tell, holding: Holding, *, forget_unreachable: bool, take_over: bool
 ) -> None:
     try:
+        here = doors.reachable(entry)
         doors.driver().destroy(
-            entry, tell, forget_unreachable=forget_unreachable, check=holding.check, take_over=take_over
+            here, tell, forget_unreachable=forget_unreachable, check=holding.check, take_over=take_over
         )
     except TakenOverError:
         # What is left is the new owner's.
@@ -189,6 +184,9 @@ def _found(
 
     Where the cluster has no object of the run that is known here, the app is read again from its stack: a colleague
     may have launched it again, or deleted it.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or is not the one of the launch.
     """
     entry = finder.settled(app_id, tell, take_over=take_over)
     if entry is None:
@@ -202,8 +200,9 @@ def _found(
         if now is None:
             return None
         if now is not entry:
-            cluster, form = doors.cluster_of(now), form_named(now.scheduler, now.choice)
-            return now, cluster, form, form.look(cluster, now.namespace, now.job_name)
+            entry, cluster, form = now, doors.cluster_of(now), form_named(now.scheduler, now.choice)
+            seen = form.look(cluster, entry.namespace, entry.job_name)
+    check_cluster(entry, cluster, seen.head)
     return entry, cluster, form, seen
 
 

@@ -7,18 +7,19 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.driver import Launched, Tell
-from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.errors import DeployError, TakenOverError
 from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.owner import CheckOwner, Life, life_of, unowned
 from torchx_pulumi.runs.ready_run import ReadyRun
+from torchx_pulumi.runs.whereabouts import Connect, check_before_change, reachable
 
 from torchx_pulumi_stacks.automation.backend import engine_environment, file_root, find_cli, wants_passphrase
 from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
@@ -28,11 +29,14 @@ from torchx_pulumi_stacks.automation.owned_locks import Lock, is_over_of_0_1_0, 
 from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack
-from torchx_pulumi_stacks.automation.strays import delete_objects, delete_unrecorded, wait_for_pods
+from torchx_pulumi_stacks.automation.strays import (
+    delete_objects,
+    delete_recorded,
+    delete_unrecorded,
+    engine_reaches,
+    wait_for_pods,
+)
 from torchx_pulumi_stacks.automation.workplace import Workplace
-
-Connect = Callable[[str | None, str | None], LiveCluster]
-"""Kubeconfig and context -> the cluster."""
 
 UP = ("up", "--yes", "--skip-preview", "--suppress-outputs", "--suppress-progress", "--exec-kind", "auto.inline")
 """What the Automation API asks of the CLI for an inline program."""
@@ -133,25 +137,30 @@ class AppStack:
 
         Raises:
             DeployError: The engine refused, or another process works on the stack.
-            ClusterError: The cluster cannot be reached; nothing was forgotten.
+            ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was forgotten.
         """
         self.clear_dead_locks(take_over=take_over)
         checkpoint = self.read()
         if checkpoint is not None and checkpoint.outdated and self._files is not None:
             self._files.restore()
-        if checkpoint is None or checkpoint.outdated:
+        lost = checkpoint is None or checkpoint.outdated
+        objects = checkpoint is not None and any(checkpoint.objects())
+        if lost or objects:
+            self.check_cluster()
+        if lost:
             self.check()
             delete_objects(self.entry, self.cluster, self.tell, self.check)
-        objects = checkpoint is not None and any(checkpoint.objects())
         if checkpoint is not None and self._files is not None and not objects and not any(checkpoint.others()):
             # Nothing outside of the state was made: no process is needed to forget it.
             self.check()
             self._files.sweep(state=True)
         elif checkpoint is not None:
             if objects:
-                self._check_cluster()
                 self.check()
                 delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell, self.check)
+            if objects and not engine_reaches(checkpoint, self.entry, self.cluster()):
+                self._remove_without_engine(checkpoint)
+                return
             notes = EngineNotes(self.tell)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
@@ -263,6 +272,17 @@ class AppStack:
         entry = self.entry
         return self._connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
 
+    def check_cluster(self) -> None:
+        """Refuse to change anything in a cluster that is not known to be the one of the launch.
+
+        From here on the app is reached by an access that can be used here, which a colleague's may not be.
+
+        Raises:
+            ClusterError: It is another cluster, that is not known, or it cannot be reached.
+        """
+        self.entry = reachable(self.entry, self._connect)
+        check_before_change(self.entry, self.cluster())
+
     def _up(self, run: ReadyRun, folder: Path, notes: EngineNotes) -> Ended:
         """Start the engine, load Pulumi meanwhile, and let the one find the other."""
         relay = Relay()
@@ -292,15 +312,14 @@ class AppStack:
         else:
             load_inline().serve(run, stack, folder, wait)
 
-    def _check_cluster(self) -> None:
-        """Refuse to delete in another cluster than the one that was launched in."""
-        entry, cluster = self.entry, self.cluster()
-        if entry.cluster and cluster.identity != entry.cluster:
-            raise ClusterError(
-                f"app {entry.app_id} was launched in another cluster than the one at {cluster.api_server}, which the "
-                f"kubeconfig {entry.kubeconfig or entry.ambient_kubeconfig or 'in force'} names now; "
-                "restore the kubeconfig, or delete the app with --forget-unreachable if its cluster is gone"
-            )
+    def _remove_without_engine(self, checkpoint: Checkpoint) -> None:
+        """Delete the objects that the state has by one's own access, then the stack."""
+        others = list(checkpoint.others())
+        if others:
+            raise self._not_alone(others)
+        self.tell(f"{self.entry.app_id}: the access in its state cannot be used here; its objects are deleted by yours")
+        delete_recorded(checkpoint, self.entry, self.cluster, self.tell, self.check)
+        self.forget()
 
     def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> Ended:
         whole = [*words, *(["--stack", self.entry.place.stack] if on_stack else [])]

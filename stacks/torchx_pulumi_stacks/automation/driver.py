@@ -15,8 +15,9 @@ from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.owner import CheckOwner, unowned
 from torchx_pulumi.runs.place import state_folder
+from torchx_pulumi.runs.whereabouts import Connect
 
-from torchx_pulumi_stacks.automation.app_stack import AppStack, Connect, load_inline
+from torchx_pulumi_stacks.automation.app_stack import AppStack, load_inline
 from torchx_pulumi_stacks.automation.found import drop_remembered, find_entry, list_places
 from torchx_pulumi_stacks.automation.preparing import prepare
 from torchx_pulumi_stacks.automation.records import write_observed

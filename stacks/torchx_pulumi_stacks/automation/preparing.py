@@ -97,6 +97,7 @@ def _record(order: LaunchOrder, now: datetime) -> RunRecord:
         attempt=1,
         launched_at=now.isoformat(timespec="seconds"),
         identity_version=IDENTITY_VERSION,
+        cluster=order.entry.cluster_identity,
     )
 
 

@@ -67,6 +67,7 @@ def _finish_or_remove(entry: RunEntry, stack: AppStack, checkpoint: Checkpoint, 
     made = any(is_object(item) for item in checkpoint.resources)
     if made and order is not None and not checkpoint.pending and not checkpoint.outdated:
         tell(f"{entry.app_id}: its launch was interrupted after the job was created; it is finished now")
+        stack.check_cluster()
         try:
             launched = stack.up(order)
         except TakenOverError:

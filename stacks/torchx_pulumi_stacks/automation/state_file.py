@@ -84,6 +84,11 @@ class Checkpoint:
         begun = [operation.get("resource") or {} for operation in self.pending]
         yield from (item for item in (*self.resources, *begun) if not is_object(item) and not _is_own(item))
 
+    def provider_inputs(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the inputs of the providers of the Kubernetes objects."""
+        used = {str(item.get("provider")).rpartition("::")[0] for item in self.objects()}
+        yield from (item.get("inputs") or {} for item in self.resources if item.get("urn") in used)
+
     def stash(self, suffix: str) -> Any:
         """Return the value of the stash whose name ends so. None: there is none."""
         for item in self.resources:

@@ -13,6 +13,7 @@ from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.forms import FORMS, Form
 from torchx_pulumi.kinds import POD, SERVICE, Kind
+from torchx_pulumi.kubeconfig import api_server, find_access, identity_of
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
@@ -54,6 +55,56 @@ def delete_unrecorded(
         if wanted and inputs.get("kind"):
             namespace = metadata.get("namespace") or entry.namespace
             _delete(cluster, objects_of(inputs)[0][0], namespace, str(metadata.get("name")), wanted, tell, check)
+
+
+def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: LiveCluster) -> bool:
+    """Return whether the providers in a state lead to a cluster.
+
+    They name a kubeconfig or a context of the launcher's machine, which is another one for a colleague.
+
+    Args:
+        checkpoint: The state.
+        entry: The app, with an access that can be used here.
+        cluster: What that access leads to.
+    """
+    own = entry.kubeconfig or entry.ambient_kubeconfig
+    for given in checkpoint.provider_inputs():
+        kubeconfig, context = given.get("kubeconfig"), given.get("context")
+        if isinstance(kubeconfig, Mapping) or isinstance(context, Mapping):
+            # A secret, which the engine alone can read.
+            continue
+        try:
+            address = api_server(find_access(kubeconfig or own, context))
+        except ClusterError:
+            return False
+        if identity_of(address) != cluster.identity:
+            return False
+    return True
+
+
+def delete_recorded(
+    checkpoint: Checkpoint, entry: RunEntry, connect: Callable[[], LiveCluster], tell: Tell, check: CheckOwner = unowned
+) -> None:
+    """Delete the objects that a state has, the last one first, each only where it is that very object.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or an object does not go.
+        InvalidJobError: The state has objects of a kind that this package does not make; nothing was deleted.
+    """
+    recorded = [{**(item.get("inputs") or {}), **(item.get("outputs") or {})} for item in checkpoint.objects()]
+    items = [objects_of(item)[0] for item in reversed(recorded)]
+    cluster, doomed = connect(), []
+    for kind, item in items:
+        namespace, name = item["metadata"].get("namespace") or entry.namespace, item["metadata"]["name"]
+        found = cluster.get(kind, namespace, name)
+        if found is None or found["metadata"]["uid"] != item["metadata"].get("uid"):
+            continue
+        check()
+        tell(f"deleting {kind.kind} {namespace}/{name}")
+        cluster.delete(kind, namespace, name, uid=found["metadata"]["uid"])
+        doomed.append((kind, namespace, found))
+    for kind, namespace, found in doomed:
+        _wait_gone(cluster, kind, namespace, found, check)
 
 
 def delete_objects(

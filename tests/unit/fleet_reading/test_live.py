@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.fleet_reading import Fleet, read_fleet
 from torchx_pulumi.fleet_reading.selection import read_selection
+from torchx_pulumi.kinds import VOLCANO_JOB
 from torchx_pulumi.relaunch.record import RunRecord
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.status.model import JobState
@@ -111,12 +111,55 @@ def test_a_cluster_that_does_not_answer_is_asked_once_and_named(tmp_path: Path) 
     assert len({name for *_, name in calls}) == 1
 
 
-def test_another_cluster_under_the_same_context_is_not_believed(tmp_path: Path) -> None:
-    cluster = FakeCluster([job("train-x1")])
-    write_stack(tmp_path, "s", checkpoint(output(), entry=replace(entry(cluster), cluster="another")))
-    read = live(tmp_path, lambda *_: cluster)
+@pytest.mark.parametrize("objects", [[], [job("train-x1", uid="u2")]])
+def test_another_cluster_under_the_same_context_is_not_believed(tmp_path: Path, objects: list[Any]) -> None:
+    # The same address, as behind a tunnel: another uid of kube-system.
+    launched, found = FakeCluster(uid="one"), FakeCluster(objects, uid="two")
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(launched, cluster_identity=launched.identify())))
+    read = live(tmp_path, lambda *_: found)
+    assert (read.rows[0].state, read.rows[0].source) == (JobState.RUNNING, "state")
+    assert read.rows[0].note == "not in the cluster of its launch: the current context"
+    assert "is not the cluster that the apps were launched in" in read.unreachable["the current context"]
+
+
+def test_nothing_is_concluded_from_a_cluster_that_is_not_known_to_be_the_one_of_the_launch(tmp_path: Path) -> None:
+    launched = FakeCluster()
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(launched)))
+    read = live(tmp_path, lambda *_: FakeCluster(api_server="https://other.example.com"))
     assert read.rows[0].state is JobState.RUNNING
-    assert "not the cluster that the apps were launched in" in next(iter(read.unreachable.values()))
+    assert "is not known to be the cluster" in read.unreachable["the current context"]
+
+
+def test_one_cluster_is_believed_under_another_address(tmp_path: Path) -> None:
+    launched = FakeCluster(uid="one")
+    write_stack(tmp_path, "a", checkpoint(output(), entry=entry(launched, cluster_identity=launched.identify())))
+    tunnel = FakeCluster([job("train-x1")], api_server="https://127.0.0.1:6443", uid="one")
+    assert live(tmp_path, lambda *_: tunnel).rows[0].state is JobState.SUCCEEDED
+    tunnel.remove(VOLCANO_JOB, "team", "train-x1")
+    assert live(tmp_path, lambda *_: tunnel).rows[0].state is JobState.UNKNOWN
+
+
+def test_a_program_of_the_users_own_has_its_cluster_in_the_record(tmp_path: Path) -> None:
+    launched = FakeCluster(uid="one")
+    write_stack(tmp_path, "s", checkpoint(output(), record=record(cluster=launched.identify())))
+    (row,) = live(tmp_path, lambda *_: FakeCluster(uid="two")).rows
+    assert (row.state, row.note) == (JobState.RUNNING, "not in the cluster of its launch: here")
+
+
+def test_an_app_of_a_colleague_is_looked_at_by_ones_own_access(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    asked = []
+
+    def connect(kubeconfig: str | None, context: str | None) -> FakeCluster:
+        if kubeconfig is not None or context is not None:
+            raise ClusterError(f"no kubeconfig: looked for {kubeconfig}")
+        asked.append((kubeconfig, context))
+        return cluster
+
+    theirs = entry(cluster, ambient_kubeconfig="/closed/alice/config", ambient_context="alice")
+    write_stack(tmp_path, "s", checkpoint(output(), entry=theirs))
+    assert live(tmp_path, connect).rows[0].state is JobState.SUCCEEDED
+    assert asked == [(None, None)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""In which cluster an app is: by whose access it is reached, and whether the cluster reached is the one of its launch.
+
+docs/decisions/0011 has the rules. Nothing is concluded from the absence of an object in another cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchx_pulumi import labels
+from torchx_pulumi.cluster import LiveCluster
+from torchx_pulumi.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
+from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.forms.table import FORMS
+from torchx_pulumi.kubeconfig import find_access, is_contents, is_file, locations
+from torchx_pulumi.options import Manifest
+from torchx_pulumi.runs.entry import RunEntry
+
+DIFFERENT_CLUSTER = "DifferentCluster"
+"""`reason` of the error about a cluster that is not the one of the launch."""
+
+UNDECIDED_CLUSTER = "UndecidedCluster"
+"""`reason` of the error about a cluster that is not known to be the one of the launch. Reading is allowed there."""
+
+Connect = Callable[[str | None, str | None], LiveCluster]
+"""Kubeconfig and context (None: the ambient ones) to a cluster; nothing is asked of it yet."""
+
+
+def is_ours(entry: RunEntry, head: Manifest) -> bool:
+    """Return whether an object is the one that was launched, and not another of its name."""
+    metadata = head.get("metadata") or {}
+    if entry.uid is not None:
+        return bool(metadata.get("uid") == entry.uid)
+    return is_of_stack(entry, head)
+
+
+def is_of_stack(entry: RunEntry, head: Manifest) -> bool:
+    """Return whether the app's stack made an object: in the run that is known here, or in another one."""
+    return bool(((head.get("metadata") or {}).get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+
+
+def match_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> Match:
+    """Return whether a cluster is the one that an app was launched in.
+
+    Args:
+        entry: The app.
+        cluster: The cluster that was reached.
+        head: What was found there under the name of the app's object. The object itself proves the cluster, without a
+            request.
+
+    Raises:
+        ClusterError: The cluster does not answer.
+    """
+    if head is not None and is_ours(entry, head):
+        return Match.SAME
+    return match_identity(entry, cluster.identify())
+
+
+def match_identity(entry: RunEntry, present: ClusterIdentity) -> Match:
+    """Return whether an app was launched in a cluster, from what is known of the cluster alone."""
+    if entry.cluster_identity is not None:
+        return compare(entry.cluster_identity, present)
+    return compare_address(entry.cluster, present) if entry.cluster else Match.SAME
+
+
+def check_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> None:
+    """Refuse a cluster that is not known to be the one of the launch; arguments as `match_cluster`.
+
+    Raises:
+        ClusterError: It is another one, that is not known, or it does not answer.
+    """
+    match = match_cluster(entry, cluster, head)
+    if match is not Match.SAME:
+        raise other_cluster(entry, cluster.identify(), match)
+
+
+def check_before_change(entry: RunEntry, cluster: LiveCluster) -> None:
+    """Look for an app's object, and refuse a cluster that is not known to be the one of the launch.
+
+    Raises:
+        ClusterError: As `check_cluster`.
+    """
+    form = next((form for choice, form in FORMS[entry.scheduler][1].items() if choice.value == entry.choice), None)
+    head = None if form is None else cluster.get(form.head, entry.namespace, entry.job_name)
+    check_cluster(entry, cluster, head)
+
+
+def other_cluster(entry: RunEntry, present: ClusterIdentity, match: Match) -> ClusterError:
+    """Return the error about a cluster that is not, or not known to be, the one of an app."""
+    recorded = entry.cluster_identity
+    launched_in = recorded if recorded is not None and recorded.name else f"the cluster of {_access_words(entry)}"
+    return ClusterError(
+        f"{mismatch_words(f'app {entry.app_id}', launched_in, present, match)}. Nothing was changed. Let KUBECONFIG, "
+        "or the options kubeconfig and kube_context, name the cluster of the launch; if that one is gone, give the "
+        "app's objects up with `torchx-pulumi delete --forget-unreachable`",
+        reason=DIFFERENT_CLUSTER if match is Match.DIFFERENT else UNDECIDED_CLUSTER,
+    )
+
+
+def _access_words(entry: RunEntry) -> str:
+    named = entry.kubeconfig or entry.ambient_kubeconfig
+    config = "the kubeconfig in force at the launch" if named is None or is_contents(named) else f"kubeconfig {named}"
+    context = entry.kube_context or entry.ambient_context
+    return f"context {context!r} of {config}" if context else config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ambient:
+    """What holds where an option is not set."""
+
+    kubeconfig: str | None = None
+    """Path. None: the option is set, or there is no one path."""
+    context: str | None = None
+    """None: the option is set, or there is no current one."""
+
+
+def ambient(kubeconfig: str | None, context: str | None) -> Ambient:
+    """Return which kubeconfig and context are in force where an option is not set, for later calls to use.
+
+    A kubeconfig that is put together of several files, or the account of a pod, has no one path.
+
+    Raises:
+        ClusterError: The kubeconfig cannot be read.
+    """
+    paths = [] if kubeconfig is not None and is_contents(kubeconfig) else locations(kubeconfig)
+    one = str(paths[0].absolute()) if len(paths) == 1 and is_file(paths[0]) else None
+    current = None if context is not None or one is None else find_access(kubeconfig).context
+    return Ambient(kubeconfig=None if kubeconfig is not None else one, context=current)
+
+
+def reachable(entry: RunEntry, connect: Connect, own: Mapping[str, Any] | None = None) -> RunEntry:
+    """Return an app with an access that can be used here: the recorded one where it can, else one's own.
+
+    A colleague's entry names a kubeconfig in the colleague's home. Of several accesses that can be used, the one with
+    the recorded address is taken. Who uses the access still has to check the cluster.
+
+    Args:
+        entry: The app.
+        connect: Opens a cluster.
+        own: Options `kubeconfig` and `kube_context` in force. None: neither is set.
+    """
+    options = own or {}
+    kubeconfig, context = options.get("kubeconfig"), options.get("kube_context")
+    recorded = (entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
+    address = entry.cluster if entry.cluster_identity is None else entry.cluster_identity.address
+    usable: list[tuple[str | None, str | None]] = []
+    for way in dict.fromkeys((recorded, (kubeconfig, recorded[1]), (kubeconfig, context))):
+        try:
+            cluster = connect(*way)
+        except ClusterError:
+            continue
+        usable.insert(0 if cluster.identity == address else len(usable), way)
+        if cluster.identity == address:
+            break
+    if not usable or usable[0] == recorded:
+        return entry
+    return _with_access(entry, *usable[0])
+
+
+def _with_access(entry: RunEntry, kubeconfig: str | None, context: str | None) -> RunEntry:
+    """Put an access into an entry; what was named by an option stays named, since the engine's providers are by it."""
+    here = ambient(kubeconfig, context)
+    path, current = kubeconfig or here.kubeconfig, context or here.context
+    return replace(
+        entry,
+        kubeconfig=path if entry.kubeconfig is not None else None,
+        ambient_kubeconfig=None if entry.kubeconfig is not None else path,
+        kube_context=current if entry.kube_context is not None else None,
+        ambient_context=None if entry.kube_context is not None else current,
+    )

@@ -1,0 +1,221 @@
+"""A component whose access names another cluster than the one of its run, or another way to that one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+from torchx_pulumi.kinds import NAMESPACE
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_components import VolcanoTrainingJob
+from torchx_pulumi_components.live import cluster_for_tests
+
+from .test_volcano_training_job import JOB, PREFIX, args, queue, remember, stashed
+
+PROVIDER = f"{PREFIX}$pulumi:providers:kubernetes::train-kubernetes"
+
+
+def cluster(*objects: Any, **options: Any) -> FakeCluster:
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    return FakeCluster([space, queue(), *objects], **options)
+
+
+@pytest.fixture
+def up(engine: Any) -> Callable[..., Any]:
+    """Run a program of one job in a cluster; a refusal is raised."""
+
+    def run(where: FakeCluster, *, preview: bool = False, **changes: Any) -> Any:
+        with cluster_for_tests(where):
+            return engine.run(lambda: VolcanoTrainingJob("train", args(**changes)), preview=preview)
+
+    return run
+
+
+@pytest.fixture
+def launched(engine: Any, up: Callable[..., Any]) -> tuple[FakeCluster, Any]:
+    """A run in a cluster: the cluster with its object, and the object; the state remembers it."""
+    here = cluster(uid="here")
+    up(here)
+    job = remember(engine)
+    engine.mocks.state[f"{PREFIX}$kubernetes:batch.volcano.sh/v1alpha1:Job::train"] = job
+    here.put(job)
+    return here, job
+
+
+def refused(up: Callable[..., Any], where: FakeCluster, **options: Any) -> str:
+    with pytest.raises(pulumi.RunError) as caught:
+        up(where, **options)
+    return str(caught.value)
+
+
+def test_a_record_names_the_cluster_and_stays_as_it_is(
+    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    here, _ = launched
+    intent, record = stashed(engine, "-intent"), stashed(engine, "-record")
+    assert record["cluster"] == intent["cluster"]
+    assert record["cluster"]["uid"] == "here"
+    # Less is known now, and by another address: the record of a run that is kept does not change.
+    here.uid, here.api_server = "", "https://tunnel.example.com"
+    up(here, preview=True)
+    assert (stashed(engine, "-intent"), stashed(engine, "-record")) == (intent, record)
+
+
+def test_the_cluster_is_no_part_of_the_runs_identity(engine: Any, up: Callable[..., Any]) -> None:
+    hashes = set()
+    for uid in ("one", "two", ""):
+        up(cluster(uid=uid))
+        hashes.add((stashed(engine, "-record")["hash"], engine.mocks.one(JOB).inputs["metadata"]["name"]))
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("policy", ["fail", "replace", "ignore"])
+@pytest.mark.parametrize("edit", [{}, {"role": {"image": "app:2"}}, {"kube_context": "other"}])
+@pytest.mark.parametrize("preview", [True, False])
+def test_another_cluster_is_refused_by_name(
+    engine: Any,
+    up: Callable[..., Any],
+    launched: tuple[FakeCluster, Any],
+    policy: str,
+    edit: dict[str, Any],
+    preview: bool,
+) -> None:
+    where = cluster(uid="there", api_server="https://there.example.com")
+    text = refused(up, where, preview=preview, on_running_change=policy, **edit)
+    assert "was launched in the cluster at https://fake.example.com (uid here)" in text
+    assert "the cluster at https://there.example.com (uid there) is another one. Nothing was changed" in text
+    assert "kube_context name the cluster of the launch" in text
+    assert engine.mocks.resources == []
+
+
+def test_another_object_of_the_name_does_not_make_another_cluster_the_right_one(
+    up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    _, job = launched
+    twin = {**job, "metadata": {**job["metadata"], "uid": "another"}}
+    assert "is another one" in refused(up, cluster(twin, uid="there"))
+
+
+def test_where_the_cluster_is_not_known_nothing_is_concluded(
+    up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    where = cluster(uid="", api_server="https://there.example.com")
+    assert "is that one is not known" in refused(up, where, role={"image": "app:2"})
+
+
+def test_the_job_itself_proves_the_cluster_without_a_request(
+    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    _, job = launched
+    there = cluster(job, api_server="https://there.example.com")
+    there.identify = None  # type: ignore[assignment, method-assign]  # nobody asks
+    up(there)
+    assert stashed(engine, "-record")["cluster"]["uid"] == "here"
+
+
+def test_a_finished_and_removed_run_is_over_in_its_cluster_only(
+    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    up(cluster(uid="here", api_server="https://tunnel.example.com"))
+    assert engine.mocks.of_type(JOB) == []
+    assert "is another one" in refused(up, cluster(uid="there"))
+
+
+def test_a_launch_begun_in_another_cluster_is_not_begun_again_here(engine: Any, up: Callable[..., Any]) -> None:
+    up(cluster(uid="here"))
+    remember(engine, intent_only=True)
+    assert "is another one" in refused(up, cluster(uid="there"))
+    up(cluster(uid="here"))
+    engine.mocks.one(JOB)
+
+
+def without_cluster(engine: Any) -> None:
+    """Make the state as 0.1.0 has written it."""
+    for urn in (f"{PREFIX}$pulumi:index:Stash::train-{note}" for note in ("intent", "record")):
+        engine.mocks.state[urn]["input"].pop("cluster")
+
+
+def test_a_run_of_the_first_release_gets_its_cluster_without_a_change_of_its_record(
+    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    here, _ = launched
+    without_cluster(engine)
+    before = json.loads(json.dumps(engine.mocks.state))
+    job = up(here)
+    for note in ("intent", "record"):
+        assert stashed(engine, f"-{note}") == before[f"{PREFIX}$pulumi:index:Stash::train-{note}"]["input"]
+    noted = engine.value(job.cluster)
+    assert noted["uid"] == "here"
+    engine.mocks.state[f"{PREFIX}::train"] = {"cluster": noted}
+    assert "is another one" in refused(up, cluster(uid="there"))
+    # Where the record is written anyway, it is in there from then on.
+    up(here, labels={"team": "a"})
+    assert stashed(engine, "-record")["cluster"] == noted
+
+
+def test_a_run_of_the_first_release_that_is_gone_is_over_as_before(
+    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    without_cluster(engine)
+    up(cluster(uid="anything"))
+    assert engine.mocks.of_type(JOB) == []
+
+
+def test_an_app_that_the_first_release_of_torchx_launched_is_known_by_its_address(
+    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    here, _ = launched
+    without_cluster(engine)
+    engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-app"] = {"input": {"cluster": here.identity}}
+    up(cluster(uid="anything"))
+    assert "is not known" in refused(up, cluster(api_server="https://there.example.com"))
+
+
+def test_without_the_permission_to_know_the_uid_a_launch_goes_on(engine: Any, up: Callable[..., Any]) -> None:
+    up(cluster(denied=[("get", NAMESPACE)]))
+    assert "uid" not in stashed(engine, "-record")["cluster"]
+
+
+@pytest.mark.parametrize(
+    ("had", "options", "what"),
+    [
+        (False, {"kube_context": "x"}, "with kube_context set"),
+        (False, {"kubeconfig": "/k"}, "with kubeconfig set"),
+        (True, {}, "with kubeconfig or kube_context removed"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["fail", "ignore"])
+def test_an_access_that_would_replace_the_provider_is_refused_while_a_run_is_kept(
+    engine: Any,
+    up: Callable[..., Any],
+    launched: tuple[FakeCluster, Any],
+    had: bool,
+    options: dict[str, str],
+    what: str,
+    policy: str,
+) -> None:
+    here, _ = launched
+    if had:
+        engine.mocks.state[PROVIDER] = {"context": "x"}
+    text = refused(up, here, preview=True, on_running_change=policy, **options)
+    assert what in text
+    assert "and delete run train-" in text
+    if had:
+        up(here, kube_context="y")
+    else:
+        up(here)
+
+
+def test_a_kubeconfig_with_another_address_of_the_same_cluster_is_refused_while_a_run_is_kept(
+    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
+) -> None:
+    here, _ = launched
+    engine.mocks.state[PROVIDER] = {"kubeconfig": "/k"}
+    up(here, kubeconfig="/k")
+    here.api_server = "https://tunnel.example.com"
+    assert "in place of the cluster at https://fake.example.com" in refused(up, here, kubeconfig="/k")
+    # The provider tells clusters apart by the kubeconfig that it is given; a context alone says nothing to it.
+    up(here, kube_context="tunnel")
