@@ -13,6 +13,7 @@ from torchx_pulumi.commands.doctor import add_doctor
 from torchx_pulumi.commands.fleet import add_fleet
 from torchx_pulumi.commands.program import add_program
 from torchx_pulumi.errors import DeployError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.platforms import check_platform
 
 if TYPE_CHECKING:
     from torchx_pulumi.driver import Driver
@@ -43,6 +44,7 @@ def main(
     arguments.make_driver = make_driver or _no_driver
     arguments.doors = doors
     try:
+        check_platform()
         code: int = arguments.command(arguments)
     except TorchxPulumiError as error:
         print(f"torchx-pulumi: {error}", file=sys.stderr)  # noqa: T201

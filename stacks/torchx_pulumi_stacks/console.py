@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torchx_pulumi.cli import main as run_command
 
-from torchx_pulumi_stacks.entrypoints import make_driver
+if TYPE_CHECKING:
+    from torchx_pulumi.driver import Driver
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
-    return run_command(argv, make_driver=make_driver)
+    return run_command(argv, make_driver=_make_driver)
+
+
+def _make_driver() -> Driver:
+    # What it imports does not exist on Windows, where the command says so itself.
+    from torchx_pulumi_stacks.entrypoints import make_driver
+
+    return make_driver()
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_pulumi.driver import Driver
-from torchx_pulumi.torchx_scheduler.doors import Doors
+from torchx_pulumi.platforms import check_platform
 from torchx_pulumi.torchx_scheduler.plain_errors import show_plainly
-from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+
+if TYPE_CHECKING:
+    from torchx_pulumi.driver import Driver
+    from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
 
 
 def create_volcano(session_name: str, client: Any = None, docker_client: Any = None, **kwargs: Any) -> PulumiScheduler:
@@ -38,5 +40,10 @@ def make_driver() -> Driver:
 
 def _create(scheduler: str, session_name: str, client: Any, docker_client: Any) -> PulumiScheduler:
     show_plainly()
+    check_platform()
+    # What these import does not exist on Windows.
+    from torchx_pulumi.torchx_scheduler.doors import Doors
+    from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+
     doors = Doors(make_driver=make_driver, client=client)
     return PulumiScheduler(scheduler, session_name, doors, docker_client=docker_client)

@@ -289,7 +289,7 @@ class AppStack:
         try:
             words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.stack]
             env = {**self._env(), "PULUMI_AUTOMATION_API": "true"}
-            running = RunningCli(find_cli(), words, folder, env, notes, self.workplace.locks)
+            running = RunningCli(find_cli(), words, folder, env, notes, self.workplace.locks, self.check)
             try:
                 self._serve(run, folder, relay, running)
                 return running.wait()
@@ -328,7 +328,7 @@ class AppStack:
         with slot(self._slots, self.check), self.workplace.open() as folder:
             self.check()
             cli, env = find_cli(), self._env()
-            ended = run_cli(cli, whole, folder, env, notes, locks)
+            ended = run_cli(cli, whole, folder, env, notes, locks, self.check)
             if ended.code != 0 and self._files is None and "currently locked by" in ended.stderr:
                 held = read_locked_message(ended.stderr)
                 if not held or not all(self._is_dead(lock) for lock in held):
@@ -336,7 +336,8 @@ class AppStack:
                 # The CLI removes all locks of a stack, and these are all of them.
                 self.check()
                 run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.stack], folder, env)
-                ended = run_cli(cli, whole, folder, env, notes, locks)
+                ended = run_cli(cli, whole, folder, env, notes, locks, self.check)
+        self.check()
         return ended
 
     def _cancel(self) -> None:

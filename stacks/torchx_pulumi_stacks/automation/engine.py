@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchx_pulumi.errors import DeployError
+from torchx_pulumi.errors import DeployError, TakenOverError
+from torchx_pulumi.runs.owner import CheckOwner, lease_s, unowned
 
 from torchx_pulumi_stacks.automation.backend import INSTALL_PULUMI, PLACE_VARIABLE
 from torchx_pulumi_stacks.automation.events import EngineNotes
@@ -54,6 +55,7 @@ class RunningCli:
         env: Mapping[str, str],
         notes: EngineNotes | None = None,
         locks: OwnedLocks | None = None,
+        check: CheckOwner = unowned,
     ) -> None:
         """Start it.
 
@@ -64,6 +66,7 @@ class RunningCli:
             env: Whole environment.
             notes: Take its events. None: the command has none.
             locks: Where its process is noted, as it takes a lock. None: the command takes none.
+            check: Renews the lease while it works; where the app was taken over, it is interrupted.
 
         Raises:
             DeployError: It cannot be started.
@@ -99,6 +102,7 @@ class RunningCli:
             if locks is not None and self._note is not None:
                 locks.note_pid(self._note, self._process.pid)
             self._ends.enter_context(_tailed(log, notes))
+            self._ends.enter_context(_renewing(check, self._process.pid))
         except BaseException:
             self.interrupt()
             raise
@@ -141,6 +145,7 @@ def run_cli(
     env: Mapping[str, str],
     notes: EngineNotes | None = None,
     locks: OwnedLocks | None = None,
+    check: CheckOwner = unowned,
 ) -> Ended:
     """Run the CLI to its end; see `RunningCli`.
 
@@ -148,7 +153,7 @@ def run_cli(
         DeployError: It cannot be started.
         KeyboardInterrupt: The user interrupted it; it has ended.
     """
-    return RunningCli(cli, words, folder, env, notes, locks).wait()
+    return RunningCli(cli, words, folder, env, notes, locks, check).wait()
 
 
 def end_left_overs(key: str, locks: OwnedLocks) -> int:
@@ -199,6 +204,34 @@ def _tailed(log: Path, notes: EngineNotes | None) -> Iterator[None]:
     finally:
         done.set()
         reader.join()
+
+
+@contextlib.contextmanager
+def _renewing(check: CheckOwner, group: int) -> Iterator[None]:
+    """Renew the lease while an engine works; interrupt the engine where another process has taken the app over."""
+    if check is unowned:
+        yield
+        return
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(lease_s() / 4):
+            try:
+                check()
+            except TakenOverError:
+                _send_group(group, signal.SIGINT)
+                return
+            except DeployError:
+                # The index cannot be read for a moment. The next step says so if it lasts.
+                continue
+
+    thread = threading.Thread(target=renew, daemon=True, name="torchx-pulumi-lease")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _tail(log: Path, take: Callable[[str], None], done: threading.Event) -> None:

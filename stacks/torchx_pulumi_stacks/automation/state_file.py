@@ -25,6 +25,7 @@ from torchx_pulumi_stacks.automation.owned_locks import Lock, read_lock
 
 STASH = "pulumi:index:Stash"
 STACK = "pulumi:pulumi:Stack"
+STASH_PROVIDER = "pulumi:providers:pulumi"
 KUBERNETES_PROVIDER = "pulumi:providers:kubernetes"
 OWN_TYPES = "torchx:index:"
 """Begins the types of our components."""
@@ -259,7 +260,7 @@ def _is_own(resource: Mapping[str, Any]) -> bool:
     kind, urn = str(resource.get("type") or ""), str(resource.get("urn"))
     if kind == STASH:
         return f"::{OWN_TYPES}" in urn and urn.endswith(OWN_NOTES)
-    return kind in (STACK, KUBERNETES_PROVIDER) or kind.startswith(OWN_TYPES)
+    return kind in (STACK, KUBERNETES_PROVIDER, STASH_PROVIDER) or kind.startswith(OWN_TYPES)
 
 
 def backend_refused(backend: str, error: OSError) -> DeployError:

@@ -102,6 +102,14 @@ def test_objects_are_those_with_pending_operations_too() -> None:
     assert [item["urn"] for item in checkpoint.objects()] == ["u"]
 
 
+def test_what_every_launch_registers_is_of_no_program_of_the_users() -> None:
+    kinds = ["pulumi:pulumi:Stack", "pulumi:providers:pulumi", "pulumi:providers:kubernetes", "kubernetes:core/v1:Pod"]
+    own = [{"type": kind, "urn": f"urn:pulumi:s::p::{kind}::default"} for kind in kinds]
+    assert list(Checkpoint({"resources": own}).others()) == []
+    bucket = {"type": "aws:s3:Bucket", "urn": "u"}
+    assert list(Checkpoint({"resources": [*own, bucket]}).others()) == [bucket]
+
+
 def test_a_stash_is_found_by_the_end_of_its_name() -> None:
     stash = {"type": "pulumi:index:Stash", "urn": "a::train-app", "outputs": {"input": {"version": 1}}}
     assert Checkpoint({"resources": [stash]}).stash("-app") == {"version": 1}
