@@ -18,6 +18,9 @@ def bundle(folders: Sequence[Path], bundles: Path) -> Path:
     name = hashlib.sha256("\0".join(str(folder) for folder in folders).encode()).hexdigest()[:8]
     final = bundles / name / "bin"
     if final.is_dir():
+        if final.parent.stat().st_mode & 0o777 != 0o755:
+            # An earlier checkout made it, for its owner only.
+            final.parent.chmod(0o755)
         return final
     bundles.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".making-", dir=bundles))
@@ -26,6 +29,7 @@ def bundle(folders: Sequence[Path], bundles: Path) -> Path:
         for program in folder.iterdir():
             # Not symbolic links: the CLI resolves those before it looks beside itself.
             os.link(program, unfinished / "bin" / program.name)
+    unfinished.chmod(0o755)
     try:
         unfinished.rename(final.parent)
     except OSError:

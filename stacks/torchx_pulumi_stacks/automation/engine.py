@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 from torchx_pulumi.errors import DeployError, TakenOverError
 from torchx_pulumi.runs.owner import CheckOwner, lease_s, unowned
 
-from torchx_pulumi_stacks.automation.backend import INSTALL_PULUMI, PLACE_VARIABLE
+from torchx_pulumi_stacks.automation.backend import INSTALL_PULUMI, PLACE_VARIABLE, file_root
 from torchx_pulumi_stacks.automation.events import EngineNotes
 from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks
+from torchx_pulumi_stacks.automation.shared_folder import shared_umask
 
 if TYPE_CHECKING:
     import psutil
@@ -81,6 +82,7 @@ class RunningCli:
         if notes is not None:
             log.touch()
             asked += ["--event-log", str(log)]
+        umask = shared_umask(file_root(env.get("PULUMI_BACKEND_URL", "")))
         try:
             self._note: Path | None = None if locks is None else locks.note()
             self._process = subprocess.Popen(
@@ -91,6 +93,7 @@ class RunningCli:
                 stdout=self._out,
                 stderr=self._err,
                 start_new_session=True,
+                umask=-1 if umask is None else umask,
             )
         except OSError as error:
             self._ends.close()

@@ -22,6 +22,7 @@ from torchx_pulumi.runs.entry import Place
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_stacks.automation.owned_locks import Lock, read_lock
+from torchx_pulumi_stacks.automation.shared_folder import share
 
 STASH = "pulumi:index:Stash"
 STACK = "pulumi:pulumi:Stack"
@@ -126,10 +127,13 @@ class FileStack:
         text = json.dumps({"version": 3, "checkpoint": {"stack": name, "latest": None}})
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made = [self._folder, self.path.parent.parent, self.path.parent]
+            share(self._folder.parent, *made)
             # A folder without it would be taken for one of the old layout as soon as a stack lies in it.
             with contextlib.suppress(FileExistsError):
                 _write_new(self._folder / "meta.yaml", META)
             _write_new(self.path, text)
+            share(self._folder.parent, self._folder / "meta.yaml", self.path)
         except FileExistsError:
             raise
         except OSError as error:

@@ -158,3 +158,13 @@ def test_a_bundle_has_the_programs_of_all_folders_as_real_files(tmp_path: Path) 
     assert {path.name: path.read_text() for path in made.iterdir()} == {"cli": "cli", "host": "host"}
     assert [path for path in made.iterdir() if path.is_symlink()] == []
     assert [path.name for path in (tmp_path / "bundles").iterdir()] == [made.parent.name]
+
+
+def test_a_bundle_is_readable_by_others_also_one_that_was_made_for_its_owner_only(tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "pulumi").write_text("x")
+    made = bundle([tmp_path / "part"], tmp_path / "bundles")
+    assert made.parent.stat().st_mode & 0o777 == 0o755
+    made.parent.chmod(0o700)
+    assert bundle([tmp_path / "part"], tmp_path / "bundles") == made
+    assert made.parent.stat().st_mode & 0o777 == 0o755
