@@ -28,6 +28,7 @@ STASH = "pulumi:index:Stash"
 STACK = "pulumi:pulumi:Stack"
 STASH_PROVIDER = "pulumi:providers:pulumi"
 KUBERNETES_PROVIDER = "pulumi:providers:kubernetes"
+STASH_PROVIDER = "pulumi:providers:pulumi"
 OWN_TYPES = "torchx:index:"
 """Begins the types of our components."""
 OWN_NOTES = ("-intent", "-record", APP_SUFFIX)

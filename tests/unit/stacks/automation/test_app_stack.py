@@ -23,6 +23,8 @@ OURS: list[dict[str, Any]] = [
         for note in ("intent", "record", "app")
     ),
     {"type": "pulumi:providers:kubernetes", "urn": f"{BASE}pulumi:providers:kubernetes::default_4_34_2"},
+    # Of the stashes.
+    {"type": "pulumi:providers:pulumi", "urn": f"{BASE}pulumi:providers:pulumi::default"},
 ]
 OTHERS = {
     "random": {"type": "random:index/randomPet:RandomPet", "urn": f"{BASE}random:index/randomPet:RandomPet::pet"},
