@@ -35,9 +35,14 @@ class KubernetesObject(pulumi.CustomResource):
 
     @property
     def uid(self) -> pulumi.Output[str | None]:
-        """Uid of the object; not secret where a label or an annotation is, which makes all of its metadata so."""
+        """Uid of the object; not secret where its metadata is."""
         found: pulumi.Output[str | None] = self.metadata.apply(lambda metadata: (metadata or {}).get("uid"))
         return pulumi.Output.unsecret(found)
+
+    @property
+    def name(self) -> pulumi.Output[Any]:
+        """Name of the object; not secret where its metadata is."""
+        return pulumi.Output.unsecret(self.metadata["name"])
 
     @property
     @pulumi.getter
@@ -70,6 +75,9 @@ class ChildOptions:
     """Replaces the object when it changes. None: a new name does that."""
     retain_on_delete: bool | None = None
     transforms: Sequence[Any] = field(default_factory=tuple)
+    secret_outputs: Sequence[str] = ()
+    """Outputs that are secret whatever the provider says of them: the managed fields in a pod's metadata repeat its
+    ports and the places of its mounts, its status the image."""
 
     def of_head(self, ignore_changes: Sequence[str]) -> pulumi.ResourceOptions:
         """Return the options of the object that stands for the run."""
@@ -90,6 +98,7 @@ class ChildOptions:
             delete_before_replace=True,
             replacement_trigger=self.replacement_trigger,
             retain_on_delete=self.retain_on_delete,
+            additional_secret_outputs=list(self.secret_outputs) or None,
         )
 
 
