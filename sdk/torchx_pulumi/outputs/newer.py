@@ -46,7 +46,7 @@ def _resumed(ended: Mapping[str, Any], active: Mapping[str, Any]) -> bool:
     """Return whether the second observation shows that the end in the first one was left again."""
     cancelled = read_state(ended.get("state")) is JobState.CANCELLED
     active_again = read_state(active.get("state")) is not JobState.UNKNOWN
-    return cancelled and active_again and _time(active) >= _time(ended)
+    return cancelled and active_again and _time(active) > _time(ended)
 
 
 def _time(observed: Mapping[str, Any]) -> datetime:
