@@ -25,7 +25,13 @@ from torchx_pulumi_stacks.automation.backend import engine_environment, file_roo
 from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes
 from torchx_pulumi_stacks.automation.fresh import is_forked, serving
-from torchx_pulumi_stacks.automation.owned_locks import Lock, is_over_of_0_1_0, read_locked_message
+from torchx_pulumi_stacks.automation.owned_locks import (
+    LOCK_RETRY_PAUSES_S,
+    LOCKED,
+    Lock,
+    is_over_of_0_1_0,
+    read_locked_message,
+)
 from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack
@@ -47,11 +53,6 @@ NO_PROGRAM = f"--client={NOBODY}"
 
 LOCK_WAIT_S = 5.0
 LOCK_POLL_S = 0.05
-LOCK_RETRY_PAUSES_S = (0.1, 0.3, 0.6)
-"""Pauses before the CLI is started again after it met a lock."""
-
-LOCKED = "is currently locked by"
-"""What the CLI says then."""
 
 NO_STACK = re.compile(r"no stack named|stack .* not found")
 

@@ -25,6 +25,12 @@ from torchx_pulumi.runs.owner import is_here, lives, started, started_at, this_p
 CLOCK_SLACK_S = 5.0
 """Clocks are set, and boot times are in whole seconds."""
 
+LOCKED = "is currently locked by"
+"""What the CLI says where it meets a lock."""
+
+LOCK_RETRY_PAUSES_S = (0.1, 0.3, 0.6)
+"""Pauses before the CLI is started again then."""
+
 LOCK_WITHIN_S = 300.0
 """An engine takes its lock when it starts: the lock of a later one is another engine's."""
 
