@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 from torchx_pulumi.options import Manifest
@@ -44,6 +45,18 @@ class Launched:
     """Uid of the job object."""
     outputs: Mapping[str, Any]
     """Outputs of the stack."""
+
+
+class Recorded(str, Enum):
+    """What came of writing an observation to a stack."""
+
+    WRITTEN = "written"
+    KNOWN = "known"
+    """The stack has it already, or something newer, or is of another run."""
+    DEFERRED = "deferred"
+    """Another process works on the stack, or it cannot be reached; to be tried again soon."""
+    LEFT = "left"
+    """The stack cannot be written from here: no permission, a backend or a state that allows no such write."""
 
 
 class Driver(Protocol):
@@ -111,8 +124,16 @@ class Driver(Protocol):
         """
         ...
 
-    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
-        """Bring the stack's output `torchx.observed` up to date; leaves a stack that somebody works on alone."""
+    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
+        """Write an observation to the stack's output `torchx.observed`, unless the stack has a newer one.
+
+        Only `observed`, `state` and `reason` change, and only where the stack's run has the uid of the observation.
+        Starts no process, and never waits for another one that works on the stack.
+
+        Args:
+            entry: The app.
+            observed: In the shape of the output, with the `uid` of the object that was seen.
+        """
         ...
 
     def locks(self, entry: RunEntry) -> Sequence[str]:

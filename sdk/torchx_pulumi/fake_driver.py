@@ -10,12 +10,13 @@ from typing import Any
 
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
-from torchx_pulumi.driver import Launched, LaunchOrder, Still, Tell
+from torchx_pulumi.driver import Launched, LaunchOrder, Recorded, Still, Tell
 from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.forms import FORMS
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
+from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.owner import CheckOwner, is_working, unowned
 from torchx_pulumi.runs.whereabouts import check_before_change
@@ -133,11 +134,17 @@ class FakeDriver:
             tell(f"the cluster of {entry.app_id} cannot be reached; what is there stays")
         self.stacks.pop(entry.place, None)
 
-    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
-        """Bring the output `torchx.observed` up to date."""
-        stack = self.stacks.get(entry.place)
-        if stack is not None:
-            stack.outputs["torchx"]["observed"] = dict(observed)
+    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
+        """Write an observation to the output `torchx.observed`."""
+        stack = next((stack for known, stack in self.stacks.items() if _same(known, entry.place)), None)
+        if stack is None or not stack.finished:
+            return Recorded.LEFT if stack is None else Recorded.DEFERRED
+        before = stack.outputs["torchx"]["observed"]
+        if observed.get("uid") != stack.entry.uid or not is_newer(observed, before):
+            return Recorded.KNOWN
+        stack.outputs["torchx"]["observed"] = {key: value for key, value in observed.items() if value is not None}
+        stack.outputs |= {"state": observed.get("state"), "reason": observed.get("reason")}
+        return Recorded.WRITTEN
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return who holds locks on a stack."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from torchx_pulumi.diagnosis.model import Finding, Observed
-from torchx_pulumi.status.model import Reason
+from torchx_pulumi.status.model import STOP_CODES, Reason
 from torchx_pulumi.status.observed import items_at, mapping_at, number_at, text_at, time_at
-from torchx_pulumi.status.pods import IMAGE_WAITS, REFUSED_WAITS
+from torchx_pulumi.status.pods import IMAGE_WAITS, REFUSED_WAITS, exit_code
 from torchx_pulumi.status.pull_errors import UNSAID, pull_cause, pull_words
 
 MAX_LAST_LINES: Final = 12
@@ -32,9 +32,6 @@ IMAGE_ADVICE: Final = {
     "the node's disk is full": "have the node's disk cleaned, or select other nodes",
 }
 """Cause of a failed pull -> what to do."""
-
-STOP_SIGNALS: Final = frozenset({143, 130, 129})
-"""Exit codes of a container that was told to stop."""
 
 
 def last_lines(text: str | None) -> str:
@@ -79,8 +76,8 @@ def _read(pod: Observed, status: Observed, told: tuple[list[Observed], str], rol
         yield refused(text_at(waiting, "message") or word, name)
     elif word == "CrashLoopBackOff":
         yield _crash_loop(pod, status, role, log)
-    elif number_at(ended, "exitCode"):
-        yield _ended(pod, status, ended, role, log)
+    elif exit_code(status):
+        yield _ended(pod, status, ended, role, log, exit_code(status) or 0)
 
 
 def _image(pod: Observed, status: Observed, word: str, events: list[Observed]) -> Finding:
@@ -128,7 +125,7 @@ def refused(said: str, container: str | None) -> Finding:
 def _crash_loop(pod: Observed, status: Observed, role: Reason | None, log: str) -> Finding:
     last = mapping_at(status, "lastState", "terminated")
     count = number_at(status, "restartCount") or 0
-    cause = _ended(pod, status, last, role, log)
+    cause = _ended(pod, status, last, role, log, exit_code(status, before=True) or 0)
     times = "once" if count == 1 else f"{count} times"
     return Finding(
         reason=Reason.CRASH_LOOP,
@@ -139,8 +136,8 @@ def _crash_loop(pod: Observed, status: Observed, role: Reason | None, log: str) 
     )
 
 
-def _ended(pod: Observed, status: Observed, ended: Observed, role: Reason | None, log: str) -> Finding:
-    code, name = number_at(ended, "exitCode") or 0, text_at(status, "name")
+def _ended(pod: Observed, status: Observed, ended: Observed, role: Reason | None, log: str, code: int) -> Finding:
+    name = text_at(status, "name")
     word, lines = text_at(ended, "reason"), last_lines(text_at(ended, "message") or log)
     at, whose = time_at(ended, "finishedAt"), f" (container {name!r})" if role and name else ""
     if word == "OOMKilled":
@@ -171,13 +168,13 @@ def _ended(pod: Observed, status: Observed, ended: Observed, role: Reason | None
         detail=lines,
         resolution=_exit_advice(code, name if role else None),
         at=at,
-        follows=code in STOP_SIGNALS,
+        follows=code in STOP_CODES,
         container=name,
     )
 
 
 def _exit_advice(code: int, container: str | None) -> str:
-    if code in STOP_SIGNALS:
+    if code in STOP_CODES:
         return "it was told to stop: see what ended the others first, or who deleted it"
     if code == 137:
         return "it was killed, though not for its memory limit: see the node's events, and what it was running beside"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from torchx_pulumi.kinds import Kind
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.status.observed import text_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ class Form:
             now: What time it is. None: when they were looked at; where that is not known either, what needs time to
                 tell (nobody looks at the job for a minute) is not told.
         """
-        status = self.read(seen)
+        status = replace(self.read(seen), uid=text_at(seen.head, "metadata", "uid"))
         return agree(status, diagnose(self._evidence(seen, status, now)))
 
     def diagnose(self, seen: Seen, now: datetime | None = None) -> tuple[Diagnosis, ...]:

@@ -12,15 +12,14 @@ from typing import Any, Final
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.options import Manifest
-from torchx_pulumi.status.observed import at, items_at, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.status.model import STOP_CODES
+from torchx_pulumi.status.observed import at, items_at, mapping_at, text_at, time_at
+from torchx_pulumi.status.pods import exit_code
 
 MAX_LINES: Final = 12
 MAX_BYTES: Final = 16_000
 SILENCE_S: Final = 3.0
 """Longest wait for a node that has the log."""
-
-STOPPED: Final = frozenset({129, 130, 143})
-"""Exit codes of a container that was told to stop: a consequence."""
 
 LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
@@ -61,10 +60,11 @@ def _failed(pods: Sequence[Manifest]) -> Iterator[tuple[tuple[bool, datetime, st
             for status in items_at(pod, "status", key):
                 looping = text_at(status, "state", "waiting", "reason") == "CrashLoopBackOff"
                 ended = mapping_at(status, *(("lastState",) if looping else ("state",)), "terminated")
-                code = number_at(ended, "exitCode")
+                code = exit_code(status, before=looping)
                 if not code or text_at(ended, "reason") in ("StartError", "ContainerCannotRun"):
                     continue
-                order = (code in STOPPED, time_at(ended, "finishedAt") or LATE, text_at(pod, "metadata", "name") or "")
+                ended_at, name = time_at(ended, "finishedAt") or LATE, text_at(pod, "metadata", "name") or ""
+                order = (code in STOP_CODES, ended_at, name)
                 yield order, pod, text_at(status, "name"), looping, text_at(ended, "message") is not None
 
 

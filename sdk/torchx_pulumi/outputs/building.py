@@ -32,7 +32,7 @@ from torchx_pulumi.outputs.types import (
 from torchx_pulumi.plan import JobPlan, RolePlan
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import ResourceSpec
-from torchx_pulumi.status.model import Diagnosis, JobState, JobStatus, RoleStatus
+from torchx_pulumi.status.model import Diagnosis, JobState, JobStatus, ReplicaStatus, RoleStatus
 
 __all__ = [
     "MAX_REPLICAS_LISTED",
@@ -247,6 +247,8 @@ def build_observed(
         "observed_at": written(observed_at) or "",
         "source": source,
     }
+    if status.uid is not None:
+        observed["uid"] = status.uid
     listed = MAX_REPLICAS_LISTED
     observed["roles"] = [observe_role(role, listed) for role in status.roles]
     while listed and len(json.dumps(observed)) > MAX_OBSERVED_BYTES:
@@ -294,22 +296,28 @@ def observe_role(role: RoleStatus, most: int = MAX_REPLICAS_LISTED) -> ObservedR
         listed = tuple(r for r in listed if r.state is JobState.FAILED)[:most]
     return {
         "name": role.name,
-        "replicas": [
-            {
-                "id": replica.id,
-                "pod": replica.pod,
-                "state": replica.state.value,
-                "reason": replica.reason.value,
-                "message": replica.message[:MAX_REPLICA_MESSAGE],
-                "exit_code": replica.exit_code,
-                "node": replica.node,
-                "restarts": replica.restarts,
-            }
-            for replica in listed
-        ],
+        "replicas": [_observe_replica(replica) for replica in listed],
         "omitted": len(role.replicas) - len(listed),
         "counts": {state.value: count for state, count in role.counts.items()},
     }
+
+
+def _observe_replica(replica: ReplicaStatus) -> ObservedReplica:
+    observed: ObservedReplica = {
+        "id": replica.id,
+        "pod": replica.pod,
+        "state": replica.state.value,
+        "reason": replica.reason.value,
+        "message": replica.message[:MAX_REPLICA_MESSAGE],
+        "exit_code": replica.exit_code,
+        "node": replica.node,
+        "restarts": replica.restarts,
+    }
+    if replica.started_at is not None:
+        observed["started_at"] = written(replica.started_at)
+    if replica.finished_at is not None:
+        observed["finished_at"] = written(replica.finished_at)
+    return observed
 
 
 def written(time: datetime | None) -> str | None:

@@ -103,6 +103,8 @@ def _typed_fields(value: Any, wanted: Any, path: str, problems: list[str]) -> An
         return _wrong(value, "an object", path, problems)
     found = dict(value)
     for name, kind in get_type_hints(wanted).items():
+        if found.get(name) is None and name in wanted.__optional_keys__:
+            continue
         if found.get(name) is None:
             found[name] = _absent(kind, f"{path}.{name}", problems)
         else:

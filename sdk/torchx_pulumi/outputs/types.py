@@ -83,7 +83,14 @@ class ObservedDiagnosis(TypedDict):
     objects: list[ObservedObject]
 
 
-class ObservedReplica(TypedDict):
+class ReplicaTimes(TypedDict, total=False):
+    """When a replica ran; a time that is not known is absent."""
+
+    started_at: str | None
+    finished_at: str | None
+
+
+class ObservedReplica(ReplicaTimes):
     """One replica as seen."""
 
     id: int
@@ -105,7 +112,13 @@ class ObservedRole(TypedDict):
     counts: dict[str, int]
 
 
-class Observed(TypedDict):
+class ObservedObjectUid(TypedDict, total=False):
+    """Which job object was seen; absent where that is not known, or where 0.1.0 wrote it."""
+
+    uid: str | None
+
+
+class Observed(ObservedObjectUid):
     """What was seen; times are ISO 8601 in UTC. The first of `diagnoses` is what `reason` and `message` tell."""
 
     state: str

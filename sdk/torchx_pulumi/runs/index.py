@@ -162,10 +162,15 @@ class RunIndex:
         return [entry for path in paths if (entry := self._read(path)) is not None]
 
     def observe(self, entry: RunEntry, observation: Observation) -> Observation:
-        """Note what was seen of an app; what is known to be final is not given up for what is not known.
+        """Note what was seen of an app, unless something newer is noted.
+
+        Of an app that is not in the index, a colleague's for example, only its end is noted.
 
         Returns:
             What is noted now.
+
+        Raises:
+            DeployError: It cannot be written.
         """
         path = self._observed_path(entry)
         last = self.observation(entry)
@@ -173,16 +178,43 @@ class RunIndex:
         if now != last:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(locked(self._folder))
-                if self._path(entry).exists():
+                if self._path(entry).exists() or (now.state.terminal and entry.place.backend):
                     now = newer(self.observation(entry), observation)
                     write_json(path, write_observation(now))
         return now
 
+    def note_recorded(self, entry: RunEntry, noted: Observation, recorded: str, at: str) -> None:
+        """Note what came of writing an end to the app's stack.
+
+        Args:
+            entry: The app.
+            noted: The end, as `observe` returned it.
+            recorded: What came of it (`driver.Recorded`).
+            at: When it was tried, ISO 8601 in UTC.
+
+        Raises:
+            DeployError: It cannot be written.
+        """
+        with locked(self._folder):
+            last = self.observation(entry)
+            if last is not None and (last.uid, last.attempt, last.state) == (noted.uid, noted.attempt, noted.state):
+                write_json(
+                    self._observed_path(entry),
+                    write_observation(replace(last, recorded=recorded, recorded_at=at)),
+                )
+
     def observation(self, entry: RunEntry) -> Observation | None:
-        """Return what was last seen of an app. None: nobody looked yet."""
+        """Return what was last seen of an app. None: nobody looked yet, or what was seen is of another run.
+
+        Raises:
+            DeployError: It cannot be read.
+        """
         path = self._observed_path(entry)
         value = read_json(path)
-        return None if value is None else read_observation(value, str(path))
+        if value is None:
+            return None
+        found = read_observation(value, str(path))
+        return None if entry.uid and found.uid not in (None, entry.uid) else found
 
     def _named(self, app_id: str, scheduler: str) -> list[RunEntry]:
         """Return the apps of an id, one for each cluster."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
+from torchx_pulumi.outputs.building import build_observed, written
+from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.status.observed import time_at
+
+EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 OBSERVATION_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
@@ -28,6 +34,18 @@ class Observation:
     """The scheduler's own word for the state."""
     roles: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     """Role name to its replicas."""
+    uid: str | None = None
+    """Uid of the job object that was seen. None: not known, or 0.1.0 wrote the observation."""
+    queued_at: str | None = None
+    """When the job object was made, ISO 8601 in UTC. None: not known."""
+    started_at: str | None = None
+    """When the first container ran, ISO 8601 in UTC. None: none did yet, or not known."""
+    finished_at: str | None = None
+    """When the job ended, ISO 8601 in UTC. None: it did not, or not known."""
+    recorded: str | None = None
+    """What came of writing this end to the app's stack (`driver.Recorded`). None: it was not tried."""
+    recorded_at: str | None = None
+    """When that was tried last, ISO 8601 in UTC."""
 
 
 def observed(status: JobStatus, at: str) -> Observation:
@@ -45,6 +63,10 @@ def observed(status: JobStatus, at: str) -> Observation:
         attempt=status.attempt,
         phase=status.phase,
         roles={role.name: tuple(_plain(replica) for replica in role.replicas) for role in status.roles},
+        uid=status.uid,
+        queued_at=written(status.queued_at),
+        started_at=written(status.started_at),
+        finished_at=written(status.finished_at),
     )
 
 
@@ -54,6 +76,7 @@ def remembered(observation: Observation) -> JobStatus:
         RoleStatus(name=name, replicas=tuple(_replica(item) for item in replicas))
         for name, replicas in observation.roles.items()
     )
+    known = dataclasses.asdict(observation)
     return JobStatus(
         state=observation.state,
         reason=observation.reason,
@@ -61,21 +84,39 @@ def remembered(observation: Observation) -> JobStatus:
         phase=observation.phase,
         attempt=observation.attempt,
         roles=roles,
+        uid=observation.uid,
+        queued_at=time_at(known, "queued_at"),
+        started_at=time_at(known, "started_at"),
+        finished_at=time_at(known, "finished_at"),
     )
 
 
 def newer(last: Observation | None, now: Observation) -> Observation:
-    """Return which of two observations to keep; `observed_at` moves only when something else does.
+    """Return which of two observations to keep, by the rule of `outputs.newer`.
 
-    A final state stays: what cannot be told any more does not take its place, nor does an earlier phase of an object
-    that was read late. A run that was resumed or retried may leave it.
+    `observed_at` moves only when something else does. That an end was written to the stack stays known as long as it
+    is the same end.
     """
     if last is None:
         return now
-    if last.state.terminal and now.state is JobState.UNKNOWN:
+    if is_newer(_standing(last), _standing(now)):
         return last
+    if (last.uid, last.attempt, last.state) == (now.uid, now.attempt, now.state):
+        now = dataclasses.replace(now, recorded=last.recorded, recorded_at=last.recorded_at)
     same = dataclasses.replace(now, observed_at=last.observed_at)
     return last if same == last else now
+
+
+def _standing(observation: Observation) -> dict[str, Any]:
+    """Return what decides which of two observations is newer."""
+    names = ("attempt", "uid", "queued_at", "observed_at")
+    return {"state": observation.state.value, **{name: getattr(observation, name) for name in names}}
+
+
+def as_observed(observation: Observation) -> dict[str, Any]:
+    """Return an observation in the shape of the output `torchx.observed`, its time as it is noted."""
+    shape = build_observed(remembered(observation), observed_at=EPOCH, source="record")
+    return {**shape, "observed_at": observation.observed_at}
 
 
 def write_observation(observation: Observation) -> dict[str, Any]:
@@ -115,13 +156,15 @@ def read_observation(value: Any, where: str) -> Observation:
 
 
 def _plain(replica: ReplicaStatus) -> dict[str, Any]:
-    plain = {name: value for name, value in dataclasses.asdict(replica).items() if value is not None}
-    return {**plain, "state": replica.state.value, "reason": replica.reason.value}
+    times = {"started_at": written(replica.started_at), "finished_at": written(replica.finished_at)}
+    whole = {**dataclasses.asdict(replica), **times, "state": replica.state.value, "reason": replica.reason.value}
+    return {name: value for name, value in whole.items() if value is not None}
 
 
 def _replica(value: Mapping[str, Any]) -> ReplicaStatus:
     known = {item.name for item in dataclasses.fields(ReplicaStatus)}
     fields = {"pod": None, **{name: item for name, item in value.items() if name in known}}
+    fields |= {"started_at": time_at(value, "started_at"), "finished_at": time_at(value, "finished_at")}
     return ReplicaStatus(**{**fields, "state": JobState(fields["state"]), "reason": _reason(fields["reason"])})
 
 

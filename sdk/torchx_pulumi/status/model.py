@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+STOP_CODES = frozenset({129, 130, 143})
+"""Exit codes of a container that was told to stop: SIGHUP, SIGINT, SIGTERM. Such an end follows from another one."""
+
 
 class JobState(str, Enum):
     """State of a job or a replica, by the names of TorchX's `AppState`."""
@@ -148,6 +151,10 @@ class ReplicaStatus:
     """Node of the pod. None: not placed."""
     restarts: int = 0
     """How often the pod's containers were restarted."""
+    started_at: datetime | None = None
+    """When its first container ran, UTC. None: none did yet, or not known."""
+    finished_at: datetime | None = None
+    """When its last container ended, UTC. None: none did yet, or not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,3 +206,20 @@ class JobStatus:
     """When the job ended, UTC. None: it did not, or nobody noted it."""
     diagnoses: tuple[Diagnosis, ...] = ()
     """Why the job does not run, or did not succeed; the first is the one that `reason` and `message` tell."""
+    uid: str | None = None
+    """Uid of the job object that was seen. None: not known."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the replica that failed first. None: no replica has one other than 0.
+
+        That is the replica that the diagnoses name, else one that was not told to stop by a signal.
+        """
+        failed = [replica for role in self.roles for replica in role.replicas if replica.exit_code]
+        named = [one.name for diagnosis in self.diagnoses for one in diagnosis.objects if one.kind == "Pod"]
+        order = {name: place for place, name in reversed([*enumerate(named)])}
+
+        def rank(replica: ReplicaStatus) -> tuple[int, bool]:
+            return order.get(replica.pod or "", len(named)), replica.exit_code in STOP_CODES
+
+        return min(failed, key=rank).exit_code if failed else None

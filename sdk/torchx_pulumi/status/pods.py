@@ -40,18 +40,29 @@ def read_replica(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
     """Read the status of a replica from its pod; a pod that says nothing is UNKNOWN."""
     containers = [*items_at(pod, "status", "initContainerStatuses"), *items_at(pod, "status", "containerStatuses")]
     state, reason, message = read_pod(pod)
-    ended = [status for status in containers if number_at(status, "state", "terminated", "exitCode") is not None]
-    worst = max(ended, key=lambda status: number_at(status, "state", "terminated", "exitCode") != 0, default=None)
+    codes = [code for status in containers if (code := exit_code(status)) is not None]
     return ReplicaStatus(
         id=replica_id,
         pod=text_at(pod, "metadata", "name"),
         state=state,
         reason=reason,
         message=message,
-        exit_code=number_at(worst, "state", "terminated", "exitCode"),
+        exit_code=max(codes, key=bool, default=None),
         node=text_at(pod, "spec", "nodeName"),
         restarts=sum(number_at(status, "restartCount") or 0 for status in containers),
+        started_at=started_at(pod),
+        finished_at=finished_at(pod) if state.terminal else None,
     )
+
+
+def exit_code(status: Mapping[str, Any], *, before: bool = False) -> int | None:
+    """Return the exit code of a container. None: it has not ended.
+
+    Args:
+        status: The container's status.
+        before: Of its run before the last restart.
+    """
+    return number_at(status, "lastState" if before else "state", "terminated", "exitCode")
 
 
 def read_pod(pod: Mapping[str, Any]) -> Verdict:
@@ -78,7 +89,7 @@ def read_failure(pod: Mapping[str, Any]) -> tuple[Reason, str]:
     if text_at(pod, "status", "reason") in ("Evicted", "Preempting", "NodeLost", "Shutdown", "Terminated"):
         return Reason.EVICTED, text_at(pod, "status", "message") or "the pod was evicted"
     for status in [*items_at(pod, "status", "initContainerStatuses"), *items_at(pod, "status", "containerStatuses")]:
-        code = number_at(status, "state", "terminated", "exitCode")
+        code = exit_code(status)
         if not code:
             continue
         word = text_at(status, "state", "terminated", "reason")

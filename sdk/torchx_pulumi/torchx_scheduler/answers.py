@@ -90,7 +90,6 @@ def _hostname(pod: Mapping[str, Any], namespace: str) -> str:
 
 def _error(status: JobStatus | ReplicaStatus, now: datetime) -> str:
     """Return a failure in the form that TorchX prints."""
-    code = getattr(status, "exit_code", None)
     text = f"{status.reason.value}: {status.message}"
     extra = {"timestamp": str(int(now.timestamp()))}
-    return json.dumps({"message": {"message": text, "errorCode": code or 0, "extraInfo": extra}})
+    return json.dumps({"message": {"message": text, "errorCode": status.exit_code or 0, "extraInfo": extra}})

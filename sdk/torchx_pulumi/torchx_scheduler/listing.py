@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,18 +17,22 @@ from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, POD, VOLCANO_POD_GROUP, Kind
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
-from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
+from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours
 from torchx_pulumi.schedulers import SCHEDULERS
-from torchx_pulumi.status.model import JobState
+from torchx_pulumi.status.model import JobState, JobStatus
 from torchx_pulumi.torchx_scheduler.answers import app_state
 from torchx_pulumi.torchx_scheduler.compat import listed
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import form_named, gone, note_cluster, with_cancel
+from torchx_pulumi.torchx_scheduler.looking import form_named, look_at, note, note_cluster, with_cancel
 
 logger = logging.getLogger(__name__)
 
 _BY_PODS = (VOLCANO_POD_GROUP, APP_WRAPPER, APP_WRAPPER_V1BETA2)
 """Heads that do not say how a run went; its pods do."""
+
+
+LOOKS_AT_ONCE = 8
+"""Apps that are looked at one by one at the same time: those that a list of objects does not show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +177,21 @@ def _list_cluster(
             own = is_ours(entry, seen.head or {})
             if own:
                 note_cluster(doors, entry, cluster)
-            rows.append((app_id, entry.name, uid, (with_cancel(entry, status) if own else status).state))
+            state = _noted_state(doors, entry, with_cancel(entry, status)) if own else status.state
+            rows.append((app_id, entry.name, uid, state))
         elif entry is None and choice.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
             rows.append((app_id, name, uid, status.state))
-    for entry in known.values():
-        refused = entry.namespace in asking.refused
-        state = _last_state(doors, entry) if refused else _state_without_object(doors, entry, cluster)
-        rows.append((entry.app_id, entry.name, entry.uid or "", state))
+
+    def unlisted(entry: RunEntry) -> JobState:
+        return (_last_state if entry.namespace in asking.refused else _unlisted_state)(doors, entry)
+
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        states = pool.map(unlisted, known.values())
+        rows += [
+            (entry.app_id, entry.name, entry.uid or "", state)
+            for entry, state in zip(known.values(), states, strict=True)
+        ]
     return rows
 
 
@@ -216,11 +228,31 @@ def _form_of_head(scheduler: str, kind: Kind) -> Form:
     return next(form for form in FORMS[scheduler][1].values() if form.head == kind)
 
 
-def _state_without_object(doors: Doors, entry: RunEntry, cluster: LiveCluster) -> JobState:
-    """Return the state of an app whose object is not there: gone only where the cluster is the one of the launch."""
+def _noted_state(doors: Doors, entry: RunEntry, status: JobStatus) -> JobState:
+    """Note what a list tells of an app, and return its state. Of an end that is new, the whole app is looked at."""
     try:
-        check_cluster(entry, cluster, None)
-        return gone(entry, doors.index.observation(entry)).state
+        last = doors.index.observation(entry)
+        if status.state.terminal and (last is None or not last.state.terminal):
+            # A list shows neither the replicas nor why.
+            return look_at(doors, entry).status.state
+        if last is None or last.state is not status.state:
+            note(doors, entry, status)
+    except TorchxPulumiError as error:
+        logger.warning("%s", error)
+    return status.state
+
+
+def _unlisted_state(doors: Doors, entry: RunEntry) -> JobState:
+    """Return the state of an app that the list of objects with our label does not have.
+
+    It may be there all the same: the labels of the object are the caller's to change.
+    """
+    try:
+        last = doors.index.observation(entry)
+        # Only a cancelled app may run again.
+        if last is not None and last.state.terminal and last.state is not JobState.CANCELLED:
+            return last.state
+        return look_at(doors, entry).status.state
     except ClusterError as error:
         logger.warning("%s is listed as last seen: %s", entry.app_id, error)
         return _last_state(doors, entry)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_pulumi import recording
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.forms import Seen
@@ -15,7 +16,7 @@ from torchx_pulumi.forms.form import Form
 from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
-from torchx_pulumi.runs.observation import Observation, observed, remembered
+from torchx_pulumi.runs.observation import Observation, remembered
 from torchx_pulumi.runs.whereabouts import DIFFERENT_CLUSTER, UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler.doors import Doors
@@ -74,7 +75,7 @@ def look_at(doors: Doors, entry: RunEntry) -> Sight:
         return Sight(status=_unreached(entry, doors.index.observation(entry), error), reached=False)
     if seen.head is None or not is_ours(entry, seen.head):
         return Sight(
-            status=gone(entry, doors.index.observation(entry)),
+            status=_note_gone(doors, entry),
             relaunched=seen.head is not None and is_of_stack(entry, seen.head),
         )
     status = with_cancel(entry, form.read_status(seen))
@@ -114,11 +115,22 @@ def note_cluster(doors: Doors, entry: RunEntry, cluster: LiveCluster) -> None:
 
 
 def note(doors: Doors, entry: RunEntry, status: JobStatus) -> None:
-    """Note what was seen; that it cannot be written does not keep anybody from reading."""
-    try:
-        doors.index.observe(entry, observed(status, written_now(doors)))
-    except DeployError as error:
-        logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
+    """Note what was seen, and write the end of the run to its stack; see `recording.note`."""
+    recording.note(doors.index, doors.driver, entry, status, doors.now())
+
+
+def _note_gone(doors: Doors, entry: RunEntry) -> JobStatus:
+    """Return the status of an app whose object is gone, and write its end to its stack where that is due.
+
+    That an object is gone is no end that was seen; that somebody asked to cancel the app, and it is gone, is one.
+    """
+    last = doors.index.observation(entry)
+    status = gone(entry, last)
+    if status.state is JobState.CANCELLED and (last is None or not last.state.terminal):
+        note(doors, entry, dataclasses.replace(status, uid=entry.uid))
+    elif last is not None:
+        recording.record_end(doors.index, doors.driver, entry, last, doors.now())
+    return status
 
 
 def written_now(doors: Doors) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,15 @@ from torchx_pulumi.runs.whereabouts import Connect, check_before_change, reachab
 
 from torchx_pulumi_stacks.automation.backend import engine_environment, file_root, find_cli, wants_passphrase
 from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
-from torchx_pulumi_stacks.automation.events import EngineNotes, error_of
+from torchx_pulumi_stacks.automation.events import EngineNotes
 from torchx_pulumi_stacks.automation.fresh import is_forked, serving
-from torchx_pulumi_stacks.automation.owned_locks import Lock, is_over_of_0_1_0, read_locked_message
+from torchx_pulumi_stacks.automation.owned_locks import (
+    LOCK_RETRY_PAUSES_S,
+    LOCKED,
+    Lock,
+    is_over_of_0_1_0,
+    read_locked_message,
+)
 from torchx_pulumi_stacks.automation.relay import Relay
 from torchx_pulumi_stacks.automation.slots import slot
 from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack
@@ -121,7 +127,7 @@ class AppStack:
         notes = EngineNotes(self.tell)
         with slot(self._slots, self.check), self.workplace.open() as folder:
             self.check()
-            ended = self._up(run, folder, notes)
+            ended = self._retried(lambda: self._up(run, folder, notes))
         self.check()
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}")
@@ -213,23 +219,6 @@ class AppStack:
         if NO_STACK.search(ended.stderr):
             return None
         raise EngineNotes(self.tell).error(self.entry.app_id, "read", ended.stderr)
-
-    def write(self, deployment: object) -> bool:
-        """Replace the state, unless somebody works on the stack. False: somebody does.
-
-        Raises:
-            DeployError: The backend refused it.
-        """
-        if self._files is not None and self._files.locks():
-            return False
-        with self.workplace.open() as folder:
-            path = folder / "deployment.json"
-            path.write_text(json.dumps({"version": 3, "deployment": deployment}), encoding="utf-8")
-            ended = self._run(["stack", "import", "--file", str(path)])
-        error = error_of(self.entry.app_id, "brought up to date", [ended.stderr])
-        if ended.code != 0 and not getattr(error, "retryable", False):
-            raise error
-        return ended.code == 0
 
     def locks(self) -> list[Lock]:
         """Return the stack's locks that are not known to be of dead engines, as far as files tell."""
@@ -328,8 +317,8 @@ class AppStack:
         with slot(self._slots, self.check), self.workplace.open() as folder:
             self.check()
             cli, env = find_cli(), self._env()
-            ended = run_cli(cli, whole, folder, env, notes, locks, self.check)
-            if ended.code != 0 and self._files is None and "currently locked by" in ended.stderr:
+            ended = self._retried(lambda: run_cli(cli, whole, folder, env, notes, locks, self.check))
+            if ended.code != 0 and self._files is None and LOCKED in ended.stderr:
                 held = read_locked_message(ended.stderr)
                 if not held or not all(self._is_dead(lock) for lock in held):
                     raise self._locked(held)
@@ -355,6 +344,26 @@ class AppStack:
         if owner is not None and owner.boot_id is None and life_of(owner) is Life.ENDED and is_over_of_0_1_0(lock):
             return True
         return self.workplace.locks.is_dead(lock)
+
+    def _retried(self, run: Callable[[], Ended]) -> Ended:
+        """Run the CLI again where it met a lock: the end of a job is written under one, for a moment.
+
+        The CLI takes the lock before it does anything.
+
+        Raises:
+            DeployError: The lock stays.
+        """
+        ended = run()
+        for pause_s in LOCK_RETRY_PAUSES_S:
+            if ended.code == 0 or LOCKED not in f"{ended.stdout}\n{ended.stderr}":
+                break
+            if self._files is None and all(map(self._is_dead, read_locked_message(ended.stderr))):
+                # Nobody is going to remove them.
+                break
+            self.clear_dead_locks()
+            time.sleep(pause_s)
+            ended = run()
+        return ended
 
     def _env(self) -> dict[str, str]:
         return {**os.environ, **engine_environment(self.entry, self.workplace.key)}

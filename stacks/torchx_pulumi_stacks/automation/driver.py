@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.driver import Launched, LaunchOrder, Still, Tell
+from torchx_pulumi.driver import Launched, LaunchOrder, Recorded, Still, Tell
 from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.owner import CheckOwner, unowned
@@ -20,8 +21,12 @@ from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi_stacks.automation.app_stack import AppStack, load_inline
 from torchx_pulumi_stacks.automation.found import drop_remembered, find_entry, list_places
 from torchx_pulumi_stacks.automation.preparing import prepare
-from torchx_pulumi_stacks.automation.records import write_observed
 from torchx_pulumi_stacks.automation.recovery import put_right
+from torchx_pulumi_stacks.automation.stack_store import open_store
+from torchx_pulumi_stacks.automation.status_writer import write_status
+from torchx_pulumi_stacks.automation.workplace import Workplace
+
+logger = logging.getLogger(__name__)
 
 
 class AutomationDriver:
@@ -88,9 +93,16 @@ class AutomationDriver:
                 stack.forget(take_over=take_over)
                 tell(f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached")
 
-    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> None:
-        """Bring the stack's output `torchx.observed` up to date; see `torchx_pulumi.driver.Driver`."""
-        write_observed(self._stack(entry, _say_nothing), observed)
+    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
+        """Write an observation to the stack's outputs; see `torchx_pulumi.driver.Driver`."""
+        try:
+            store = open_store(entry.place.backend)
+        except OSError as error:
+            logger.debug("the backend of %s cannot be opened: %s", entry.app_id, error)
+            store = None
+        if store is None:
+            return Recorded.LEFT
+        return write_status(store, entry.place, observed, Workplace(self._root, entry).locks)
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return who holds locks on an app's stack; see `torchx_pulumi.driver.Driver`."""

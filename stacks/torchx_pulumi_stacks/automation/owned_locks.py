@@ -12,7 +12,6 @@ import dataclasses
 import re
 import secrets
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +24,12 @@ from torchx_pulumi.runs.owner import is_here, lives, started, started_at, this_p
 
 CLOCK_SLACK_S = 5.0
 """Clocks are set, and boot times are in whole seconds."""
+
+LOCKED = "is currently locked by"
+"""What the CLI says where it meets a lock."""
+
+LOCK_RETRY_PAUSES_S = (0.1, 0.3, 0.6)
+"""Pauses before the CLI is started again then."""
 
 LOCK_WITHIN_S = 300.0
 """An engine takes its lock when it starts: the lock of a later one is another engine's."""
@@ -125,19 +130,6 @@ class OwnedLocks:
         with contextlib.suppress(OSError):  # other notes are in it
             self._folder.rmdir()
 
-    @contextlib.contextmanager
-    def own(self, pid: int) -> Iterator[None]:
-        """Note a lock that this process itself writes and removes within the block.
-
-        Raises:
-            DeployError: The note cannot be written.
-        """
-        note = self.note(pid, engine=False)
-        try:
-            yield
-        finally:
-            self.forget(note)
-
     def notes(self) -> list[LockNote]:
         """Return all notes; one that is no note is left out."""
         return [note for path in sorted(self._folder.glob("*.json")) if (note := _read(path)) is not None]
@@ -191,10 +183,16 @@ def read_lock(path: Path) -> Lock | None:
     """
     try:
         value = read_json(path)
-        if value is None:
-            return None
+    except DeployError:
+        return lock_of(None, path)
+    return None if value is None else lock_of(value, path)
+
+
+def lock_of(value: Any, path: Path | None = None) -> Lock:
+    """Return a lock from the JSON value that Pulumi writes; of another value one with process 0."""
+    try:
         pid, host = int(value["pid"]), str(value["hostname"])
-    except (DeployError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return Lock(path=path, host="an unknown machine", pid=0, user="somebody", timestamp="an unknown time")
     return Lock(path=path, host=host, pid=pid, user=str(value.get("username")), timestamp=str(value.get("timestamp")))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi import labels
+from torchx_pulumi.driver import Recorded
 from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
 from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.kinds import POD, VOLCANO_JOB
@@ -141,12 +142,19 @@ def test_a_gang_of_pods_is_made_and_removed_whole(driver_world: DriverWorld) -> 
     assert driver_world.cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}) == []
 
 
-def test_record_brings_the_observed_part_up_to_date(driver_world: DriverWorld) -> None:
+def test_record_writes_what_is_newer_and_of_the_same_run(driver_world: DriverWorld) -> None:
     entry = launch(driver_world, driver_world.order())
+    record, end = driver_world.driver.record, {"state": "FAILED", "reason": "ExitCode", "message": "m", "attempt": 1}
+    end |= {"observed_at": "2100-01-01T00:00:00Z", "uid": entry.uid, "phase": None}
     try:
-        driver_world.driver.record(entry, {"state": "RUNNING", "reason": "Running"})
+        assert record(entry, {**end, "uid": "of-another-run"}) is Recorded.KNOWN
+        assert record(entry, end) is Recorded.WRITTEN
+        assert record(entry, end) is Recorded.KNOWN
+        assert record(entry, {**end, "state": "RUNNING", "observed_at": "2100-01-02T00:00:00Z"}) is Recorded.KNOWN
+        assert record(entry, {**end, "state": "RUNNING", "attempt": 2}) is Recorded.WRITTEN
     finally:
         driver_world.driver.destroy(entry, nothing)
+    assert record(entry, end) is Recorded.LEFT
 
 
 def test_close_may_be_called_twice(driver_world: DriverWorld) -> None:

@@ -129,8 +129,31 @@ def test_nothing_is_noted_of_an_app_that_is_gone(index: RunIndex) -> None:
     assert index.observation(entry()) is None
 
 
+def test_the_end_of_a_colleagues_app_is_noted(index: RunIndex) -> None:
+    ended = seen(JobState.SUCCEEDED)
+    index.observe(entry(), ended)
+    assert index.observation(entry()) == ended
+
+
+def test_what_was_seen_of_another_run_is_not_taken_for_this_one(index: RunIndex) -> None:
+    index.add(entry())
+    index.observe(entry(), seen(JobState.FAILED, uid="u-1"))
+    assert index.observation(replace(entry(), uid="u-2")) is None
+    running = seen(JobState.RUNNING, uid="u-2")
+    assert index.observe(replace(entry(), uid="u-2"), running) == running
+
+
+def test_what_came_of_writing_an_end_stays_with_that_end(index: RunIndex) -> None:
+    index.add(entry())
+    ended = index.observe(entry(), seen(JobState.FAILED))
+    index.note_recorded(entry(), ended, "written", "2026-01-02T00:00:00Z")
+    again = index.observe(entry(), seen(JobState.FAILED, "2026-01-03T00:00:00Z", message="other words"))
+    assert (again.recorded, again.message) == ("written", "other words")
+    assert index.observe(entry(), seen(JobState.RUNNING, attempt=2)).recorded is None
+
+
 def test_a_resumed_run_leaves_its_end() -> None:
-    resumed = seen(JobState.RUNNING)
+    resumed = seen(JobState.RUNNING, "2026-01-02T00:00:00Z")
     assert newer(seen(JobState.CANCELLED), resumed) == resumed
 
 

@@ -91,10 +91,11 @@ def test_an_engine_whose_starter_was_killed_before_it_noted_the_number(locks: Ow
     assert not locks.is_dead(lock(os.getpid()))
 
 
-def test_a_lock_that_this_process_writes_itself_is_noted_for_a_block(locks: OwnedLocks, tmp_path: Path) -> None:
-    with locks.own(os.getpid()):
-        (note,) = locks.notes()
-        assert (note.pid, note.engine, note.running) == (os.getpid(), False, None)
+def test_a_lock_that_this_process_writes_itself_is_noted_as_no_engine(locks: OwnedLocks, tmp_path: Path) -> None:
+    path = locks.note(os.getpid(), engine=False)
+    (note,) = locks.notes()
+    assert (note.pid, note.engine, note.running) == (os.getpid(), False, None)
+    locks.forget(path)
     assert list((tmp_path / "work").iterdir()) == []
 
 
@@ -263,7 +264,8 @@ def test_b8_a_dead_lock_of_ours_does_not_cancel_a_live_one_of_a_user_with_a_spac
     stack.workplace.locks.note(GONE)
     with pytest.raises(DeployError, match="Jane Doe@elsewhere, process 4711"):
         stack._run(["destroy"])
-    assert calls.read_text().split() == ["destroy"]
+    # It may be held for a moment only, so that the CLI is started again; nothing is cancelled.
+    assert set(calls.read_text().split()) == {"destroy"}
 
 
 def test_locks_in_a_bucket_are_cancelled_where_all_are_of_our_dead_engines(
@@ -272,9 +274,11 @@ def test_locks_in_a_bucket_are_cancelled_where_all_are_of_our_dead_engines(
     stack, calls = s3_stack(make_order, tmp_path, monkeypatch, held_by(lock(GONE)))
     with pytest.raises(DeployError, match="--take-over"):
         stack._run(["destroy"])
+    assert set(calls.read_text().split()) == {"destroy"}
+    calls.unlink()
     stack.workplace.locks.note(GONE)
     assert stack._run(["destroy"]).code == 0
-    assert calls.read_text().split() == ["destroy", "destroy", "cancel", "destroy"]
+    assert calls.read_text().split() == ["destroy", "cancel", "destroy"]
     stack.clear_dead_locks(take_over=True)
     assert calls.read_text().split()[-1] == "cancel"
 

@@ -1,0 +1,86 @@
+"""Keeping what was seen of an app: in the index always, and the end of its run in the outputs of its stack too."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from torchx_pulumi.driver import Driver, Recorded
+from torchx_pulumi.errors import TorchxPulumiError
+from torchx_pulumi.outputs.building import build_observed, written
+from torchx_pulumi.runs.entry import RunEntry, Stage
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.observation import Observation, as_observed, observed
+from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.status.observed import time_at
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = {Recorded.DEFERRED.value: 5.0, Recorded.LEFT.value: 3600.0}
+"""Seconds until a write that was not possible is tried again. An outcome that is not in it is final."""
+
+
+def note(index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime) -> None:
+    """Note what was seen of an app, and write the end of its run to its stack.
+
+    What cannot be written is no error for a reader: it is logged.
+
+    Args:
+        index: Where it is noted.
+        driver: Returns the engine; called only where an end is to be written.
+        entry: The app.
+        status: What was seen of its live objects.
+        now: When, aware.
+    """
+    seen = observed(status, written(now) or "")
+    try:
+        noted = index.observe(entry, seen)
+    except TorchxPulumiError as error:
+        logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
+        noted = seen
+    record_end(index, driver, entry, noted, now, status)
+
+
+def record_end(
+    index: RunIndex,
+    driver: Callable[[], Driver],
+    entry: RunEntry,
+    noted: Observation,
+    now: datetime,
+    status: JobStatus | None = None,
+) -> None:
+    """Write the noted end of a run to its stack, unless that was done, or was tried a moment ago.
+
+    Args:
+        index: Where the outcome is noted.
+        driver: Returns the engine.
+        entry: The app.
+        noted: What is noted of it.
+        now: The time, aware.
+        status: The same with all that was seen, where it was seen just now. None: only what is noted is known.
+    """
+    if not noted.state.terminal or entry.stage is not Stage.LAUNCHED or not entry.place.backend:
+        return
+    if not _is_due(noted, now):
+        return
+    whole = as_observed(noted)
+    if status is not None and (status.state, status.attempt) == (noted.state, noted.attempt):
+        whole = dict(build_observed(status, observed_at=time_at(whole, "observed_at") or now))
+    try:
+        outcome = driver().record(entry, {**whole, "uid": whole.get("uid") or entry.uid})
+    except TorchxPulumiError as error:
+        logger.warning("the end of %s is not in its stack yet: %s", entry.app_id, error)
+        outcome = Recorded.DEFERRED
+    try:
+        index.note_recorded(entry, noted, outcome.value, written(now) or "")
+    except TorchxPulumiError as error:
+        logger.debug("that the end of %s was written is not kept: %s", entry.app_id, error)
+
+
+def _is_due(noted: Observation, now: datetime) -> bool:
+    if noted.recorded is None:
+        return True
+    tried = time_at({"at": noted.recorded_at}, "at") or datetime.fromtimestamp(0, timezone.utc)
+    wait_s = RETRY_AFTER_S.get(noted.recorded)
+    return wait_s is not None and (now - tried).total_seconds() >= wait_s
