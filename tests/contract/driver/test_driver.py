@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from torchx_pulumi import labels
 from torchx_pulumi.driver import Recorded
-from torchx_pulumi.errors import ClusterError, DeployError, TorchxPulumiError
+from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
 from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.kinds import POD, VOLCANO_JOB
 from torchx_pulumi.options import Gang
 from torchx_pulumi.runs.entry import RunEntry, Stage
+from torchx_pulumi.runs.owner import this_process
 
 from .conftest import DriverWorld
 
@@ -160,3 +161,45 @@ def test_record_writes_what_is_newer_and_of_the_same_run(driver_world: DriverWor
 def test_close_may_be_called_twice(driver_world: DriverWorld) -> None:
     driver_world.driver.close()
     driver_world.driver.close()
+
+
+def taken_over() -> None:
+    raise TakenOverError("the app was taken over")
+
+
+def test_a_driver_whose_caller_lost_the_app_changes_nothing(driver_world: DriverWorld) -> None:
+    order = driver_world.order()
+    with pytest.raises(TakenOverError):
+        driver_world.driver.launch(order, nothing, check=taken_over)
+    assert head(driver_world, order.entry) is None
+    assert driver_world.driver.find(order.entry.place) is None
+    entry = launch(driver_world, order)
+    try:
+        with pytest.raises(TakenOverError):
+            driver_world.driver.destroy(entry, nothing, check=taken_over)
+        interrupted = replace(entry, stage=Stage.DELETING, owner=driver_world.dead_owner())
+        with pytest.raises(TakenOverError):
+            driver_world.driver.recover(interrupted, nothing, check=taken_over)
+        assert (head(driver_world, entry) or {})["metadata"]["uid"] == entry.uid
+        assert driver_world.driver.find(entry.place) is not None
+    finally:
+        driver_world.driver.destroy(entry, nothing)
+
+
+def test_recover_refuses_an_owner_that_works_unless_told_to_take_over(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    far = replace(this_process(), pid_namespace=1)
+    deleting = replace(entry, stage=Stage.DELETING, owner=far)
+    with pytest.raises(DeployError):
+        driver_world.driver.recover(deleting, nothing)
+    assert head(driver_world, entry) is not None
+    assert driver_world.driver.recover(deleting, nothing, take_over=True) is None
+    assert wait_gone(driver_world, entry)
+
+
+def test_a_stack_that_is_not_worked_on_has_no_locks(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    try:
+        assert list(driver_world.driver.locks(entry)) == []
+    finally:
+        driver_world.driver.destroy(entry, nothing)

@@ -221,3 +221,15 @@ def test_work_that_failed_is_given_back(index: RunIndex) -> None:
     now = index.get(found)
     assert now is not None
     assert is_same(now.owner, before)
+
+
+def test_psutil_is_loaded_only_where_another_process_is_judged(tmp_path: Path) -> None:
+    program = (
+        "import sys, torchx_pulumi.torchx_scheduler.scheduler\n"
+        "from torchx_pulumi.runs.owner import life_of, this_process\n"
+        "life_of(this_process())\n"
+        "life_of(None)\n"
+        "sys.exit('psutil' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    assert done.returncode == 0
