@@ -115,7 +115,7 @@ def test_an_app_of_another_cluster_is_an_error_and_nothing_is_changed(
     backend = Path(cli.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
     (checkpoint,) = backend.glob(f".pulumi/stacks/torchx/{entry.place.stack}.json")
     checkpoint.rename(backend / "kept.json")
-    assert "is another one" in cli.ours("delete", handle, code=1).text
+    assert "is another one" in cli.ours("delete", handle, code=2).text
     assert index.get(entry) is not None
     (backend / "kept.json").rename(checkpoint)
     index.put(entry)
@@ -180,7 +180,7 @@ def test_who_may_read_one_namespace_only_launches_and_deletes(
         server = {"server": f"https://127.0.0.1:{proxy.port}"}
         written(kubeconfig, config, "bob@lab", cluster=server, user=powerless_again(config))
         assert "is that one is not known" in cli.torchx("status", handle).text
-        assert "is that one is not known" in cli.ours("delete", handle, code=1).text
+        assert "is that one is not known" in cli.ours("delete", handle, code=2).text
         written(kubeconfig, config, "bob@lab", user=powerless_again(config))
     cli.ours("delete", handle)
     assert index_of(cli).all() == []
