@@ -5,7 +5,7 @@ docs/decisions/0011 has the rules. Nothing is concluded from the absence of an o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,7 +130,7 @@ def ambient(kubeconfig: str | None, context: str | None) -> Ambient:
     return Ambient(kubeconfig=None if kubeconfig is not None else one, context=current)
 
 
-def reachable(entry: RunEntry, connect: Connect, own: Mapping[str, Any] | None = None) -> RunEntry:
+def reachable(entry: RunEntry, connect: Connect, own: Callable[[], Mapping[str, Any]] = dict) -> RunEntry:
     """Return an app with an access that can be used here: the recorded one where it can, else one's own.
 
     A colleague's entry names a kubeconfig in the colleague's home. Of several accesses that can be used, the one with
@@ -139,24 +139,31 @@ def reachable(entry: RunEntry, connect: Connect, own: Mapping[str, Any] | None =
     Args:
         entry: The app.
         connect: Opens a cluster.
-        own: Options `kubeconfig` and `kube_context` in force. None: neither is set.
+        own: Returns the options `kubeconfig` and `kube_context` in force; asked only where the recorded access fails.
     """
-    options = own or {}
-    kubeconfig, context = options.get("kubeconfig"), options.get("kube_context")
     recorded = (entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
     address = entry.cluster if entry.cluster_identity is None else entry.cluster_identity.address
-    usable: list[tuple[str | None, str | None]] = []
-    for way in dict.fromkeys((recorded, (kubeconfig, recorded[1]), (kubeconfig, context))):
+    found: tuple[str | None, str | None] | None = None
+    for way in _ways(recorded, own):
         try:
-            cluster = connect(*way)
+            is_recorded = connect(*way).identity == address
         except ClusterError:
             continue
-        usable.insert(0 if cluster.identity == address else len(usable), way)
-        if cluster.identity == address:
+        if is_recorded or found is None:
+            found = way
+        if is_recorded:
             break
-    if not usable or usable[0] == recorded:
-        return entry
-    return _with_access(entry, *usable[0])
+    return entry if found in (None, recorded) else _with_access(entry, *found)
+
+
+def _ways(
+    recorded: tuple[str | None, str | None], own: Callable[[], Mapping[str, Any]]
+) -> Iterator[tuple[str | None, str | None]]:
+    """Yield kubeconfig and context of the accesses that may be used, the preferred one first."""
+    yield recorded
+    options = own()
+    kubeconfig, context = options.get("kubeconfig"), options.get("kube_context")
+    yield from dict.fromkeys(((kubeconfig, recorded[1]), (kubeconfig, context)))
 
 
 def _with_access(entry: RunEntry, kubeconfig: str | None, context: str | None) -> RunEntry:

@@ -76,7 +76,7 @@ class Doors:
 
     def reachable(self, entry: RunEntry) -> RunEntry:
         """Return an app with an access that can be used here: the recorded one, else one's own."""
-        return entry if self._by_client(entry) else reachable(entry, self.cluster, self.options())
+        return entry if self._by_client(entry) else reachable(entry, self.cluster, self.options)
 
     def _by_client(self, entry: RunEntry) -> bool:
         return self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None

@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
+from torchx_pulumi.cluster_identity import Match
 from torchx_pulumi.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.forms import Seen
 from torchx_pulumi.forms.form import Form
@@ -17,7 +18,7 @@ from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, POD, VOLCANO_POD_GROUP, Kind
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
-from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours
+from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
 from torchx_pulumi.schedulers import SCHEDULERS
 from torchx_pulumi.status.model import JobState, JobStatus
 from torchx_pulumi.torchx_scheduler.answers import app_state
@@ -131,14 +132,18 @@ def _by_cluster(
     doors: Doors, entries: Iterable[RunEntry], ambient: Mapping[str, Any]
 ) -> list[tuple[LiveCluster | ClusterError, list[RunEntry]]]:
     """Group apps by the address at which their cluster is reached; the cluster in force is last, also without any."""
-    groups: dict[str, tuple[LiveCluster | ClusterError, list[RunEntry]]] = {}
+    alike: dict[Any, list[RunEntry]] = {}
     for entry in entries:
+        named, found = (entry.kubeconfig, entry.kube_context), (entry.ambient_kubeconfig, entry.ambient_context)
+        alike.setdefault((named, found, entry.cluster), []).append(entry)
+    groups: dict[str, tuple[LiveCluster | ClusterError, list[RunEntry]]] = {}
+    for members in alike.values():
         try:
-            cluster = doors.cluster_of(entry)
+            cluster = doors.cluster_of(members[0])
         except ClusterError as error:
-            groups.setdefault(str(error), (error, []))[1].append(entry)
+            groups.setdefault(str(error), (error, []))[1].extend(members)
         else:
-            groups.setdefault(cluster.identity, (cluster, []))[1].append(entry)
+            groups.setdefault(cluster.identity, (cluster, []))[1].extend(members)
     try:
         in_force = doors.cluster(ambient.get("kubeconfig"), ambient.get("kube_context"))
     except ClusterError as error:
@@ -171,10 +176,10 @@ def _list_cluster(
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
         form = _form_of_head(scheduler, kind)
         status = form.read_status(seen)
+        own = entry is not None and is_ours(entry, seen.head or {})
         # An app that a colleague launched again has another uid than is known here, and is the same app.
-        if entry is not None and (is_ours(entry, seen.head or {}) or is_of_stack(entry, seen.head or {})):
+        if entry is not None and (own or _is_relaunched(entry, cluster, seen.head or {})):
             del known[kind, entry.namespace, entry.job_name]
-            own = is_ours(entry, seen.head or {})
             if own:
                 note_cluster(doors, entry, cluster)
             state = _noted_state(doors, entry, with_cancel(entry, status)) if own else status.state
@@ -226,6 +231,11 @@ def _heads(asking: Asking, scheduler: str, used: set[Kind], choice: Choice) -> l
 
 def _form_of_head(scheduler: str, kind: Kind) -> Form:
     return next(form for form in FORMS[scheduler][1].values() if form.head == kind)
+
+
+def _is_relaunched(entry: RunEntry, cluster: LiveCluster, head: Manifest) -> bool:
+    """Return whether an object is of a later run of the app, in the cluster of the launch."""
+    return is_of_stack(entry, head) and match_cluster(entry, cluster, head) is Match.SAME
 
 
 def _noted_state(doors: Doors, entry: RunEntry, status: JobStatus) -> JobState:
