@@ -7,6 +7,7 @@
     + RelaunchRefusedError                a change would kill an unfinished run and nobody asked for that
     + DeployError                         the engine or the cluster refused a change
       x TakenOverError                    another process has taken the app over; nothing more was changed
+      x BackendAbsentError                the folder of a backend is not there, so that nothing is known of its stacks
     + JobFailedError                      the job was deployed, ran, and failed
     + ImageError                          an image cannot be patched, built or pushed
       x ImageOptionError (KeyError)       image_repo is needed and not set
@@ -81,6 +82,10 @@ class DeployError(TorchxPulumiError):
 
 class TakenOverError(DeployError):
     """Another process has taken over the app that this one worked on; this one stopped and changed nothing more."""
+
+
+class BackendAbsentError(DeployError):
+    """The folder of a backend is not there, or holds no backend: it may not be mounted. No stack counts as deleted."""
 
 
 class JobFailedError(TorchxPulumiError):

@@ -91,6 +91,17 @@ def locations(kubeconfig: str | None) -> list[Path]:
     return [Path(name).expanduser() for name in names if name]
 
 
+def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
+    """Return a kubeconfig's path in a form that means the same in every folder; contents and None stay as they are.
+
+    >>> absolute_kubeconfig("/etc/kube/config"), absolute_kubeconfig(None)
+    ('/etc/kube/config', None)
+    """
+    if kubeconfig is None or is_contents(kubeconfig):
+        return kubeconfig
+    return str(Path(kubeconfig).expanduser().absolute())
+
+
 def is_file(path: Path) -> bool:
     """Return whether there is such a file.
 

@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
+    """Let the file system refuse to say anything of a path; root is refused nothing. `Path` is as in Python 3.14."""
+    refused: dict[str, int] = {}
+
+    def refusing(real: Any) -> Any:
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+            number = refused.get(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else None
+            if number is not None:
+                raise OSError(number, os.strerror(number), os.fspath(path))
+            return real(path, *args, **kwargs)
+
+        return call
+
+    for name in ("stat", "lstat", "listdir", "scandir", "open"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    monkeypatch.setattr(io, "open", refusing(io.open))
+    for name, real in (("is_file", os.path.isfile), ("is_dir", os.path.isdir), ("exists", os.path.exists)):
+        monkeypatch.setattr(Path, name, lambda path, ask=real: ask(path))
+    return lambda path, number: refused.update({os.fspath(path): number})

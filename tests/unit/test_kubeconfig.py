@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kubeconfig import find_access
+from torchx_pulumi.kubeconfig import absolute_kubeconfig, find_access
 
 
 def config(*contexts: str, current: str | None = None, **cluster: Any) -> dict[str, Any]:
@@ -110,3 +112,21 @@ def test_equal_ways_to_a_cluster_are_equal(home: Path) -> None:
     path = write(home / "k", config("a", "b"))
     assert find_access(path) == find_access(path)
     assert find_access(path) != find_access(path, "b")
+
+
+def test_a_kubeconfig_that_cannot_be_looked_at_is_not_absent(
+    tmp_path: Path, unreadable: Callable[[Path, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    unreadable(tmp_path / "config", errno.EACCES)
+    with pytest.raises(ClusterError, match="config cannot be read: Permission denied"):
+        find_access()
+
+
+def test_a_relative_kubeconfig_means_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/own")
+    assert absolute_kubeconfig("kc.json") == f"{tmp_path}/kc.json"
+    assert absolute_kubeconfig("~/kc.json") == "/own/kc.json"
+    assert absolute_kubeconfig('{"clusters": []}') == '{"clusters": []}'

@@ -9,9 +9,10 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
 
+from torchx_pulumi.cluster.impersonation import impersonating_pools, impersonation
 from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kubeconfig import Access
+from torchx_pulumi.kubeconfig import Access, cluster_and_user
 
 
 class Refused:
@@ -78,4 +79,11 @@ def client_of(access: Access) -> Any:
         raise ClusterError(f"{access.description} cannot be used: {error}") from error
     configuration.retries = 0
     configuration.connection_pool_maxsize = CONNECTIONS
-    return client.ApiClient(configuration)
+    api = client.ApiClient(configuration)
+    if access.config is not None:
+        user = cluster_and_user(json.loads(access.config), access.context)[1]
+        headers = impersonation(user, access.description)
+        if headers:
+            # The official client knows no impersonation, and its headers are a mapping.
+            api.rest_client.pool_manager.pool_classes_by_scheme = impersonating_pools(headers)
+    return api

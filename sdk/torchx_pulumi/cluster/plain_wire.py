@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from torchx_pulumi.cluster.impersonation import impersonation, with_headers
 from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query, urllib3
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kubeconfig import cluster_and_user
@@ -20,7 +21,7 @@ from torchx_pulumi.kubeconfig import cluster_and_user
 PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 """Variables by which the environment sends requests through a proxy."""
 
-PLUGINS = ("auth-provider", "exec", "impersonate", "as")
+PLUGINS = ("auth-provider", "exec")
 """Fields of a user that need more than this wire can do."""
 
 
@@ -42,11 +43,12 @@ class PlainWire:
         """Read certificates; no connection is made.
 
         Raises:
-            ClusterError: A certificate or key cannot be read.
+            ClusterError: A certificate or key cannot be read, or the user to act for is no header.
         """
         cluster, self._user = cluster_and_user(config, context)
         self._server = str(cluster["server"]).rstrip("/")
         self._where = description
+        self._impersonation = impersonation(self._user, description)
         options: dict[str, Any] = {}
         if self._server.startswith("https://"):
             try:
@@ -74,10 +76,11 @@ class PlainWire:
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         url = f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")
-        return self._pool.request(
+        # Not `request`, which puts the headers of one name together.
+        return self._pool.urlopen(
             method,
             url,
-            headers=headers,
+            headers=with_headers(headers, self._impersonation),
             body=data,
             preload_content=False,
             redirect=False,

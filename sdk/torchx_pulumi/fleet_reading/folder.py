@@ -8,28 +8,14 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import UnreadableStateError
 from torchx_pulumi.fleet_reading.row import StackName
+from torchx_pulumi.presence import ABSENT, is_folder, names_in
+from torchx_pulumi.runs.place import FILE_SCHEME
 
-FILE_SCHEME = "file://"
 _SUFFIXES = (".json", ".json.gz")
-
-
-def folder_of(backend: str) -> Path | None:
-    """Return the folder of a `file://` backend. None: the backend is of another kind.
-
-    >>> str(folder_of("file:///var/lib/state?no_tmp_dir=true"))
-    '/var/lib/state'
-    >>> folder_of("s3://bucket") is None
-    True
-    """
-    if not backend.startswith(FILE_SCHEME):
-        return None
-    path = unquote(urlsplit(backend).path) if backend.startswith("file:///") else backend[len(FILE_SCHEME) :]
-    return Path(path.partition("?")[0] or "/").expanduser()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +33,17 @@ class FolderStacks:
         Raises:
             DeployError: There is no such folder, or it cannot be read.
         """
-        if not self.folder.is_dir():
-            if self.may_be_absent:
-                return []
-            raise DeployError(
-                f"backend {FILE_SCHEME}{self.folder}: there is no such folder; nothing was launched with it, or "
-                "--backend and PULUMI_BACKEND_URL name another one than the launch did"
-            )
-        root = self.folder / ".pulumi" / "stacks"
         try:
-            return sorted(set(_found(root, project)), key=str) if root.is_dir() else []
+            if is_folder(self.folder):
+                return sorted(set(_found(self.folder / ".pulumi" / "stacks", project)), key=str)
         except OSError as error:
-            raise DeployError(f"backend {FILE_SCHEME}{self.folder}: {error}; its owner may read it") from error
+            raise self._refused(error) from error
+        if self.may_be_absent:
+            return []
+        raise DeployError(
+            f"backend {FILE_SCHEME}{self.folder}: there is no such folder; nothing was launched with it, or it is not "
+            "mounted, or --backend and PULUMI_BACKEND_URL name another one than the launch did"
+        )
 
     def read(self, name: StackName) -> str:
         """Read the checkpoint of a stack.
@@ -79,13 +64,32 @@ class FolderStacks:
         raise UnreadableStateError("its checkpoint is gone; it was removed a moment ago") from problem
 
     def updating(self) -> frozenset[StackName]:
-        """Return the stacks that somebody works on."""
-        root = self.folder / ".pulumi" / "locks" / "organization"
+        """Return the stacks that somebody works on.
+
+        Raises:
+            DeployError: The folder cannot be read.
+        """
         names = set()
-        for path in root.rglob("*.json"):
-            parts = path.relative_to(root).parts
-            names.add(StackName(project="/".join(parts[:-2]), stack=parts[-2] if len(parts) > 1 else ""))
+        try:
+            for folder, _, files in os.walk(self.folder / ".pulumi" / "locks" / "organization", onerror=_raise):
+                if any(name.endswith(".json") for name in files):
+                    parts = Path(folder).relative_to(self.folder / ".pulumi" / "locks" / "organization").parts
+                    names.add(StackName(project="/".join(parts[:-1]), stack=parts[-1] if parts else ""))
+        except OSError as error:
+            raise self._refused(error) from error
         return frozenset(names)
+
+    def _refused(self, error: OSError) -> DeployError:
+        return DeployError(
+            f"backend {FILE_SCHEME}{self.folder} cannot be read: {error.strerror or error} ({error.filename}); its "
+            "owner may read it, or give this user the permission"
+        )
+
+
+def _raise(error: OSError) -> None:
+    """Raise what keeps a folder from being read; a folder that is gone has no locks."""
+    if not isinstance(error, ABSENT):
+        raise error
 
 
 def _found(root: Path, project: str | None) -> Iterator[StackName]:
@@ -93,17 +97,13 @@ def _found(root: Path, project: str | None) -> Iterator[StackName]:
         yield from _in(root / project, project)
         return
     yield from _in(root, "")
-    with os.scandir(root) as entries:
-        folders = sorted(entry.name for entry in entries if entry.is_dir())
-    for name in folders:
-        yield from _in(root / name, name)
+    for name in names_in(root):
+        if is_folder(root / name):
+            yield from _in(root / name, name)
 
 
 def _in(folder: Path, project: str) -> Iterator[StackName]:
-    if not folder.is_dir():
-        return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            suffix = next((suffix for suffix in _SUFFIXES if entry.name.endswith(suffix)), None)
-            if suffix is not None:
-                yield StackName(project=project, stack=entry.name[: -len(suffix)])
+    for name in names_in(folder):
+        suffix = next((suffix for suffix in _SUFFIXES if name.endswith(suffix)), None)
+        if suffix is not None:
+            yield StackName(project=project, stack=name[: -len(suffix)])

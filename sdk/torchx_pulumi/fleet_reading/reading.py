@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import StackApp, UnreadableStateError, read_app
 from torchx_pulumi.fleet_reading.engine import EngineStacks
-from torchx_pulumi.fleet_reading.folder import FolderStacks, folder_of
+from torchx_pulumi.fleet_reading.folder import FolderStacks
 from torchx_pulumi.fleet_reading.live import LiveReader
 from torchx_pulumi.fleet_reading.local import LocalObservations
 from torchx_pulumi.fleet_reading.row import BrokenStack, Fleet, FleetRow, StackName
 from torchx_pulumi.fleet_reading.rows import build_row, complete, newer, sort_rows
 from torchx_pulumi.fleet_reading.selection import Selection
-from torchx_pulumi.runs.place import choose_backend, know_backend
+from torchx_pulumi.runs.place import backend_folder, choose_backend, know_backend
 from torchx_pulumi.runs.whereabouts import Connect
 
 PROCESSES_AT_ONCE = 4
@@ -51,7 +51,7 @@ def open_stacks(backend: str, *, may_be_absent: bool = False) -> Stacks:
         backend: Its URL.
         may_be_absent: A folder that is not there holds no stacks; otherwise it is an error.
     """
-    folder = folder_of(backend)
+    folder = backend_folder(backend)
     if folder is None:
         return EngineStacks(backend=know_backend(backend))
     return FolderStacks(folder=folder, may_be_absent=may_be_absent)

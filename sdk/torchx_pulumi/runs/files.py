@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import tempfile
@@ -13,6 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
+from torchx_pulumi.presence import ABSENT, is_folder
+from torchx_pulumi.runs.locks import held
+
+NO_LINKS = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
+)
+"""What a file system without hard links says."""
 
 
 def read_json(path: Path) -> Any:
@@ -23,10 +29,10 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+    except ABSENT:
         return None
     except OSError as error:
-        raise _refused(path, "read", error) from error
+        raise refused(path, "read", error) from error
     except ValueError as error:
         raise DeployError(f"{path} is no JSON: {error}; it was changed by hand: mend it, or move it away") from error
 
@@ -48,7 +54,7 @@ def write_json(path: Path, value: Any) -> None:
         Path(temporary).replace(path)
         temporary = ""
     except OSError as error:
-        raise _refused(path, "written", error) from error
+        raise refused(path, "written", error) from error
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
@@ -65,7 +71,46 @@ def remove_file(path: Path) -> None:
     except NotADirectoryError:
         return
     except OSError as error:
-        raise _refused(path, "removed", error) from error
+        raise refused(path, "removed", error) from error
+
+
+def write_new(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Write a file that must not be there. Of several writers the first one's stays, and a reader sees all of it.
+
+    On a file system without hard links a reader may see the file before its text is in it, for a moment.
+
+    Args:
+        path: The file; its folder is there.
+        text: What it holds.
+        mode: Permissions, before the umask.
+
+    Raises:
+        FileExistsError: It is there.
+        OSError: It cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        _write_exclusively(temporary, text, mode)
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            _write_exclusively(path, text, mode)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_exclusively(path: Path, text: str, mode: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def make_folder(path: Path) -> None:
@@ -76,10 +121,10 @@ def make_folder(path: Path) -> None:
     """
     try:
         for folder in (*reversed(path.parents), path):
-            if not folder.is_dir():
+            if not is_folder(folder):
                 folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise _refused(path, "made", error) from error
+        raise refused(path, "made", error) from error
 
 
 @contextlib.contextmanager
@@ -91,24 +136,23 @@ def locked(folder: Path) -> Iterator[None]:
     """
     make_folder(folder)
     path = folder / ".lock"
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _refused(path, "written", error) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(held(path))
+        except OSError as error:
+            raise refused(path, "locked", error) from error
         yield
-    finally:
-        os.close(handle)
 
 
-def _refused(path: Path, what: str, error: OSError) -> DeployError:
+def refused(path: Path, what: str, error: OSError) -> DeployError:
+    """Return the error of a file that cannot be used, with its reason and what to do."""
     reasons = {
         errno.ENOSPC: "the disk is full; free some space",
         errno.EDQUOT: "the quota of this user is used up; free some space",
         errno.EROFS: "the file system is read-only; set XDG_STATE_HOME to a folder that can be written",
         errno.EACCES: "this user may not; change its permissions, or set XDG_STATE_HOME to a folder of this user's",
         errno.EPERM: "this user may not; change its permissions, or set XDG_STATE_HOME to a folder of this user's",
+        errno.ESTALE: "its file system was mounted again meanwhile; start this process again",
     }
     reason = reasons.get(error.errno or 0, f"{error.strerror or error}; set XDG_STATE_HOME to another folder")
     return DeployError(f"the record of launched apps: {path} cannot be {what}: {reason}")

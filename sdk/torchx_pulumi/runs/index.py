@@ -11,8 +11,9 @@ from typing import Any
 
 from torchx_pulumi.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.errors import DeployError, Problem, invalid_job
+from torchx_pulumi.presence import is_there, names_in
 from torchx_pulumi.runs.entry import RunEntry, read_entry, write_entry
-from torchx_pulumi.runs.files import locked, read_json, remove_file, write_json
+from torchx_pulumi.runs.files import locked, read_json, refused, remove_file, write_json
 from torchx_pulumi.runs.observation import Observation, newer, read_observation, write_observation
 from torchx_pulumi.runs.owner import lease_s
 from torchx_pulumi.runs.place import state_folder
@@ -59,7 +60,7 @@ class RunIndex:
         """
         with locked(self._folder):
             path = self._path(entry)
-            if path.exists():
+            if self._is_there(path):
                 raise DeployError(f"app {entry.app_id} is in the index already: {path}")
             write_json(path, write_entry(entry))
 
@@ -157,8 +158,8 @@ class RunIndex:
         Raises:
             DeployError: An entry cannot be read.
         """
-        pattern = f"{scheduler or '*'}/*@*.json"
-        paths = sorted(self._folder.glob(pattern)) if self._folder.is_dir() else []
+        folders = [self._folder / name for name in ([scheduler] if scheduler else self._names(self._folder, ends=""))]
+        paths = [folder / name for folder in folders for name in self._names(folder) if "@" in name]
         return [entry for path in paths if (entry := self._read(path)) is not None]
 
     def observe(self, entry: RunEntry, observation: Observation) -> Observation:
@@ -178,7 +179,7 @@ class RunIndex:
         if now != last:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(locked(self._folder))
-                if self._path(entry).exists() or (now.state.terminal and entry.place.backend):
+                if self._is_there(self._path(entry)) or (now.state.terminal and entry.place.backend):
                     now = newer(self.observation(entry), observation)
                     write_json(path, write_observation(now))
         return now
@@ -220,10 +221,8 @@ class RunIndex:
         """Return the apps of an id, one for each cluster."""
         if not is_app_id(app_id):
             return []
-        try:
-            paths = sorted((self._folder / scheduler).glob(f"{app_id}@*.json"))
-        except OSError:
-            return []
+        folder = self._folder / scheduler
+        paths = [folder / name for name in self._names(folder) if name.startswith(f"{app_id}@")]
         return [entry for path in paths if (entry := self._read(path)) is not None]
 
     def _path(self, entry: RunEntry) -> Path:
@@ -231,6 +230,19 @@ class RunIndex:
 
     def _observed_path(self, entry: RunEntry) -> Path:
         return self._folder / "observed" / entry.scheduler / f"{entry.app_id}@{entry.cluster}.json"
+
+    def _names(self, folder: Path, *, ends: str = ".json") -> list[str]:
+        """Return the names in a folder that end so. Empty: there is no such folder."""
+        try:
+            return [name for name in names_in(folder) if name.endswith(ends) and not name.startswith(".")]
+        except OSError as error:
+            raise refused(folder, "read", error) from error
+
+    def _is_there(self, path: Path) -> bool:
+        try:
+            return is_there(path)
+        except OSError as error:
+            raise refused(path, "read", error) from error
 
     def _read(self, path: Path) -> RunEntry | None:
         value: Mapping[str, Any] | None = read_json(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.names import short_hash
@@ -15,6 +16,9 @@ MAX_STACK_NAME = 100
 
 DEFAULT_PROJECT = "torchx"
 """Pulumi project of apps that `torchx run` launched."""
+
+FILE_SCHEME = "file://"
+"""Start of the URL of a backend that is a folder."""
 
 
 def state_folder() -> Path:
@@ -40,7 +44,51 @@ def choose_backend(option: str | None = None) -> str:
     >>> choose_backend("s3://bucket"), choose_backend("postgres://me:secret@db/state")
     ('s3://bucket', 'postgres://me:***@db/state')
     """
-    return know_backend(option or os.environ.get("PULUMI_BACKEND_URL") or own_backend())
+    return know_backend(absolute_backend(option or os.environ.get("PULUMI_BACKEND_URL") or own_backend()))
+
+
+def absolute_backend(url: str) -> str:
+    """Return the URL of a backend with its folder made absolute, as Pulumi does: `~` is this user's home folder.
+
+    The engine runs in a folder of its own, where a relative path means another one. An absolute URL stays as it is.
+
+    >>> absolute_backend("file:///var/lib/state?metadata=skip"), absolute_backend("s3://bucket")
+    ('file:///var/lib/state?metadata=skip', 's3://bucket')
+    """
+    if not url.startswith(FILE_SCHEME) or url.startswith(f"{FILE_SCHEME}/"):
+        return url
+    path, mark, query = url.removeprefix(FILE_SCHEME).partition("?")
+    home, slash, rest = path.partition("/")
+    base = _home(home) if home.startswith("~") else None
+    if base is None:
+        base, rest = str(Path.cwd()), f"{home}{slash}{rest}"
+    return f"{FILE_SCHEME}{os.path.normpath(f'{quote(base)}/{rest}')}{mark}{query}"
+
+
+def _home(part: str) -> str | None:
+    """Return the home folder that `~` or `~user` means. None: there is no such user."""
+    try:
+        return str(Path(part).expanduser())
+    except RuntimeError:
+        return None
+
+
+def backend_folder(url: str) -> Path | None:
+    """Return the folder of a `file://` backend. None: the backend is of another kind.
+
+    >>> str(backend_folder("file:///var/lib/my%20state?no_tmp_dir=true"))
+    '/var/lib/my state'
+    >>> backend_folder("s3://bucket") is None
+    True
+    """
+    if not url.startswith(FILE_SCHEME):
+        return None
+    return Path(unquote(urlsplit(absolute_backend(url)).path) or "/")
+
+
+def is_service(backend: str) -> bool:
+    """Return whether a backend is a Pulumi service, which keeps secrets by itself and has organizations."""
+    return backend.startswith(("https://", "http://"))
 
 
 def know_backend(url: str) -> str:
@@ -63,7 +111,7 @@ def backend_url(backend: str) -> str:
     if not is_redacted(backend):
         know_backend(backend)
         return backend
-    know_backend(os.environ.get("PULUMI_BACKEND_URL") or own_backend())
+    choose_backend()
     if backend in _given:
         return _given[backend]
     if backend.startswith(("postgres://", "postgresql://")) and _has_password_of_its_own():

@@ -102,7 +102,7 @@ class Doors:
 
 
 def _stamp(path: Path) -> tuple[str, int, int] | None:
-    """Return what changes with a file. None: there is no such file."""
+    """Return what changes with a file. None: that is not known, and it is read each time."""
     try:
         found = path.stat()
     except OSError:

@@ -11,7 +11,8 @@ from typing import Any
 from torchx_pulumi import forms, labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import LaunchOrder, Tell
-from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
+from torchx_pulumi.errors import BackendAbsentError, ClusterError, DeployError, TakenOverError, TorchxPulumiError
+from torchx_pulumi.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.manifest_objects import job_object
 from torchx_pulumi.options import Options
 from torchx_pulumi.outputs.building import build_declared
@@ -113,7 +114,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         place=place,
         cluster=identity.key,
         cluster_identity=identity,
-        kubeconfig=chosen.get("kubeconfig"),
+        kubeconfig=absolute_kubeconfig(chosen.get("kubeconfig")),
         kube_context=chosen.get("kube_context"),
         session=launch.session,
         user=user,
@@ -206,6 +207,9 @@ def _give_up(holding: Holding, change: Callable[[RunEntry], RunEntry | None], te
 def _left_over(doors: Doors, entry: RunEntry) -> bool:
     try:
         return doors.driver().find(entry.place) is not None
+    except BackendAbsentError:
+        # The launch made nothing, not even the folder. Of one that did, the order is still here.
+        return False
     except TorchxPulumiError:
         return True
 

@@ -18,12 +18,14 @@ from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.owner import CheckOwner, Life, life_of, unowned
+from torchx_pulumi.runs.place import backend_folder
 from torchx_pulumi.runs.ready_run import ReadyRun
 from torchx_pulumi.runs.whereabouts import Connect, check_before_change, reachable
 
-from torchx_pulumi_stacks.automation.backend import engine_environment, file_root, find_cli, wants_passphrase
+from torchx_pulumi_stacks.automation.backend import engine_environment, find_cli, wants_passphrase
 from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes
+from torchx_pulumi_stacks.automation.folder_backend import check_layout
 from torchx_pulumi_stacks.automation.fresh import is_forked, serving
 from torchx_pulumi_stacks.automation.owned_locks import (
     LOCK_RETRY_PAUSES_S,
@@ -83,8 +85,8 @@ class AppStack:
         self.workplace = Workplace(root, entry)
         self._slots = root / "slots"
         self._connect = connect
-        folder = file_root(entry.place.backend)
-        self._files = None if folder is None else FileStack(folder, entry.place)
+        self._root = backend_folder(entry.place.backend)
+        self._files = None if self._root is None else FileStack(self._root, entry.place)
 
     def create(self, run: ReadyRun, *, seed: bool) -> None:
         """Make the stack, which must not be there.
@@ -96,6 +98,8 @@ class AppStack:
         self.check()
         self.workplace.note_order(run)
         try:
+            if self._root is not None:
+                check_layout(self._root, place.backend)
             if self._files is not None and seed and wants_passphrase(place):
                 find_cli()
                 self._files.check_room()
@@ -366,7 +370,7 @@ class AppStack:
         return ended
 
     def _env(self) -> dict[str, str]:
-        return {**os.environ, **engine_environment(self.entry, self.workplace.key)}
+        return engine_environment(self.entry, self.workplace.key)
 
     def _not_alone(self, others: Sequence[Mapping[str, Any]]) -> DeployError:
         place = self.entry.place

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import secrets
 import shutil
-import tempfile
-from collections.abc import Mapping
+import time
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from torchx_pulumi.errors import DeployError
+from torchx_pulumi.presence import is_file
+from torchx_pulumi.runs.cli_environment import cli_environment
 from torchx_pulumi.runs.entry import Place, RunEntry
-from torchx_pulumi.runs.files import make_folder
-from torchx_pulumi.runs.place import backend_url, state_folder
+from torchx_pulumi.runs.files import make_folder, write_new
+from torchx_pulumi.runs.place import FILE_SCHEME, absolute_backend, backend_url, is_service, state_folder
 
 PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
@@ -21,19 +21,6 @@ PLACE_VARIABLE = "TORCHX_PULUMI_PLACE"
 """In the environment of every process of the engine: which stack it works on. By it left-overs are found."""
 
 INSTALL_PULUMI = "install Pulumi (https://www.pulumi.com/docs/install/, or `brew install pulumi`) and open a new shell"
-
-
-def file_root(backend: str) -> Path | None:
-    """Return the folder of a backend. None: it is no folder.
-
-    >>> file_root("file:///var/lib/state"), file_root("s3://bucket")
-    (PosixPath('/var/lib/state'), None)
-    """
-    if not backend.startswith("file://"):
-        return None
-    path = unquote(urlsplit(backend.replace("\\", "/")).path) if backend.startswith("file:///") else backend[7:]
-    path = path.partition("?")[0]
-    return Path(path).expanduser() if path.startswith(("/", "~")) else Path.cwd() / path
 
 
 def engine_url(backend: str) -> str:
@@ -45,14 +32,10 @@ def engine_url(backend: str) -> str:
     >>> engine_url("file:///var/lib/state"), engine_url("s3://bucket")
     ('file:///var/lib/state?metadata=skip', 's3://bucket')
     """
-    if not backend.startswith("file://") or "metadata=" in backend:
+    backend = absolute_backend(backend)
+    if not backend.startswith(FILE_SCHEME) or "metadata=" in backend:
         return backend
     return f"{backend}{'&' if '?' in backend else '?'}metadata=skip"
-
-
-def is_service(backend: str) -> bool:
-    """Say whether a backend is a Pulumi service, which keeps secrets by itself."""
-    return backend.startswith(("https://", "http://"))
 
 
 def wants_passphrase(place: Place) -> bool:
@@ -74,33 +57,41 @@ def passphrase_file(folder: Path | None = None) -> Path:
         DeployError: It cannot be made.
     """
     path = (folder or state_folder()) / "passphrase"
-    if path.is_file():
-        return path
-    make_folder(path.parent)
     try:
-        with tempfile.NamedTemporaryFile("w", prefix=".passphrase-", dir=path.parent) as file:  # made 0600
-            file.write(secrets.token_urlsafe(32))
-            file.flush()
-            os.fsync(file.fileno())
-            # Linked, not renamed: of several processes the first one's passphrase stays.
-            os.link(file.name, path)
-    except FileExistsError:
-        return path
+        if not is_file(path):
+            make_folder(path.parent)
+            # Of several processes the first one's passphrase stays.
+            with contextlib.suppress(FileExistsError):
+                write_new(path, secrets.token_urlsafe(32), mode=0o600)
+        _wait_for_text(path)
     except OSError as error:
         raise DeployError(
-            f"the passphrase file {path} cannot be made: {error.strerror or error}; free space or mend permissions, "
-            f"or set {PASSPHRASE_VARIABLES[1]} to a file of yours"
+            f"the passphrase file {path} cannot be made or read: {error.strerror or error}; free space, correct its "
+            f"permissions, or set {PASSPHRASE_VARIABLES[1]} to a file of yours"
         ) from error
     return path
 
 
+def _wait_for_text(path: Path) -> None:
+    """Wait until a file has contents: without hard links another process may be writing it just now."""
+    end = time.monotonic() + 1.0
+    while path.stat().st_size == 0:
+        if time.monotonic() > end:
+            raise DeployError(
+                f"the passphrase file {path} is empty: remove it, and a new passphrase is made; or write the old one "
+                "back, without which the secrets in the states of past runs cannot be read"
+            )
+        time.sleep(0.01)
+
+
 def place_environment(place: Place) -> dict[str, str]:
-    """Return what the CLI needs, beside the environment of this process, to find a backend and its secrets.
+    """Return the environment in which the CLI finds a backend and its secrets: this process's, and what is added.
 
     Raises:
         DeployError: The passphrase file cannot be made, or the credentials of the backend are not known.
     """
     made = {
+        **cli_environment(),
         "PULUMI_BACKEND_URL": engine_url(backend_url(place.backend)),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         # Without it no command but those of the Automation API takes --event-log.
@@ -108,13 +99,13 @@ def place_environment(place: Place) -> dict[str, str]:
         # The state of one app is small and is not worked on; each backup is one more file to write.
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     }
-    if wants_passphrase(place) and not any(name in os.environ for name in PASSPHRASE_VARIABLES):
+    if wants_passphrase(place) and PASSPHRASE_VARIABLES[0] not in made and not made.get(PASSPHRASE_VARIABLES[1]):
         made[PASSPHRASE_VARIABLES[1]] = str(passphrase_file())
     return made
 
 
-def engine_environment(entry: RunEntry, key: str) -> Mapping[str, str]:
-    """Return what the engine needs beside the environment of this process.
+def engine_environment(entry: RunEntry, key: str) -> dict[str, str]:
+    """Return the environment of the engine: this process's, and what is added.
 
     Args:
         entry: The app.
@@ -139,4 +130,5 @@ def find_cli() -> str:
     found = shutil.which("pulumi")
     if found is None:
         raise DeployError(f"the command `pulumi` is not on PATH; {INSTALL_PULUMI}")
-    return found
+    # The engine runs in another folder.
+    return str(Path(found).absolute())

@@ -7,22 +7,25 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.driver import Launched, LaunchOrder, Recorded, Still, Tell
 from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError
-from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.owner import CheckOwner, unowned
-from torchx_pulumi.runs.place import state_folder
+from torchx_pulumi.runs.place import backend_folder, state_folder
 from torchx_pulumi.runs.whereabouts import Connect
 
 from torchx_pulumi_stacks.automation.app_stack import AppStack, load_inline
-from torchx_pulumi_stacks.automation.found import drop_remembered, find_entry, list_places
+from torchx_pulumi_stacks.automation.folder_backend import check_there
+from torchx_pulumi_stacks.automation.found import drop_remembered, find_entry, find_moved, list_places
 from torchx_pulumi_stacks.automation.preparing import prepare
 from torchx_pulumi_stacks.automation.recovery import put_right
 from torchx_pulumi_stacks.automation.stack_store import open_store
+from torchx_pulumi_stacks.automation.state_file import FileStack
 from torchx_pulumi_stacks.automation.status_writer import write_status
 from torchx_pulumi_stacks.automation.workplace import Workplace
 
@@ -70,6 +73,7 @@ class AutomationDriver:
         self, entry: RunEntry, tell: Tell, *, check: CheckOwner = unowned, take_over: bool = False
     ) -> RunEntry | None:
         """Put right what an interrupted launch or deletion left; see `torchx_pulumi.driver.Driver`."""
+        entry = _followed(entry, tell)
         with self._changing(entry):
             return put_right(entry, self._stack(entry, tell, check), tell, take_over=take_over)
 
@@ -83,6 +87,7 @@ class AutomationDriver:
         take_over: bool = False,
     ) -> None:
         """Delete the app's objects and its stack; see `torchx_pulumi.driver.Driver`."""
+        entry = _followed(entry, tell)
         stack = self._stack(entry, tell, check)
         with self._changing(entry):
             try:
@@ -96,17 +101,19 @@ class AutomationDriver:
     def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
         """Write an observation to the stack's outputs; see `torchx_pulumi.driver.Driver`."""
         try:
+            entry = _followed(entry, logger.debug)
             store = open_store(entry.place.backend)
-        except OSError as error:
+        except (OSError, DeployError) as error:
+            # A folder that is not mounted now, for example: the observation is kept, and written later.
             logger.debug("the backend of %s cannot be opened: %s", entry.app_id, error)
-            store = None
+            return Recorded.DEFERRED
         if store is None:
             return Recorded.LEFT
         return write_status(store, entry.place, observed, Workplace(self._root, entry).locks)
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return who holds locks on an app's stack; see `torchx_pulumi.driver.Driver`."""
-        return [str(lock) for lock in self._stack(entry, _say_nothing).locks()]
+        return [str(lock) for lock in self._stack(entry, logger.debug).locks()]
 
     def find(self, place: Place, still: Still | None = None) -> RunEntry | None:
         """Read an app's entry from its stack's own state; see `torchx_pulumi.driver.Driver`."""
@@ -148,5 +155,24 @@ class AutomationDriver:
             error.__context__ = second
 
 
-def _say_nothing(_line: str) -> None:
-    """Take progress that nobody waits for."""
+def _followed(entry: RunEntry, tell: Tell) -> RunEntry:
+    """Return an entry with the place of its stack, which `pulumi stack rename` may have changed since the launch.
+
+    Raises:
+        BackendAbsentError: The folder of the backend is not there.
+        DeployError: It cannot be read.
+    """
+    place, folder = entry.place, backend_folder(entry.place.backend)
+    if folder is None or FileStack(folder, place).exists():
+        return entry
+    check_there(folder, place.backend)
+    moved = find_moved(folder, entry)
+    if moved is not None:
+        tell(f"{entry.app_id}: its stack {place.project}/{place.stack} is {moved.project}/{moved.stack} now")
+        return replace(entry, place=moved)
+    if entry.stage is not Stage.LAUNCHING:
+        tell(
+            f"{entry.app_id}: there is no stack {place.project}/{place.stack} in {place.backend} any more: it was "
+            "removed, or `pulumi stack migrate` moved it elsewhere; its objects are found by their label"
+        )
+    return entry

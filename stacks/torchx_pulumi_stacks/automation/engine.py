@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from torchx_pulumi.errors import DeployError, TakenOverError
 from torchx_pulumi.runs.owner import CheckOwner, lease_s, unowned
+from torchx_pulumi.runs.place import backend_folder
 
-from torchx_pulumi_stacks.automation.backend import INSTALL_PULUMI, PLACE_VARIABLE, file_root
+from torchx_pulumi_stacks.automation.backend import INSTALL_PULUMI, PLACE_VARIABLE
 from torchx_pulumi_stacks.automation.events import EngineNotes
 from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks
 from torchx_pulumi_stacks.automation.shared_folder import shared_umask
@@ -82,7 +83,7 @@ class RunningCli:
         if notes is not None:
             log.touch()
             asked += ["--event-log", str(log)]
-        umask = shared_umask(file_root(env.get("PULUMI_BACKEND_URL", "")))
+        umask = shared_umask(backend_folder(env.get("PULUMI_BACKEND_URL", "")))
         try:
             self._note: Path | None = None if locks is None else locks.note()
             self._process = subprocess.Popen(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from dataclasses import replace
@@ -11,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.driver import Still
-from torchx_pulumi.errors import DeployError
+from torchx_pulumi.errors import BackendAbsentError, DeployError
+from torchx_pulumi.presence import names_in
 from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage, read_entry
 from torchx_pulumi.runs.files import read_json, remove_file, write_json
+from torchx_pulumi.runs.place import backend_folder
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_stacks.automation.app_stack import NO_STACK
-from torchx_pulumi_stacks.automation.backend import file_root, find_cli, place_environment
+from torchx_pulumi_stacks.automation.backend import find_cli, place_environment
 from torchx_pulumi_stacks.automation.engine import run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes
-from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack, stack_names
+from torchx_pulumi_stacks.automation.folder_backend import STATES, backend_refused, stack_names
+from torchx_pulumi_stacks.automation.state_file import BROKEN, Checkpoint, FileStack, read_latest
 from torchx_pulumi_stacks.automation.workplace import note_of_order, place_key
 
 MIRROR_S = 300.0
@@ -37,15 +39,22 @@ def find_entry(place: Place, root: Path, still: Still | None = None) -> RunEntry
         still: See `torchx_pulumi.driver.Driver.find`.
 
     Raises:
+        BackendAbsentError: The folder of the backend is not there, and no launch was begun here.
         DeployError: The backend cannot be read.
     """
     where = f"stack {place.project}/{place.stack} in {without_password(place.backend)}"
-    folder = file_root(place.backend)
+    folder = backend_folder(place.backend)
     if folder is not None:
-        checkpoint = FileStack(folder, place).read()
-        if checkpoint is None:
-            return None
-        note = checkpoint.stash(APP_SUFFIX)
+        try:
+            checkpoint = FileStack(folder, place).read()
+        except BackendAbsentError:
+            if note_of_order(root, place) is None:
+                raise
+            note = None
+        else:
+            if checkpoint is None:
+                return None
+            note = checkpoint.stash(APP_SUFFIX)
     else:
         kept = None if still is None else _remembered(place, root, where)
         if kept is not None and still is not None and still(kept):
@@ -66,14 +75,43 @@ def list_places(backend: str, project: str) -> list[Place]:
     Raises:
         DeployError: The backend cannot be read.
     """
-    folder = file_root(backend)
+    folder = backend_folder(backend)
     if folder is not None:
-        names = stack_names(folder, project)
+        names = stack_names(folder, project, backend)
     else:
         place = Place(backend=backend, project=project, stack="")
         found = json.loads(_ask(place, ["stack", "ls", "--json", "--project", project]) or "[]")
         names = sorted(str(item["name"]).rpartition("/")[2] for item in found)
     return [Place(backend=backend, project=project, stack=name) for name in names]
+
+
+def find_moved(root: Path, entry: RunEntry) -> Place | None:
+    """Return where the stack of an app is now, after `pulumi stack rename`. None: it is not in this folder.
+
+    Every stack of the folder is read; a stack that cannot be read is left out.
+
+    Raises:
+        DeployError: The folder cannot be read.
+    """
+    stacks = root / ".pulumi" / "stacks"
+    try:
+        paths = [
+            stacks / project / name
+            for project in names_in(stacks)
+            for name in names_in(stacks / project)
+            if name.endswith(STATES)
+        ]
+    except OSError as error:
+        raise backend_refused(entry.place.backend, error) from error
+    for path in paths:
+        try:
+            note = Checkpoint(read_latest(path, holds=entry.launch)).stash(APP_SUFFIX) or {}
+        except (OSError, *BROKEN):
+            continue
+        if (note.get("app_id"), note.get("launch")) == (entry.app_id, entry.launch):
+            stack = path.name.removesuffix(".gz").removesuffix(".json")
+            return replace(entry.place, project=path.parent.name, stack=stack)
+    return None
 
 
 def drop_remembered(place: Place, root: Path) -> None:
@@ -114,7 +152,7 @@ def _ask(place: Place, words: list[str]) -> str | None:
     """Return what the CLI answers. None: there is no such stack."""
     with tempfile.TemporaryDirectory(prefix="torchx-pulumi-") as folder:
         (Path(folder) / "Pulumi.yaml").write_text(json.dumps({"name": place.project, "runtime": "python"}))
-        ended = run_cli(find_cli(), words, Path(folder), {**os.environ, **place_environment(place)})
+        ended = run_cli(find_cli(), words, Path(folder), place_environment(place))
     if ended.code == 0:
         return ended.stdout
     if NO_STACK.search(ended.stderr):

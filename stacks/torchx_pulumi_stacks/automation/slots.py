@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.files import make_folder
+from torchx_pulumi.runs.locks import held
 from torchx_pulumi.runs.owner import CheckOwner, unowned
 
 PAUSE_S = 0.05
@@ -36,28 +36,23 @@ def slot(folder: Path, check: CheckOwner = unowned) -> Iterator[None]:
         DeployError: The folder cannot be written.
     """
     make_folder(folder)
-    handle = None
-    try:
-        while handle is None:
-            handle = next((taken for number in range(slot_count()) if (taken := _take(folder / str(number)))), None)
-            if handle is None:
+    with contextlib.ExitStack() as stack:
+        try:
+            while not _take(folder, stack):
                 check()
                 time.sleep(PAUSE_S)
-    except OSError as error:
-        raise DeployError(
-            f"{folder} cannot be written: {error.strerror}; set XDG_STATE_HOME to another folder"
-        ) from error
-    try:
+        except OSError as error:
+            raise DeployError(
+                f"{folder} cannot be written: {error.strerror}; set XDG_STATE_HOME to another folder"
+            ) from error
         yield
-    finally:
-        os.close(handle)
 
 
-def _take(path: Path) -> int | None:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    return handle
+def _take(folder: Path, stack: contextlib.ExitStack) -> bool:
+    """Take a slot until a stack is closed. False: none is free."""
+    for number in range(slot_count()):
+        with contextlib.ExitStack() as one:
+            if one.enter_context(held(folder / str(number), wait=False, per_host=True)):
+                stack.enter_context(one.pop_all())
+                return True
+    return False

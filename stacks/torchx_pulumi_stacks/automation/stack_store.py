@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from torchx_pulumi_stacks.automation.backend import file_root
+from torchx_pulumi.runs.place import backend_folder
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def open_store(backend: str) -> StackStore | None:
     Raises:
         OSError: The store refuses its settings.
     """
-    folder = file_root(backend)
+    folder = backend_folder(backend)
     if folder is not None:
         return FolderStore(folder)
     scheme = urlsplit(backend).scheme

@@ -10,17 +10,19 @@ import contextlib
 import errno
 import gzip
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.redaction import without_password
+from torchx_pulumi.presence import is_file, is_folder, names_in
 from torchx_pulumi.runs.entry import Place
+from torchx_pulumi.runs.files import write_new
+from torchx_pulumi.runs.place import backend_folder, own_backend
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
+from torchx_pulumi_stacks.automation.folder_backend import backend_refused, check_there
 from torchx_pulumi_stacks.automation.owned_locks import Lock, read_lock
 from torchx_pulumi_stacks.automation.shared_folder import share
 
@@ -37,7 +39,7 @@ ORGANIZATION = "organization"
 ROOM_BYTES = 1_000_000
 """The states and the history of a launch take a tenth of it."""
 
-_BROKEN = (ValueError, KeyError, AttributeError, TypeError, EOFError)
+BROKEN = (ValueError, KeyError, AttributeError, TypeError, EOFError)
 """What is raised by a state that is none."""
 
 META = "version: 1\n"
@@ -107,6 +109,7 @@ class FileStack:
     def __init__(self, root: Path, place: Place) -> None:
         self._folder = root / ".pulumi"
         self._place = place
+        self._is_own = root == backend_folder(own_backend())
 
     @property
     def path(self) -> Path:
@@ -120,6 +123,9 @@ class FileStack:
     def seed(self) -> None:
         """Make the stack: an empty checkpoint, to which the next `up` adds what a stack has.
 
+        The backend of this user alone is readable by its owner only. Anywhere else the umask decides, as it does for
+        all that Pulumi writes there: the folder may be shared.
+
         Raises:
             FileExistsError: There is such a stack.
             DeployError: The folder cannot be written.
@@ -127,13 +133,12 @@ class FileStack:
         name = f"{ORGANIZATION}/{self._place.project}/{self._place.stack}"
         text = json.dumps({"version": 3, "checkpoint": {"stack": name, "latest": None}})
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = [self._folder, self.path.parent.parent, self.path.parent]
-            share(self._folder.parent, *made)
+            self.path.parent.mkdir(mode=0o700 if self._is_own else 0o777, parents=True, exist_ok=True)
+            share(self._folder.parent, self._folder, self.path.parent.parent, self.path.parent)
             # A folder without it would be taken for one of the old layout as soon as a stack lies in it.
             with contextlib.suppress(FileExistsError):
-                _write_new(self._folder / "meta.yaml", META)
-            _write_new(self.path, text)
+                write_new(self._folder / "meta.yaml", META)
+            write_new(self.path, text)
             share(self._folder.parent, self._folder / "meta.yaml", self.path)
         except FileExistsError:
             raise
@@ -144,21 +149,23 @@ class FileStack:
         """Return the state. None: there is no such stack.
 
         Raises:
+            BackendAbsentError: There is no backend in the folder.
             DeployError: It cannot be read.
         """
         path = self._present()
         if path is None:
+            check_there(self._folder.parent, self._place.backend)
             return None
         try:
-            return Checkpoint(_latest(path))
+            return Checkpoint(read_latest(path))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise backend_refused(self._place.backend, error) from error
-        except _BROKEN as error:
+        except BROKEN as error:
             try:
-                return Checkpoint(_latest(path.with_name(f"{path.name}.bak")), outdated=True)
-            except (OSError, *_BROKEN):
+                return Checkpoint(read_latest(path.with_name(f"{path.name}.bak")), outdated=True)
+            except (OSError, *BROKEN):
                 raise DeployError(
                     f"the state {path} cannot be read: {error}; it was changed by hand, or is being written",
                     retryable=True,
@@ -184,13 +191,25 @@ class FileStack:
         Raises:
             DeployError: It is.
         """
-        folder = next((each for each in (self._folder, *self._folder.parents) if each.is_dir()), None)
+        try:
+            folder = next((each for each in (self._folder, *self._folder.parents) if is_folder(each)), None)
+        except OSError as error:
+            raise backend_refused(self._place.backend, error) from error
         if folder is not None and shutil.disk_usage(folder).free < ROOM_BYTES:
             raise backend_refused(self._place.backend, OSError(errno.ENOSPC, "", str(folder)))
 
     def locks(self) -> list[Lock]:
-        """Return the locks on the stack."""
-        found = (read_lock(path) for path in sorted(self._lock_folder().glob("*.json")))
+        """Return the locks on the stack.
+
+        Raises:
+            DeployError: They cannot be read.
+        """
+        folder = self._lock_folder()
+        try:
+            names = names_in(folder)
+        except OSError as error:
+            raise backend_refused(self._place.backend, error) from error
+        found = (read_lock(folder / name) for name in names if name.endswith(".json"))
         return [lock for lock in found if lock is not None]
 
     def clear_locks(self, is_dead: Callable[[Lock], bool]) -> list[Lock]:
@@ -240,19 +259,12 @@ class FileStack:
     def _present(self) -> Path | None:
         paths = (self.path, self.path.with_name(f"{self.path.name}.gz"))
         try:
-            return next((path for path in paths if path.is_file()), None)
+            return next((path for path in paths if is_file(path)), None)
         except OSError as error:
             raise backend_refused(self._place.backend, error) from error
 
     def _lock_folder(self) -> Path:
         return self._folder / "locks" / ORGANIZATION / self._place.project / self._place.stack
-
-
-def stack_names(root: Path, project: str) -> list[str]:
-    """Return the names of the stacks of a project in a folder."""
-    folder = root / ".pulumi" / "stacks" / project
-    names = {path.name.removesuffix(".gz").removesuffix(".json") for path in folder.glob("*.json*") if _is_state(path)}
-    return sorted(names)
 
 
 def is_object(resource: Mapping[str, Any]) -> bool:
@@ -268,27 +280,11 @@ def _is_own(resource: Mapping[str, Any]) -> bool:
     return kind in (STACK, KUBERNETES_PROVIDER, STASH_PROVIDER) or kind.startswith(OWN_TYPES)
 
 
-def backend_refused(backend: str, error: OSError) -> DeployError:
-    """Say why a backend in a folder cannot be used, and what to do."""
-    reasons = {
-        errno.ENOSPC: "the disk is full; free some space",
-        errno.EDQUOT: "the quota of this user is used up; free some space",
-        errno.EROFS: "the file system is read-only; choose a folder that can be written",
-        errno.EACCES: "this user may not; change the folder's permissions, or choose another one",
-        errno.EPERM: "this user may not; change the folder's permissions, or choose another one",
-    }
-    reason = reasons.get(error.errno or 0, str(error.strerror or error))
-    where = f" ({error.filename})" if error.filename else ""
-    return DeployError(
-        f"the Pulumi backend {without_password(backend)} cannot be used: {reason}{where}. "
-        "The option pulumi_backend or PULUMI_BACKEND_URL names another one"
-    )
-
-
-def _latest(path: Path) -> Any:
+def read_latest(path: Path, *, holds: str = "") -> Any:
+    """Return the deployment in a state; None where a text is not in it."""
     data = path.read_bytes()
-    value = json.loads(gzip.decompress(data) if ".gz" in path.suffixes else data)
-    return value["checkpoint"].get("latest")
+    whole = gzip.decompress(data) if ".gz" in path.suffixes else data
+    return json.loads(whole)["checkpoint"].get("latest") if holds.encode() in whole else None
 
 
 def _is_json(path: Path) -> bool:
@@ -299,17 +295,3 @@ def _is_json(path: Path) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_state(path: Path) -> bool:
-    return path.name.endswith((".json", ".json.gz"))
-
-
-def _write_new(path: Path, text: str) -> None:
-    """Write a file that must not be there; nobody ever sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

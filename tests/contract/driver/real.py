@@ -34,6 +34,8 @@ def real_world(request: pytest.FixtureRequest, tmp_path: Path, make: Callable[..
     def break_cluster() -> None:
         kubeconfig.write_text(given.read_text().replace(server, "https://127.0.0.1:9"))
 
+    # A backend that is there and empty: of a folder that is absent nothing is concluded.
+    (tmp_path / "backend/.pulumi").mkdir(parents=True)
     driver = AutomationDriver()
     try:
         yield make(

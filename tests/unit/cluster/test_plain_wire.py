@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torchx_pulumi.cluster.plain_wire import PROXIES, suffices
 from torchx_pulumi.errors import ClusterError
 
 Config = dict[str, Any]
+Heard = tuple[int, list[Message]]
 
 
 def config(server: str = "https://127.0.0.1:1", user: Config | None = None, **cluster: Any) -> Config:
@@ -39,16 +41,19 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def heard() -> Iterator[tuple[int, list[dict[str, str]]]]:
-    headers: list[dict[str, str]] = []
+def heard() -> Iterator[Heard]:
+    headers: list[Message] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            headers.append(dict(self.headers))
+            headers.append(self.headers)
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.send_response(200)
             self.send_header("Content-Length", "2")
             self.end_headers()
             self.wfile.write(b"{}")
+
+        do_POST = do_DELETE = do_GET
 
         def log_message(self, *args: Any) -> None:
             """Stay silent."""
@@ -71,7 +76,7 @@ def test_plugins_proxies_and_odd_files_are_left_to_the_official_client(monkeypat
     assert not suffices(config(), "lab")
 
 
-def test_tokens_and_passwords_are_sent(heard: tuple[int, list[dict[str, str]]], tmp_path: Path) -> None:
+def test_tokens_and_passwords_are_sent(heard: Heard, tmp_path: Path) -> None:
     port, headers = heard
     file = tmp_path / "token"
     file.write_text("one\n")
@@ -87,7 +92,53 @@ def test_tokens_and_passwords_are_sent(heard: tuple[int, list[dict[str, str]]], 
     assert [sent.get("Authorization") for sent in headers] == ["Bearer hush", "Bearer one", f"Basic {basic}", None]
 
 
-def test_a_renewed_token_is_read_again(heard: tuple[int, list[dict[str, str]]], tmp_path: Path) -> None:
+ACTING: Config = {
+    "token": "hush",
+    "as": "ann",
+    "as-uid": "7",
+    "as-groups": ["team a", "töam,b"],
+    "as-user-extra": {"example.com/Reason": ["one", "two"]},
+}
+
+
+@pytest.mark.parametrize("official", [False, True])
+def test_a_user_to_act_for_is_named_in_every_request(
+    heard: Heard, official: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, headers = heard
+    given = config(f"http://127.0.0.1:{port}", ACTING)
+    if official:
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert suffices(given, "lab") is not official
+    cluster = KubernetesCluster.connect(json.dumps(given))
+    cluster.get(kinds.POD, "n", "x")
+    cluster.list(kinds.POD, "n")
+    cluster.create(kinds.POD, "n", {"metadata": {"name": "x"}}, dry_run=True)
+    cluster.delete(kinds.POD, "n", "x")
+    assert len(headers) == 4
+    for sent in headers:
+        said = [(name, value.encode("latin-1").decode()) for name, value in sent.items() if name[:3] == "Imp"]
+        assert sorted(said) == [
+            ("Impersonate-Extra-example.com%2FReason", "one"),
+            ("Impersonate-Extra-example.com%2FReason", "two"),
+            ("Impersonate-Group", "team a"),
+            ("Impersonate-Group", "töam,b"),
+            ("Impersonate-Uid", "7"),
+            ("Impersonate-User", "ann"),
+        ]
+        assert sent["Authorization"] == "Bearer hush"
+
+
+@pytest.mark.parametrize(
+    ("user", "word"), [({"as-groups": ["a"]}, "without `as`"), ({"as": "a\nX-Other: b"}, "control character")]
+)
+def test_a_user_to_act_for_that_no_request_can_name_is_refused(user: Config, word: str) -> None:
+    with pytest.raises(ClusterError, match=word):
+        KubernetesCluster.connect(json.dumps(config(user={"token": "hush", **user}))).get(kinds.POD, "n", "x")
+
+
+def test_a_renewed_token_is_read_again(heard: Heard, tmp_path: Path) -> None:
     port, headers = heard
     file = tmp_path / "token"
     cluster = KubernetesCluster.connect(json.dumps(config(f"http://127.0.0.1:{port}", {"tokenFile": str(file)})))
@@ -154,7 +205,7 @@ def test_a_client_certificate_is_shown_and_leaves_no_file(tmp_path: Path, monkey
     assert not list(scratch.iterdir())
 
 
-def test_the_official_client_is_not_loaded_for_them(heard: tuple[int, list[dict[str, str]]]) -> None:
+def test_the_official_client_is_not_loaded_for_them(heard: Heard) -> None:
     program = (
         "import sys, json\n"
         "from torchx_pulumi import kinds\n"

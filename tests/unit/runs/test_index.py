@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -271,3 +272,24 @@ def test_stacks_of_different_apps_have_different_names() -> None:
     }
     assert len(names) == 16
     assert all(len(name) <= 100 for name in names)
+
+
+@pytest.mark.parametrize("where", ["volcano", "volcano/default:train-1@c0ffee.json"])
+def test_an_index_that_cannot_be_read_is_not_empty(
+    index: RunIndex, unreadable: Callable[[Path, int], None], where: str
+) -> None:
+    index.add(entry())
+    unreadable(index.folder / where, errno.EACCES)
+    with pytest.raises(DeployError, match="this user may not"):
+        index.find("default:train-1", "volcano")
+    with pytest.raises(DeployError, match="this user may not"):
+        index.all()
+
+
+def test_an_index_whose_folder_cannot_be_read_is_not_empty(
+    index: RunIndex, unreadable: Callable[[Path, int], None]
+) -> None:
+    index.add(entry())
+    unreadable(index.folder, errno.EIO)
+    with pytest.raises(DeployError, match="cannot be read"):
+        index.all()

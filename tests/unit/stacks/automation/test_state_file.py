@@ -3,18 +3,18 @@ import gzip
 import json
 import os
 import socket
+import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.errors import DeployError
-from torchx_pulumi_stacks.automation.state_file import (
-    Checkpoint,
-    FileStack,
-    backend_refused,
-    stack_names,
-)
+from torchx_pulumi.errors import BackendAbsentError, DeployError
+from torchx_pulumi.runs.place import backend_folder, own_backend
+from torchx_pulumi_stacks.automation.folder_backend import backend_refused, check_layout, stack_names
+from torchx_pulumi_stacks.automation.found import find_moved
+from torchx_pulumi_stacks.automation.state_file import Checkpoint, FileStack
 
 
 @pytest.fixture
@@ -39,10 +39,94 @@ def test_a_seed_is_an_empty_stack_of_the_new_layout(stack: FileStack, tmp_path: 
     checkpoint = stack.read()
     assert checkpoint is not None
     assert (list(checkpoint.resources), list(checkpoint.objects())) == ([], [])
-    assert stack_names(tmp_path / "backend", "torchx") == ["default.train-1"]
+    assert stack_names(tmp_path / "backend", "torchx", "file:///b") == ["default.train-1"]
     with pytest.raises(FileExistsError):
         stack.seed()
     assert list((tmp_path / "backend").rglob("*.tmp")) == []
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o755), (0o002, 0o775)])
+def test_a_shared_folder_gets_the_permissions_that_pulumi_would_give(stack: FileStack, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        stack.seed()
+    finally:
+        os.umask(before)
+    found = [stack.path, stack.path.parent, stack.path.parents[1], stack.path.parents[2] / "meta.yaml"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in found] == [mode & 0o666, mode, mode, mode & 0o666]
+
+
+def test_the_group_of_a_shared_folder_is_kept(stack: FileStack, tmp_path: Path) -> None:
+    (tmp_path / "backend").mkdir()
+    (tmp_path / "backend").chmod(0o2775)
+    stack.seed()
+    assert stack.path.parent.stat().st_mode & stat.S_ISGID
+
+
+def test_this_users_own_backend_is_readable_by_its_owner_only(make_order: Callable[..., Any]) -> None:
+    place = replace(make_order().entry.place, backend=own_backend())
+    folder = backend_folder(own_backend())
+    assert folder is not None
+    own = FileStack(folder, place)
+    own.seed()
+    assert stat.S_IMODE(own.path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+def test_a_seed_needs_no_hard_links(stack: FileStack, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    stack.seed()
+    assert stack.read() is not None
+    with pytest.raises(FileExistsError):
+        stack.seed()
+    assert list(stack.path.parents[2].rglob("*.tmp")) == []
+
+
+@pytest.mark.parametrize("name", ["mine.json", "mine.yaml", "mine.json.gz"])
+def test_a_folder_of_the_old_layout_is_refused_and_left_as_it_is(stack: FileStack, name: str) -> None:
+    stacks = stack.path.parents[1]
+    stacks.mkdir(parents=True)
+    (stacks / name).write_text("{}")
+    with pytest.raises(DeployError, match=rf"old layout.*\({name}\): run `pulumi state upgrade`"):
+        check_layout(stack.path.parents[3], "file:///b")
+    assert [path.name for path in stacks.parent.rglob("*")] == ["stacks", name]
+    (stacks.parent / "meta.yaml").write_text("version: 1\n")
+    check_layout(stack.path.parents[3], "file:///b")
+
+
+@pytest.mark.parametrize(("version", "word"), [(0, "old layout"), (2, "layout version 2")])
+def test_a_layout_that_is_not_known_is_refused(stack: FileStack, version: int, word: str) -> None:
+    stack.path.parents[1].mkdir(parents=True)
+    (stack.path.parents[2] / "meta.yaml").write_text(f"version: {version}\n")
+    with pytest.raises(DeployError, match=word):
+        check_layout(stack.path.parents[3], "file:///b")
+
+
+def test_a_new_folder_has_the_layout_that_is_needed(stack: FileStack) -> None:
+    check_layout(stack.path.parents[3], "file:///b")
+    stack.seed()
+    check_layout(stack.path.parents[3], "file:///b")
+
+
+def test_a_stack_that_was_renamed_is_found_in_its_folder(
+    stack: FileStack, tmp_path: Path, make_order: Callable[..., Any]
+) -> None:
+    entry = make_order().entry
+    stack.seed()
+    stash = {"type": "pulumi:index:Stash", "urn": "a::train-app"}
+    note = {**stash, "outputs": {"input": {"app_id": entry.app_id, "launch": entry.launch}}}
+    other = {**stash, "outputs": {"input": {"app_id": entry.app_id, "launch": "other"}, "mentions": entry.launch}}
+    for name, resource in (("new", note), ("another", other)):
+        text = json.dumps({"version": 3, "checkpoint": {"latest": {"resources": [resource]}}})
+        stack.path.with_name(f"{name}.json").write_text(text)
+    stack.path.with_name("broken.json").write_text(entry.launch)
+    stack.path.unlink()
+    assert find_moved(tmp_path / "backend", entry) == replace(entry.place, stack="new")
+    stack.path.with_name("new.json").unlink()
+    assert find_moved(tmp_path / "backend", entry) is None
 
 
 def test_a_state_may_be_compressed(stack: FileStack, tmp_path: Path) -> None:
@@ -52,7 +136,7 @@ def test_a_state_may_be_compressed(stack: FileStack, tmp_path: Path) -> None:
     checkpoint = stack.read()
     assert checkpoint is not None
     assert len(checkpoint.resources) == 1
-    assert stack_names(tmp_path / "backend", "torchx") == ["default.train-1"]
+    assert stack_names(tmp_path / "backend", "torchx", "file:///b") == ["default.train-1"]
 
 
 def test_a_state_that_is_none_is_refused(stack: FileStack) -> None:
@@ -124,6 +208,54 @@ def test_a_folder_that_cannot_be_used_is_explained(number: int, word: str) -> No
     assert word in str(error)
     assert "/b/c" in str(error)
     assert "PULUMI_BACKEND_URL" in str(error)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_state_that_cannot_be_looked_at_is_not_absent(
+    stack: FileStack, unreadable: Callable[[Path, int], None], number: int
+) -> None:
+    stack.seed()
+    unreadable(stack.path, number)
+    for look in (stack.read, stack.exists, stack.restore):
+        with pytest.raises(DeployError, match="cannot be used"):
+            look()
+
+
+def test_locks_that_cannot_be_read_are_not_absent(stack: FileStack, unreadable: Callable[[Path, int], None]) -> None:
+    stack.seed()
+    unreadable(lock(stack, 1).parent, errno.EACCES)
+    with pytest.raises(DeployError, match="this user may not"):
+        stack.locks()
+
+
+def test_stacks_that_cannot_be_listed_are_not_absent(
+    stack: FileStack, unreadable: Callable[[Path, int], None], tmp_path: Path
+) -> None:
+    stack.seed()
+    unreadable(stack.path.parent, errno.EACCES)
+    with pytest.raises(DeployError, match="this user may not"):
+        stack_names(tmp_path / "backend", "torchx", "file:///b")
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_shared_folder_that_is_not_mounted_holds_no_answer(stack: FileStack, tmp_path: Path, mounted: bool) -> None:
+    if mounted:
+        (tmp_path / "backend").mkdir()
+    word = "has no folder .pulumi" if mounted else "is not there"
+    with pytest.raises(BackendAbsentError, match=rf"{word}.*Mount it"):
+        stack.read()
+    with pytest.raises(BackendAbsentError, match=word):
+        stack_names(tmp_path / "backend", "torchx", "file:///b")
+    (tmp_path / "backend/.pulumi").mkdir(parents=True)
+    assert stack.read() is None
+    assert stack_names(tmp_path / "backend", "torchx", "file:///b") == []
+
+
+def test_this_users_own_backend_may_be_absent(make_order: Callable[..., Any]) -> None:
+    folder = backend_folder(own_backend())
+    assert folder is not None
+    assert FileStack(folder, replace(make_order().entry.place, backend=own_backend())).read() is None
+    assert stack_names(folder, "torchx", own_backend()) == []
 
 
 def test_a_state_cut_off_by_a_full_disk_is_taken_from_the_one_before(stack: FileStack) -> None:
