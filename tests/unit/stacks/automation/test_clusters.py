@@ -51,6 +51,8 @@ class World:
         self.order = order
         self.job = made
         self.files = FileStack(folder / "backend", order.entry.place)
+        # A backend that is not there at all would not be taken for one whose stack is lost.
+        (folder / "backend" / ".pulumi").mkdir(parents=True)
 
     def kubeconfig(self, name: str, *contexts: str, server: str = HERE) -> str:
         """Write a kubeconfig whose contexts lead to one address; the first is the current one."""
