@@ -70,6 +70,8 @@ class ChildOptions:
     """Replaces the object when it changes. None: a new name does that."""
     retain_on_delete: bool | None = None
     transforms: Sequence[Any] = field(default_factory=tuple)
+    secret_outputs: Sequence[str] = ()
+    """Outputs that are secret whatever the provider says of them: a pod's status repeats its image and its mounts."""
 
     def of_head(self, ignore_changes: Sequence[str]) -> pulumi.ResourceOptions:
         """Return the options of the object that stands for the run."""
@@ -90,6 +92,7 @@ class ChildOptions:
             delete_before_replace=True,
             replacement_trigger=self.replacement_trigger,
             retain_on_delete=self.retain_on_delete,
+            additional_secret_outputs=list(self.secret_outputs) or None,
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from torchx_pulumi import images
@@ -233,6 +235,36 @@ def test_values_of_build_arguments_are_told_nowhere(
     everything = f"{caught.value} {told} {one!r} {docker.built[0]['labels']} {one.reference}"
     assert secret not in everything
     assert "***" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "pa$$word-Xk3v9Qz7Lm2p",
+        "tok-${app_id}-Xk3v9Qz7Lm2p",
+        "918273645546372819",
+        "Xk3v9Qz7Lm2p-\u2603\u65e5",
+        "line one Xk3v9Qz7\nline two Lm2pQz7\n",
+        '{"password": "Xk3v9Qz7Lm2p"}',
+        "it's \"quoted\" 'Xk3v9Qz7Lm2p'",
+        "100%25 %s Xk3v9Qz7Lm2p",
+        "WGszdjlRejdMbTJwWGszdjlR",
+        "`id`; $(true) | Xk3v9Qz7Lm2p",
+    ],
+)
+def test_build_arguments_of_hostile_shapes_are_told_nowhere(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, told: list[str], secret: str
+) -> None:
+    forms = (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret), secret.encode().hex())
+    docker.build_events = [
+        *({"stream": f"Step 1/1 : RUN curl -H {form}\ngot {form}\n"} for form in forms),
+        {"error": f"curl {' '.join(forms)} failed"},
+    ]
+    one = plan(workspace, registry_, build_args={"TOKEN": secret})
+    with pytest.raises(ImageError) as caught:
+        workshop.make([one])
+    everything = f"{caught.value} {told} {one!r} {docker.built[0]['labels']} {one.reference}"
+    assert not [form for form in forms if form in everything]
 
 
 def test_a_base_that_moved_between_plan_and_build_is_refused(

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.dockerfile import SHOWN_ARGUMENTS
 from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.redaction import MARK, encodings
 
 Result = TypeVar("Result")
 Tell = Callable[[str], None]
@@ -27,7 +28,8 @@ class Progress:
         hidden = {value for name, value in build_args.items() if name not in SHOWN_ARGUMENTS}
         pieces = {line.strip() for value in hidden for line in (value, *value.splitlines())}
         # The longest first: one may be a part of another.
-        self._hidden = sorted((p for p in pieces if len(p) >= _SHORTEST_SECRET), key=len, reverse=True)
+        forms = {form for piece in pieces if len(piece) >= _SHORTEST_SECRET for form in encodings(piece)}
+        self._hidden = sorted(forms, key=len, reverse=True)
         self._last_s = 0.0
 
     def say(self, text: str) -> None:
@@ -43,7 +45,7 @@ class Progress:
     def redact(self, text: str) -> str:
         """Take the values of build arguments out of a text."""
         for value in self._hidden:
-            text = text.replace(value, "***")
+            text = text.replace(value, MARK)
         return text
 
     def counted(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
