@@ -140,7 +140,7 @@ def _decide_and_register(
         import_id=opts.import_ if launch.confirmed is None and not launch.launching else None,
         replacement_trigger=None if settings.job_name is None else launch.run.hash,
         retain_on_delete=opts.retain_on_delete,
-        secret_outputs=("status",) if leaves.secret_places else (),
+        secret_outputs=("metadata", "status") if leaves.secret_places else (),
     )
     gang = register_gang(name, launch, marks, children, cluster)
     launch, problem = _wait(launch, gang, cluster, wanted, leaves)

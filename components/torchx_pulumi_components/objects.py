@@ -35,9 +35,14 @@ class KubernetesObject(pulumi.CustomResource):
 
     @property
     def uid(self) -> pulumi.Output[str | None]:
-        """Uid of the object; not secret where a label or an annotation is, which makes all of its metadata so."""
+        """Uid of the object; not secret where its metadata is."""
         found: pulumi.Output[str | None] = self.metadata.apply(lambda metadata: (metadata or {}).get("uid"))
         return pulumi.Output.unsecret(found)
+
+    @property
+    def name(self) -> pulumi.Output[Any]:
+        """Name of the object; not secret where its metadata is."""
+        return pulumi.Output.unsecret(self.metadata["name"])
 
     @property
     @pulumi.getter
@@ -71,7 +76,8 @@ class ChildOptions:
     retain_on_delete: bool | None = None
     transforms: Sequence[Any] = field(default_factory=tuple)
     secret_outputs: Sequence[str] = ()
-    """Outputs that are secret whatever the provider says of them: a pod's status repeats its image and its mounts."""
+    """Outputs that are secret whatever the provider says of them: the managed fields in a pod's metadata repeat its
+    ports and the places of its mounts, its status the image."""
 
     def of_head(self, ignore_changes: Sequence[str]) -> pulumi.ResourceOptions:
         """Return the options of the object that stands for the run."""

@@ -46,7 +46,7 @@ def view_job(
     """
     plan = launch.plan
     nameless = launch.launching and bool(launch.undecided)
-    job_name: Any = plan.job_name if not nameless or gang is None else gang.head.metadata["name"]
+    job_name: Any = plan.job_name if not nameless or gang is None else gang.head.name
     uid: Any = launch.run.uid
     if uid is None and gang is not None:
         uid = gang.head.uid.apply(lambda known: known or "")
@@ -164,4 +164,6 @@ def _groups_of(plan: JobPlan[Any], roles: Sequence[RolePlan], known: Sequence[An
 
 
 def _unknown_like(gang: Gang | None, value: Any) -> Any:
-    return value if gang is None else gang.head.metadata.apply(lambda _: value)
+    return (
+        value if gang is None else pulumi.Output.unsecret(gang.head.metadata.apply(lambda _: 0)).apply(lambda _: value)
+    )

@@ -327,7 +327,8 @@ def test_no_command_leaves_the_password_of_a_backend(
                 said.append(cli.ours(*words, code=None).text)
         cli.env.pop("PULUMI_BACKEND_URL")
         handle = cli.torchx(*run).handle
-        (entry,) = (tmp_path / "state/torchx-pulumi/runs/volcano").glob("*.json")
+        app_id = handle.rpartition("/")[2]
+        (entry,) = (tmp_path / "state/torchx-pulumi/runs/volcano").glob(f"{app_id}@*.json")
         value = json.loads(entry.read_text())
         whole = value["place"]["backend"]
         # As an app is whose backend has a password.
