@@ -12,6 +12,7 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
+from torchx_pulumi import labels, names
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.doors.appdef import read_app
 from torchx_pulumi.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
@@ -23,16 +24,16 @@ from torchx_pulumi.spec import JobSpec
 
 from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.gangs import Gang as RegisteredGang
-from torchx_pulumi_components.gangs import register_gang
+from torchx_pulumi_components.gangs import register_as_launched, register_gang
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
-from torchx_pulumi_components.leaves import Leaves, Place, path_of
+from torchx_pulumi_components.leaves import Leaves, Place, is_stand_in, path_of
 from torchx_pulumi_components.live import connect
-from torchx_pulumi_components.marks import marks_of
-from torchx_pulumi_components.memory import Past, read_past, real_parent
+from torchx_pulumi_components.marks import Marks, marks_of
+from torchx_pulumi_components.memory import Past, plain, read_past, real_parent
 from torchx_pulumi_components.objects import ChildOptions, TrainingRole, dependencies
 from torchx_pulumi_components.read_args import Dialect, Wanted, read_args
 from torchx_pulumi_components.records import keep_app, note_intent, write_run
-from torchx_pulumi_components.views import view_job
+from torchx_pulumi_components.views import view_as_launched, view_job
 from torchx_pulumi_components.waiting import fail, wait_until
 from torchx_pulumi_components.whereabouts import check_provider
 
@@ -48,6 +49,20 @@ class Door:
     """Type token."""
     dialect: Dialect
     """Its arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a constructor found out beside the outputs of its component."""
+
+    plan: JobPlan[Any]
+    """The plan that was rendered, or that of the run which is kept."""
+    kube_context: str | None
+    """Context that was chosen. None: the current one."""
+    app: Mapping[str, Any] | None
+    """What `torchx run` noted of the app (`runs.entry`). None: a program launched it."""
+    is_secret: bool
+    """The queue or the context is secret, and so is what is made of the plan."""
 
 
 def spec_of(app: Any) -> JobSpec:
@@ -69,7 +84,7 @@ def construct(
     args: Mapping[str, Any],
     spec: JobSpec | None,
     opts: pulumi.ResourceOptions | None,
-) -> JobPlan[Any]:
+) -> Made:
     """Decide about a job and register what it takes; outputs become attributes of the component.
 
     Args:
@@ -81,7 +96,7 @@ def construct(
         opts: Its options.
 
     Returns:
-        The plan that was rendered.
+        What is known beside the outputs.
 
     Raises:
         pulumi.RunError: The job cannot be launched, or a wait failed.
@@ -103,7 +118,7 @@ def _decide_and_register(
     spec: JobSpec | None,
     opts: pulumi.ResourceOptions,
     leaves: Leaves,
-) -> JobPlan[Any]:
+) -> Made:
     resolved = leaves.resolve(args)
     wanted = read_args(name, resolved, door.dialect, spec)
     past = _past(door, name, wanted, opts)
@@ -120,13 +135,19 @@ def _decide_and_register(
             cluster=cluster,
             may_come=_may_come(args, opts),
             importing=opts.import_ is not None,
+            shown=plain(past.outputs),
+            launcher=_launcher(past.app),
             now=now,
             origin=past.origin,
         )
     )
     if not launch.launching and launch.decision.action is not Action.DONE_AND_GONE:
         check_provider(name, launch.run, past.origin, given=args, own_provider=own_provider, cluster=cluster)
-    marks = marks_of(leaves, launch, lambda: read_args(name, leaves.changed(resolved), door.dialect, spec))
+    as_launched = launch.decision.action is Action.IGNORE
+    if as_launched:
+        marks = Marks(leaves=leaves, plan=launch.plan, changed=None, kept=past.outputs)
+    else:
+        marks = marks_of(leaves, launch, lambda: read_args(name, leaves.changed(resolved), door.dialect, spec))
     pulumi.ComponentResource.__init__(component, door.type, name, {}, _component_options(opts))
     _say(component, launch, note, leaves)
     provider = None if own_provider else _own_provider(component, name, args)
@@ -142,19 +163,33 @@ def _decide_and_register(
         retain_on_delete=opts.retain_on_delete,
         secret_outputs=("metadata", "status") if leaves.secret_places else (),
     )
-    gang = register_gang(name, launch, marks, children, cluster)
+    gang: RegisteredGang | None
+    if as_launched:
+        gang = register_as_launched(name, launch, past.children, children)
+    else:
+        gang = register_gang(name, launch, marks, children, cluster)
     launch, problem = _wait(launch, gang, cluster, wanted, leaves)
-    view = view_job(launch, gang, marks, past.observed, now)
+    user = None if past.app is None else past.app.get("user")
+    view = view_job(launch, gang, marks, plain(past.outputs), now, created_by=user)
+    if as_launched:
+        view = view_as_launched(view, launch, past.outputs, past.children)
     for dns_name, outputs in view.roles.items():
         TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=component))
     write_run(name, launch, gang, view.seen, marks, component)
-    keep_app(name, past, component)
+    if past.app is not None:
+        keep_app(name, past.app, launch, view.outputs, component)
     for output, value in view.outputs.items():
         setattr(component, output, pulumi.Output.from_input(value))
     component.register_outputs(view.outputs)
     if problem is not None:
         fail(leaves.hide(f"job {name!r}: {problem}"))
-    return launch.plan
+    context = settings.kube_context
+    return Made(
+        plan=launch.plan,
+        kube_context=None if is_stand_in(context) else context,
+        app=past.app,
+        is_secret=any(place in leaves.secret_places for place in (("queue",), ("kube_context",))),
+    )
 
 
 def _say(component: pulumi.Resource, launch: Launch, note: str, leaves: Leaves) -> None:
@@ -247,6 +282,12 @@ def _may_come(args: Mapping[str, Any], opts: pulumi.ResourceOptions) -> frozense
     if dependencies(opts):
         return frozenset(COMING)
     return frozenset(option for option in COMING if isinstance(args.get(option), pulumi.Output))
+
+
+def _launcher(app: Mapping[str, Any] | None) -> dict[str, str]:
+    if app is None:
+        return {}
+    return {labels.LAUNCHER: labels.LAUNCHER_VALUE, labels.SESSION: names.label_value(str(app.get("session") or ""))}
 
 
 def _owners(past: Past) -> tuple[str, ...]:

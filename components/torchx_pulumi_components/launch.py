@@ -31,6 +31,7 @@ from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
 
+from torchx_pulumi_components.as_launched import plan_as_launched
 from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
 from torchx_pulumi_components.read_args import Wanted, in_words_of_args
 from torchx_pulumi_components.whereabouts import Origin, find_cluster
@@ -52,6 +53,10 @@ class Request:
     """Options whose objects this deployment may create."""
     importing: bool
     """An existing job is to be taken over."""
+    shown: Mapping[str, Any]
+    """The component's outputs as of the last deployment. Empty: there are none."""
+    launcher: Mapping[str, str]
+    """Labels by which `torchx list` finds an app that `torchx run` launched. Empty: a program launched it."""
     now: datetime
     origin: Origin = field(default_factory=Origin)
     """Where the last run was launched, as far as its record does not say it."""
@@ -335,12 +340,15 @@ def _launch(
     run = last
     if decision.action is Action.KEEP:
         run = _with_uid(replace(last, replicas=new.replicas, digests=_in_place(last.digests, wish.digests)), seen)
-    elif decision.action is Action.IGNORE:
-        spec = _with_replicas(spec, last)
     intent = memory.intent
     if intent is None or intent.attempt != run.attempt:
         intent = replace(last, uid=None, observed=None)
-    plan = _plan(spec, run, request)
+    ignoring = decision.action is Action.IGNORE
+    plan = (
+        plan_as_launched(request.name, last, request.wanted, memory.job, request.shown)
+        if ignoring
+        else _plan(spec, run, request)
+    )
     confirmed = memory.record if memory.record is not None and memory.record.attempt == run.attempt else None
     return Launch(
         plan=plan,
@@ -376,17 +384,12 @@ def _with_uid(run: RunRecord, seen: Seen) -> RunRecord:
     return replace(run, uid=uid or run.uid)
 
 
-def _with_replicas(spec: JobSpec, run: RunRecord) -> JobSpec:
-    roles = [replace(role, num_replicas=run.replicas.get(role.name, role.num_replicas)) for role in spec.roles]
-    return replace(spec, roles=tuple(roles))
-
-
 def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:
     """Plan a run, with our own label and annotation on the job object."""
     options = _options(request)
     own: Any = replace(
         options,
-        labels={**options.labels, labels.LAUNCH: request.owners[0]},
+        labels={**options.labels, **request.launcher, labels.LAUNCH: request.owners[0]},
         annotations={**options.annotations, labels.RUN: run.hash},
     )
     known: Iterable[str] = [role.name for role in spec.roles]
