@@ -114,3 +114,75 @@ def work_on(handle: str, other: UnixUser, jobs: Jobs) -> None:
 
 def wait_for(user: UnixUser, handle: str, state: str) -> None:
     eventually(lambda: state in user.torchx("status", handle).text, timeout_s=240)
+
+
+@pytest.mark.parametrize("context", [None, "lab"])
+def test_users_with_passphrases_of_their_own_work_on_each_others_apps(
+    context: str | None, team: Team, backend: Backend, jobs: Jobs
+) -> None:
+    alice, bob = (team.user(name, context=context, **backend.env) for name in ("alice", "bob"))
+    handle = jobs.run(alice)
+    wait_for(bob, handle, "RUNNING")
+    assert jobs.image in bob.torchx("describe", handle).text
+    assert handle.rpartition("/")[2] in bob.ours("fleet").text
+    bob.torchx("cancel", handle)
+    wait_for(alice, handle, "CANCELLED")
+    bob.ours("delete", handle)
+    assert jobs.object(handle) is None
+    assert "CANCELLED" in alice.torchx("status", handle, code=None).text
+    alice.ours("delete", handle)
+
+
+def test_of_two_users_who_delete_an_app_at_once_one_does_it_and_nothing_is_left(
+    team: Team, backend: Backend, jobs: Jobs
+) -> None:
+    alice, bob = (team.user(name, umask=0o077, **backend.env, **PASSPHRASE) for name in ("alice", "bob"))
+    handle = jobs.run(alice)
+    wait_for(bob, handle, "RUNNING")
+    deleting = [(user, user.start("torchx-pulumi", "delete", handle)) for user in (alice, bob)]
+    said = [user.finish(running, None, "delete") for user, running in deleting]
+    assert 0 in [each.code for each in said], said
+    for each in said:
+        # The other one may be told that somebody is at it, which is no mistake of its own.
+        assert each.code == 0 or "process" in each.text, said
+    for user in (alice, bob):
+        user.ours("delete", handle)
+        assert "RUNNING" not in user.torchx("status", handle, code=None).text
+    assert jobs.object(handle) is None
+    assert handle.rpartition(":")[2] not in alice.ours("fleet", "--offline", code=None).out
+
+
+def test_lists_and_fleets_of_one_user_are_whole_while_another_launches(
+    team: Team, backend: Backend, jobs: Jobs
+) -> None:
+    alice, bob = (team.user(name, umask=0o077, **backend.env, **PASSPHRASE) for name in ("alice", "bob"))
+    first = jobs.run(alice)
+    options = f"namespace={jobs.namespace},queue=default"
+    words = ["run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", options]
+    launching = alice.start("torchx", *words, "utils.sh", "--image", jobs.image, "sh", "-c", SCRIPT)
+    while launching.poll() is None:
+        assert first.rpartition("/")[2] in bob.torchx("list", "-s", "pulumi_volcano").text
+        assert first.rpartition(":")[2] in bob.ours("fleet").text
+    second = alice.finish(launching, 0, "run").handle
+    jobs.made.append((alice, second))
+    listed = bob.torchx("list", "-s", "pulumi_volcano").text
+    assert second.rpartition("/")[2] in listed
+
+
+def test_a_state_that_a_colleague_may_not_read_is_an_error_that_names_the_file_and_its_mode(
+    team: Team, jobs: Jobs
+) -> None:
+    alice, bob = (
+        team.user(name, umask=0o077, PULUMI_BACKEND_URL=team.backend, **PASSPHRASE) for name in ("alice", "bob")
+    )
+    handle = jobs.run(alice)
+    (state,) = team.shared.glob(".pulumi/stacks/torchx/*.json")
+    state.chmod(0o600)
+    for words in (("torchx", "status"), ("torchx", "cancel"), ("torchx-pulumi", "delete")):
+        said = bob.finish(bob.start(*words, handle), None, " ".join(words))
+        assert said.code != 0, said
+        assert str(state) in said.text, said
+        assert "0600" in said.text, said
+    assert jobs.object(handle) is not None
+    state.chmod(0o660)
+    wait_for(bob, handle, "RUNNING")

@@ -113,12 +113,13 @@ class Team:
         """URL of the Pulumi backend in the shared folder."""
         return f"file://{self.shared}"
 
-    def user(self, name: str, *, umask: int = 0o022, **env: str) -> UnixUser:
+    def user(self, name: str, *, umask: int = 0o022, context: str | None = None, **env: str) -> UnixUser:
         """Return a new user.
 
         Args:
             name: What the environment says.
             umask: Umask of all that the user starts.
+            context: Name of the context in the kubeconfig. None: the user's name.
             env: What the user has set besides.
         """
         uid = FIRST_UID + self._count
@@ -126,9 +127,9 @@ class Team:
         home = self._folder / name
         home.mkdir(mode=0o700)
         kubeconfig = home / "kubeconfig"
-        kubeconfig.write_text(
-            json.dumps({**self._kubeconfig, "contexts": self._contexts(name), "current-context": name})
-        )
+        chosen = context or name
+        config = {**self._kubeconfig, "contexts": self._contexts(chosen), "current-context": chosen}
+        kubeconfig.write_text(json.dumps(config))
         kubeconfig.chmod(0o600)
         for path in (home, kubeconfig):
             os.chown(path, uid, uid)

@@ -24,7 +24,7 @@ from torchx_pulumi.runs.whereabouts import Connect, check_before_change, reachab
 
 from torchx_pulumi_stacks.automation.backend import engine_environment, find_cli, wants_passphrase
 from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
-from torchx_pulumi_stacks.automation.events import EngineNotes
+from torchx_pulumi_stacks.automation.events import EngineNotes, is_of_other_passphrase
 from torchx_pulumi_stacks.automation.folder_backend import check_layout
 from torchx_pulumi_stacks.automation.fresh import is_forked, serving
 from torchx_pulumi_stacks.automation.owned_locks import (
@@ -56,7 +56,8 @@ NO_PROGRAM = f"--client={NOBODY}"
 LOCK_WAIT_S = 5.0
 LOCK_POLL_S = 0.05
 
-NO_STACK = re.compile(r"no stack named|stack .* not found")
+NO_STACK = re.compile(r"no stack named|stack .* not found|failed to load checkpoint: .*\(code=NotFound\)")
+"""What the CLI says of a stack that is not there, or that a colleague removed while it was read."""
 
 
 class AppStack:
@@ -169,14 +170,20 @@ class AppStack:
                 self.check()
                 delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell, self.check)
             if objects and not engine_reaches(checkpoint, self.entry, self.cluster()):
-                self._remove_without_engine(checkpoint)
+                self._remove_without_engine(checkpoint, "the access in its state cannot be used here")
                 return
             notes = EngineNotes(self.tell)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
             if ended.code != 0 and not notes.errors and NOBODY in ended.stderr:
                 ended = self._run(words, notes)
-            if ended.code != 0 and not NO_STACK.search(ended.stderr):
+            other_passphrase = ended.code != 0 and is_of_other_passphrase(f"{ended.stderr} {notes.errors}")
+            if other_passphrase and objects and not any(checkpoint.others()):
+                # Deleting an object takes no secret, so colleagues need not share a passphrase for it.
+                self._remove_without_engine(checkpoint, "its state has another passphrase")
+                return
+            # A colleague who deletes the same app may have been faster: the engine then fails in many ways.
+            if ended.code != 0 and not NO_STACK.search(ended.stderr) and self.read() is not None:
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}")
             self.check()
             if objects:
@@ -305,12 +312,12 @@ class AppStack:
         else:
             load_inline().serve(run, stack, folder, wait)
 
-    def _remove_without_engine(self, checkpoint: Checkpoint) -> None:
+    def _remove_without_engine(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the objects that the state has by one's own access, then the stack."""
         others = list(checkpoint.others())
         if others:
             raise self._not_alone(others)
-        self.tell(f"{self.entry.app_id}: the access in its state cannot be used here; its objects are deleted by yours")
+        self.tell(f"{self.entry.app_id}: {why}; its objects are deleted by your own access to the cluster")
         delete_recorded(checkpoint, self.entry, self.cluster, self.tell, self.check)
         self.forget()
 

@@ -141,6 +141,11 @@ def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
     return DeployError(f"app {app} cannot be {doing}: {text}")
 
 
+def is_of_other_passphrase(said: str) -> bool:
+    """Return whether the CLI refused because the secrets of the state are kept by another passphrase."""
+    return any(sign in said for sign in _PASSPHRASE)
+
+
 def tidy(message: str) -> str:
     r"""Return a message of the engine as one line of plain text.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import stat
 from pathlib import Path
 
 from torchx_pulumi.errors import BackendAbsentError, DeployError
@@ -103,8 +104,23 @@ def backend_refused(backend: str, error: OSError) -> DeployError:
         errno.ESTALE: "its file system was mounted again meanwhile; start this process again",
     }
     reason = reasons.get(error.errno or 0, str(error.strerror or error))
-    where = f" ({error.filename})" if error.filename else ""
+    where = f" ({error.filename}{_permissions(error)})" if error.filename else ""
     return DeployError(
         f"the Pulumi backend {without_password(backend)} cannot be used: {reason}{where}. "
         "The option pulumi_backend or PULUMI_BACKEND_URL names another one"
     )
+
+
+def _permissions(error: OSError) -> str:
+    """Return mode and owner of a file that may not be used, or of the first folder above it that can be looked at."""
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return ""
+    for path in (Path(error.filename), *Path(error.filename).parents):
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        what = "" if path == Path(error.filename) else f"{path} "
+        owner = f"user {found.st_uid}, group {found.st_gid}"
+        return f": {what}has mode {stat.S_IMODE(found.st_mode):04o} and belongs to {owner}"
+    return ""

@@ -14,6 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from torchx_pulumi.runs.place import backend_folder
 
+from torchx_pulumi_stacks.automation.shared_folder import share, shared_umask
+
 logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 1.0
@@ -85,7 +87,10 @@ class FolderStore:
         """Make a lock; see `StackStore`. Pulumi takes every file in the folder of a stack's locks for a lock."""
         target = self._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(target, data, target.parent.parent)
+        # Another member of the group makes its own lock there next.
+        share(self._root, *(folder for folder in target.parents if self._root in folder.parents))
+        umask = shared_umask(self._root)
+        _write_whole(target, data, target.parent.parent, None if umask is None else 0o666 & ~umask)
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; see `StackStore`."""

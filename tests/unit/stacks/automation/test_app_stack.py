@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.errors import DeployError
+from torchx_pulumi.kinds import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi_stacks.automation.app_stack import AppStack
+from torchx_pulumi_stacks.automation.app_stack import NO_STACK, AppStack
 
 BASE = "urn:pulumi:default.train-1::torchx::"
 COMPONENT = "torchx:index:VolcanoTrainingJob"
@@ -41,7 +42,7 @@ class Lab:
 
     def __init__(self, make_order: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._calls = tmp_path / "calls"
-        cli = tmp_path / "bin" / "pulumi"
+        self.cli = cli = tmp_path / "bin" / "pulumi"
         cli.parent.mkdir()
         cli.write_text(f'#!/bin/sh\necho "$@" >> "{self._calls}"\n')
         cli.chmod(0o755)
@@ -49,8 +50,9 @@ class Lab:
         self.state = tmp_path / "backend/.pulumi/stacks/torchx/default.train-1.json"
         self.state.parent.mkdir(parents=True)
         self.told: list[str] = []
+        self.cluster = FakeCluster()
         self.stack = AppStack(
-            make_order().entry, tmp_path / "engine", self.told.append, lambda _config, _context: FakeCluster()
+            make_order().entry, tmp_path / "engine", self.told.append, lambda _config, _context: self.cluster
         )
 
     def holds(self, *resources: dict[str, Any], begun: dict[str, Any] | None = None) -> None:
@@ -98,3 +100,42 @@ def test_a_stack_with_resources_of_a_program_is_not_forgotten_and_they_are_named
     lab.holds(*OURS, {"type": "kubernetes:batch.volcano.sh/v1alpha1:Job", "urn": f"{BASE}x::train"})
     lab.stack.forget()
     assert not lab.state.exists()
+
+
+def test_a_deletion_that_meets_one_by_a_colleague_ends_well_once_the_stack_is_gone(lab: Lab) -> None:
+    lab.holds(*OURS, OTHERS["bucket"])
+    lab.cli.write_text(f'#!/bin/sh\nrm "{lab.state}"\necho "panic: invalid memory address" >&2\nexit 2\n')
+    lab.stack.remove()
+    lab.holds(*OURS, OTHERS["bucket"])
+    lab.cli.write_text("#!/bin/sh\necho 'panic: invalid memory address' >&2\nexit 2\n")
+    with pytest.raises(DeployError, match="cannot be deleted"):
+        lab.stack.remove()
+
+
+def test_a_colleague_with_another_passphrase_deletes_the_recorded_object_and_no_other_of_its_name(lab: Lab) -> None:
+    lab.cli.write_text("#!/bin/sh\necho 'error: getting secrets manager: incorrect passphrase' >&2\nexit 255\n")
+    made = lab.cluster.create(VOLCANO_JOB, "default", {"metadata": {"name": "train-1"}})
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": made["metadata"]}
+    kind = "kubernetes:batch.volcano.sh/v1alpha1:Job"
+    recorded = {"type": kind, "urn": f"{BASE}{kind}::train-1", "inputs": job, "outputs": job}
+    lab.holds(*OURS, recorded, OTHERS["bucket"])
+    with pytest.raises(DeployError, match="another passphrase"):
+        lab.stack.remove()
+    lab.holds(*OURS, recorded)
+    lab.stack.remove()
+    assert lab.cluster.get(VOLCANO_JOB, "default", "train-1") is None
+    assert not lab.state.exists()
+    assert any("another passphrase" in line for line in lab.told)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "error: no stack named 'default.train-1' found",
+        'error: failed to load checkpoint: blob (key ".pulumi/stacks/torchx/a.json") (code=NotFound): operation error '
+        "S3: GetObject, https response error StatusCode: 404, RequestID: , HostID: x=, NoSuchKey: ",
+    ],
+)
+def test_a_stack_that_went_while_it_was_read_is_gone(said: str) -> None:
+    assert NO_STACK.search(said)
+    assert not NO_STACK.search('error: failed to load checkpoint: blob (key "a") (code=PermissionDenied): 403')

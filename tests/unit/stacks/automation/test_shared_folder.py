@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from torchx_pulumi_stacks.automation.shared_folder import share, shared_umask
+from torchx_pulumi_stacks.automation.stack_store import FolderStore
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,17 @@ def test_what_is_made_in_a_shared_folder_is_the_groups(tmp_path: Path) -> None:
     (folder / "stacks" / "a.json").chmod(0o600)
     share(folder, folder / "stacks" / "a.json")
     assert (folder / "stacks" / "a.json").stat().st_mode & 0o7777 == 0o600
+
+
+def test_a_lock_in_a_shared_folder_can_be_read_and_followed_by_another_members(tmp_path: Path) -> None:
+    folder = tmp_path / "team"
+    folder.mkdir()
+    folder.chmod(0o2770)
+    before = os.umask(0o077)
+    try:
+        FolderStore(folder).lock(".pulumi/locks/organization/torchx/a/1.json", b"{}")
+    finally:
+        os.umask(before)
+    made = {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o7777 for path in folder.rglob("*")}
+    assert set(made.values()) == {0o2770, 0o660}
+    assert made[".pulumi/locks/organization/torchx/a/1.json"] == 0o660

@@ -278,3 +278,13 @@ def test_a_disk_that_is_as_good_as_full_is_refused_at_once(stack: FileStack, mon
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
     with pytest.raises(DeployError, match="disk is full"):
         stack.check_room()
+
+
+def test_a_file_that_may_not_be_read_is_named_with_its_mode(tmp_path: Path) -> None:
+    state = tmp_path / "a.json"
+    state.write_text("{}")
+    state.chmod(0o600)
+    said = str(backend_refused("file:///b", PermissionError(errno.EACCES, "x", str(state))))
+    assert f"({state}: has mode 0600 and belongs to user {os.getuid()}, group {os.getgid()})" in said
+    said = str(backend_refused("file:///b", PermissionError(errno.EACCES, "x", str(state / "below"))))
+    assert f"{state} has mode 0600" in said
