@@ -11,9 +11,12 @@ import json
 import os
 from typing import Any
 
+import jsonschema
 import pytest
+import torchx
 from torchx_pulumi import names
 from torchx_pulumi.forms import form_of
+from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.relaunch.change import Action, Look, Policy, Wish, decide
 from torchx_pulumi.relaunch.identity import (
     FIRST_VERSION,
@@ -129,6 +132,7 @@ def test_a_new_run_of_a_program_differs_in_its_name_alone(job: ProgramJob) -> No
     assert_same(by_urn(json.loads(text)), by_urn(ups(job)[0]))
 
 
+@pytest.mark.skipif(torchx.__version__ != "0.7.0", reason="recorded with TorchX 0.7.0; AppDefs of others differ")
 @pytest.mark.parametrize("job", APPS)
 def test_a_launch_by_torchx_is_written_down_as_before(job: TorchxJob) -> None:
     with producing.environment(job.user) as folder:
@@ -193,6 +197,14 @@ def test_entries_orders_and_observations_are_read_and_written_back_without_loss(
             assert_same(producing.observation_again(value), value)
         else:
             assert_same(producing.through_json(write_entry(read_entry(value, path))), value)
+
+
+def test_outputs_of_an_earlier_release_are_read_and_fit_the_schema() -> None:
+    validator = jsonschema.Draft202012Validator(read_schema())
+    for job in torchx_jobs():
+        exports = order(job)["exports"]
+        assert producing.through_json(read_outputs(exports))["app"] == exports["torchx"]["app"]
+        validator.validate(exports["torchx"])
 
 
 @pytest.mark.parametrize("job", APPS)
