@@ -139,6 +139,7 @@ def _decide_and_register(
             launcher=_launcher(past.app),
             now=now,
             origin=past.origin,
+            end_of=past.end_of,
         )
     )
     if not launch.launching and launch.decision.action is not Action.DONE_AND_GONE:
@@ -175,7 +176,7 @@ def _decide_and_register(
         view = view_as_launched(view, launch, past.outputs, past.children)
     for dns_name, outputs in view.roles.items():
         TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=component))
-    write_run(name, launch, gang, view.seen, marks, component)
+    write_run(name, launch, gang, marks, component)
     if past.app is not None:
         keep_app(name, past.app, launch, view.outputs, component)
     for output, value in view.outputs.items():

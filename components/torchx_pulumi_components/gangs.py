@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pulumi
 from torchx_pulumi import labels, names
 from torchx_pulumi.cluster import Cluster
@@ -50,6 +54,8 @@ def register_gang(
 ) -> Gang | None:
     """Register the objects of a run. None: the run is over and gone, and nothing is registered."""
     if launch.decision.action is Action.DONE_AND_GONE:
+        if pulumi.runtime.is_dry_run() and launch.stored and not form_of(launch.plan.options).makes_pods:
+            _register_gone(name, launch, marks, options)
         return None
     ended, run = launch.ended, launch.run
     same_name = ended is not None and (ended.namespace, ended.job_name) == (run.namespace, run.job_name)
@@ -81,6 +87,30 @@ def register_job(name: str, launch: Launch, marks: Marks, options: ChildOptions,
     if launch.undecided and launch.launching:
         manifest = _nameless(manifest, marks.leaves)
     return Gang(head=KubernetesObject(form.head, name, manifest, options.of_head(ignored)), pods={})
+
+
+def _register_gone(name: str, launch: Launch, marks: Marks, options: ChildOptions) -> None:
+    """Let a preview show no change for the object of a finished run that is gone, but is still in the state.
+
+    Never in `up`: an engine that has refreshed its state would make the object again. `up` lets the state drop it.
+    A preview that refreshes first has dropped it already.
+    """
+    if refreshes_first():
+        return
+    manifest = marks.of(scheduler_of(launch.plan.options).render)
+    KubernetesObject(form_of(launch.plan.options).head, name, manifest, options.of_head(ALL_FIELDS))
+
+
+def refreshes_first() -> bool:
+    """Return whether the CLI that runs this program was told to refresh the state before it runs the program."""
+    if os.environ.get("PULUMI_OPTION_REFRESH", "").lower() in ("1", "true"):
+        return True
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process().parents():
+            words = process.cmdline()
+            if words and Path(words[0]).name == "pulumi":
+                return any(word in ("-r", "--refresh", "--refresh=true") for word in words)
+    return False
 
 
 def register_pods(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -58,6 +58,8 @@ class Request:
     launcher: Mapping[str, str]
     """Labels by which `torchx list` finds an app that `torchx run` launched. Empty: a program launched it."""
     now: datetime
+    end_of: Callable[[RunRecord], Mapping[str, Any] | None]
+    """Returns the end of a run as it was last seen. None: nobody saw it."""
     origin: Origin = field(default_factory=Origin)
     """Where the last run was launched, as far as its record does not say it."""
 
@@ -80,6 +82,10 @@ class Launch:
     """The run that is deleted first. None: there is none."""
     confirmed: RunRecord | None = None
     """The run as it was recorded before. None: its launch was not confirmed yet."""
+    end: Mapping[str, Any] | None = None
+    """The end of a run whose object is gone, in the shape of the output `observed`. None: nobody saw it."""
+    stored: bool = False
+    """The stack's state has the job object of a run whose object is gone."""
     undecided: tuple[str, ...] = ()
     """Paths that are not known before `up`."""
     warnings: tuple[str, ...] = ()
@@ -123,7 +129,8 @@ def plan_launch(request: Request) -> Launch:
     begun = last or request.memory.intent
     cluster = find_cluster(request.name, request.cluster, begun, request.origin, seen.head)
     look = _judge(request, last, seen)
-    decision = decide(last, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
+    known = last if last is None else replace(last, observed=request.end_of(last))
+    decision = decide(known, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
     _refuse(request, decision, last, new_name, look)
     launch = _with_cluster(request, _launch(request, decision, last, new, wish, seen), last, cluster)
     moved = last is not None and (new.namespace, new_name) != (last.namespace, last.job_name)
@@ -359,6 +366,8 @@ def _launch(
         status=status,
         ended=None,
         confirmed=confirmed,
+        end=request.end_of(run),
+        stored=((memory.job or {}).get("metadata") or {}).get("name") == run.job_name,
     )
 
 

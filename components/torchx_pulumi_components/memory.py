@@ -19,7 +19,8 @@ from pulumi.runtime.settings import get_monitor
 from torchx_pulumi.cluster_identity import read_identity
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.kinds import Kind
-from torchx_pulumi.relaunch.record import Memory, read_record
+from torchx_pulumi.outputs.newer import is_newer, read_state
+from torchx_pulumi.relaunch.record import Memory, RunRecord, read_record
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
 from torchx_pulumi_components.leaves import wait_for
@@ -55,6 +56,23 @@ class Past:
     """What `torchx run` noted of the app (`runs.entry`). None: it was launched by a program."""
     origin: Origin = field(default_factory=Origin)
     """Where the last run was launched, as far as its record does not say it."""
+
+    @property
+    def observed(self) -> Mapping[str, Any] | None:
+        """Return the component's last output `observed`."""
+        found: Mapping[str, Any] | None = plain(self.outputs.get("observed"))
+        return found
+
+    def end_of(self, run: RunRecord) -> Mapping[str, Any] | None:
+        """Return the end of a run as it was last seen. None: nobody saw it.
+
+        It is in the component's output `observed`. 0.1.0 kept it in the record; the newer one counts.
+        """
+        output = self.observed if run.uid is not None and plain(self.outputs.get("uid")) == run.uid else None
+        ends = [seen for seen in (run.observed, output) if seen is not None and read_state(seen.get("state")).terminal]
+        if len(ends) == 2:
+            return ends[1] if is_newer(ends[1], ends[0]) else ends[0]
+        return ends[0] if ends else None
 
 
 def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -78,22 +77,20 @@ def _of_run(app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any]) 
     return {**value, "declared": outputs["declared"], "app": {**described, "roles": roles}}
 
 
-def write_run(
-    name: str, launch: Launch, gang: Gang | None, observed: Any, marks: Marks, parent: pulumi.Resource
-) -> None:
+def write_run(name: str, launch: Launch, gang: Gang | None, marks: Marks, parent: pulumi.Resource) -> None:
     """Record the run once its objects are there.
+
+    What is seen of it later is no part of the record, so that a preview after its end shows no change. An end that
+    0.1.0 recorded stays in it.
 
     Args:
         name: The component's name.
         launch: What was decided.
         gang: What was registered. None: the run is over and gone.
-        observed: The run as seen, for the record of its end.
         marks: Unknown and secret values in the plan.
         parent: The component.
     """
     run = launch.run
-    if launch.status is not None and launch.status.state.terminal:
-        run = replace(run, observed=_without_none(observed))
     value = _written(run, marks)
     if gang is not None and run.uid is None:
         value["uid"] = gang.head.uid
@@ -108,10 +105,3 @@ def _written(run: RunRecord, marks: Marks) -> dict[str, Any]:
     if kept or isinstance(marks.of(lambda plan: {"namespace": plan.namespace})["namespace"], pulumi.Output):
         value["namespace"] = pulumi.Output.secret(value["namespace"])
     return value
-
-
-def _without_none(value: Any) -> Any:
-    """Leave out what Pulumi's state does not keep, so that the record is equal to what was read back."""
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value

@@ -30,8 +30,6 @@ class JobView:
     """Outputs of the component."""
     roles: Mapping[str, dict[str, Any]]
     """Role name in object names to the outputs of the role."""
-    seen: Any
-    """`observed` as plain data, where the run was looked at. None: it was not."""
 
 
 def view_job(
@@ -82,7 +80,7 @@ def view_job(
     roles = {
         role.dns_name: _view_role(launch, role, _pod_groups(plan, [role], job_name, uid), marks) for role in plan.roles
     }
-    return JobView(outputs=outputs, roles=roles, seen=seen)
+    return JobView(outputs=outputs, roles=roles)
 
 
 def _planned(plan: JobPlan[Any], launch: Launch, created_by: str | None, digests: Mapping[str, str]) -> dict[str, Any]:
@@ -125,8 +123,8 @@ def _seen(launch: Launch, previous: Mapping[str, Any] | None, now: datetime) -> 
         return build_observed(launch.status, observed_at=now, source=source, previous=previous)
     if launch.launching:
         return None
-    if launch.run.observed is not None:
-        return {**launch.run.observed, "source": "record"}
+    if launch.end is not None:
+        return {**launch.end, "source": "record"}
     message = "its end was not seen: the object was deleted before anybody looked"
     status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message=message)
     return build_observed(status, observed_at=now, source="record", previous=previous)

@@ -275,7 +275,9 @@ def test_a_finished_job_that_is_gone_is_not_run_again(engine: Any) -> None:
     live = remember(engine, state="Completed", Succeeded=1)
     job = make(engine, cluster(live))
     assert engine.value(job.observed)["state"] == "SUCCEEDED"
+    outputs = {"uid": engine.value(job.uid), "observed": engine.value(job.observed)}
     remember(engine, state="Completed")
+    engine.mocks.state[f"{PREFIX}::train"] = outputs
     job = make(engine, cluster())
     assert not engine.mocks.of_type(V1BETA1)
     assert (engine.value(job.observed)["state"], engine.value(job.observed)["source"]) == ("SUCCEEDED", "record")

@@ -380,18 +380,75 @@ def test_a_finished_job_that_is_gone_is_not_run_again_but_by_rerun(engine: Any) 
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] != record["job_name"]
 
 
-def test_the_end_of_a_run_is_remembered(engine: Any) -> None:
-    with cluster_for_tests(cluster()):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+def up(engine: Any, *objects: Any, preview: bool = False) -> dict[str, Any]:
+    """Run the usual program; return the component's outputs as the state keeps them."""
+    with cluster_for_tests(cluster(*objects)):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=preview)
+    return {"uid": engine.value(job.uid), "observed": engine.value(job.observed)}
+
+
+def test_the_end_of_a_run_is_remembered_by_an_output_and_changes_no_resource(engine: Any) -> None:
+    up(engine)
     live = remember(engine)
+    before = [stashed(engine, suffix) for suffix in ("-intent", "-record")]
     live["status"] = {"state": {"phase": "Completed"}}
-    with cluster_for_tests(cluster(live)):
-        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    outputs = up(engine, live)
+    # A resource whose inputs stay is no change in a preview.
+    assert [stashed(engine, suffix) for suffix in ("-intent", "-record")] == before
     remember(engine)
-    with cluster_for_tests(cluster()):
-        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
-    observed = engine.value(job.observed)
+    engine.mocks.state[f"{PREFIX}::train"] = outputs
+    observed = up(engine)["observed"]
     assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
+    assert [stashed(engine, suffix) for suffix in ("-intent", "-record")] == before
+
+
+END = {"state": "FAILED", "reason": "ExitCode", "attempt": 1, "observed_at": "2026-01-01T00:00:00Z"}
+LATER = {**END, "state": "SUCCEEDED", "observed_at": "2026-01-02T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("record", "output", "state"),
+    [
+        (END, None, "FAILED"),
+        (END, LATER, "SUCCEEDED"),
+        (LATER, END, "SUCCEEDED"),
+        (END, {**LATER, "state": "RUNNING"}, "FAILED"),
+        (None, {**LATER, "state": "RUNNING"}, "UNKNOWN"),
+        (None, None, "UNKNOWN"),
+    ],
+)
+def test_the_newest_end_of_output_and_old_record_counts(engine: Any, record: Any, output: Any, state: str) -> None:
+    up(engine)
+    remember(engine)
+    kept = engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]["input"]
+    if record is not None:
+        # As 0.1.0 wrote it.
+        kept["observed"] = record
+    if output is not None:
+        engine.mocks.state[f"{PREFIX}::train"] = {"uid": kept["uid"], "observed": output}
+    assert up(engine)["observed"]["state"] == state
+    assert stashed(engine, "-record").get("observed") == record
+
+
+def test_the_end_of_another_run_is_not_taken_for_this_ones(engine: Any) -> None:
+    up(engine)
+    remember(engine)
+    engine.mocks.state[f"{PREFIX}::train"] = {"uid": "of-the-run-before", "observed": LATER}
+    assert up(engine)["observed"]["state"] == "UNKNOWN"
+
+
+def test_a_preview_shows_no_change_of_an_object_that_is_gone_and_up_never_makes_it(engine: Any) -> None:
+    up(engine)
+    live = remember(engine)
+    engine.mocks.state[f"{PREFIX}${JOB}::train"] = live
+    up(engine, preview=True)
+    assert engine.mocks.one(JOB).inputs["metadata"]["name"] == live["metadata"]["name"]
+    up(engine)
+    assert engine.mocks.of_type(JOB) == []
+    # After a refresh the state has it no more.
+    del engine.mocks.state[f"{PREFIX}${JOB}::train"]
+    up(engine, preview=True)
+    assert engine.mocks.of_type(JOB) == []
 
 
 def test_after_a_refused_launch_the_old_job_may_come_back(engine: Any) -> None:
