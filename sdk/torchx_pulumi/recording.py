@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -12,7 +13,7 @@ from torchx_pulumi.outputs.building import build_observed, written
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, as_observed, observed
-from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.status.observed import time_at
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,20 @@ def record_end(
         index.note_recorded(entry, noted, outcome.value, written(now) or "")
     except TorchxPulumiError as error:
         logger.debug("that the end of %s was written is not kept: %s", entry.app_id, error)
+
+
+def with_cancel(entry: RunEntry, status: JobStatus) -> JobStatus:
+    """Take an end that somebody asked for as a cancellation, where the scheduler calls it a failure."""
+    if entry.cancelled_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
+        return status
+    return dataclasses.replace(
+        status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)
+    )
+
+
+def cancelled_words(entry: RunEntry) -> str:
+    """Return when it was asked to cancel an app."""
+    return f"cancelled at {entry.cancelled_at}"
 
 
 def _is_due(noted: Observation, now: datetime) -> bool:

@@ -16,8 +16,9 @@ def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     """Add the command to a parser."""
     fleet = commands.add_parser(
         "fleet",
-        help="list all apps of a Pulumi backend, from its stacks alone",
-        description="List all apps of a Pulumi backend, from its stacks alone; no access to a cluster is needed.",
+        help="list all apps of a Pulumi backend",
+        description="List all apps of a Pulumi backend, from its stacks. Clusters that answer within 2 s are asked "
+        "about what has not ended; no access to a cluster is needed.",
     )
     fleet.add_argument(
         "--backend", metavar="URL", help="Pulumi backend; default: PULUMI_BACKEND_URL, else this user's own folder"
@@ -32,7 +33,16 @@ def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     ):
         fleet.add_argument(f"--{name}", action="append", default=[], metavar="WORD", help=f"only: {what}; repeatable")
     fleet.add_argument("--since", metavar="AGE", help="only what was launched at most so long ago: 90s, 12h, 2d, 1w")
-    fleet.add_argument("--live", action="store_true", help="ask the clusters about what has not ended")
+    looking = fleet.add_mutually_exclusive_group()
+    looking.add_argument(
+        "--live",
+        action="store_true",
+        default=None,
+        help="ask the clusters about what has not ended, and wait for their answers; default: up to 2 s",
+    )
+    looking.add_argument(
+        "--offline", action="store_false", dest="live", default=None, help="ask no cluster, read the stacks only"
+    )
     view = fleet.add_mutually_exclusive_group()
     view.add_argument("--json", action="store_true", help="print JSON")
     view.add_argument("--html", metavar="FILE", help="write one self-contained page; - prints it")
@@ -48,7 +58,13 @@ def fleet_command(arguments: argparse.Namespace) -> int:
 
     names = ("state", "queue", "user", "namespace", "scheduler", "since")
     selection = read_selection(**{name: getattr(arguments, name) for name in names})
-    fleet = read_fleet(arguments.backend, project=arguments.project, selection=selection, live=arguments.live)
+    fleet = read_fleet(
+        arguments.backend,
+        project=arguments.project,
+        selection=selection,
+        live=arguments.live,
+        make_driver=arguments.make_driver,
+    )
     for problem in fleet.warnings:
         print(f"torchx-pulumi: warning: {problem}", file=sys.stderr)  # noqa: T201
     if arguments.html and arguments.html != "-":

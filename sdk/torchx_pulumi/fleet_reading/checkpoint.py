@@ -29,6 +29,8 @@ class StackApp:
 
     output: Mapping[str, Any]
     """The stack output `torchx`."""
+    launched_at: datetime | None = None
+    """When the launch was decided, where the output does not say when the job object was made. None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,24 @@ def read_app(text: str) -> StackApp | None:
             f"the output `torchx` has schema version {int(output['schema_version'])}, this release reads up to "
             f"{SCHEMA_VERSION}; install the release that wrote it, or a newer one"
         )
-    return StackApp(output=output)
+    observed = output.get("observed")
+    known = isinstance(observed, Mapping) and read_time(observed.get("queued_at")) is not None
+    return StackApp(output=output, launched_at=None if known else _launched_at(text))
+
+
+def _launched_at(text: str) -> datetime | None:
+    """Return the time of the launch that the notes of a stack have: of the run, else of the launch that was begun."""
+    found: dict[str, datetime] = {}
+    try:
+        resources = [item for item in _resources(_parsed(text)) if item.get("type") == STASH]
+    except UnreadableStateError:
+        return None
+    for resource in resources:
+        value = (resource.get("inputs") or {}).get("input")
+        at = read_time(value.get("launched_at")) if isinstance(value, Mapping) else None
+        if at is not None:
+            found[str(resource.get("urn", "")).rpartition("-")[2]] = at
+    return found.get("record") or found.get("app") or found.get("intent")
 
 
 def read_memory(text: str) -> StackMemory:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import shlex
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
 from typing import Any, Protocol
@@ -18,13 +20,23 @@ from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.fleet_reading.checkpoint import StackApp, StackMemory, UnreadableStateError, read_memory
 from torchx_pulumi.fleet_reading.row import FleetRow, StackName
 from torchx_pulumi.fleet_reading.rows import build_row
-from torchx_pulumi.forms import FORMS, Form, Seen
+from torchx_pulumi.forms import FORMS, Form
 from torchx_pulumi.outputs.building import build_observed
+from torchx_pulumi.recording import with_cancel
 from torchx_pulumi.relaunch.identity import digest
 from torchx_pulumi.relaunch.record import RunRecord
+from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.whereabouts import Connect, match_identity, reachable
+from torchx_pulumi.status.model import JobStatus
 
 LOOKS_AT_ONCE = 16
+
+PATIENCE_S = 2.0
+"""Longest wait for the first answer of a cluster that nobody asked to be looked at."""
+
+NoteEnd = Callable[[StackName, RunEntry, JobStatus, datetime], None]
+"""Keeps the end of an app that was just seen: its stack, its entry, what was seen and when."""
 
 
 class Readable(Protocol):
@@ -46,6 +58,8 @@ class Target:
     """Uid of the job object. None: not known."""
     match: Callable[[ClusterIdentity], Match] | None
     """Compares a cluster with the one of the launch. None: nothing is known of that one."""
+    entry: RunEntry | None = None
+    """What the stack notes of an app of `torchx run`. None: a program's own stack."""
 
     @property
     def way(self) -> tuple[str | None, str | None]:
@@ -53,17 +67,45 @@ class Target:
         return self.kubeconfig, self.context
 
 
+Group = Sequence[tuple[FleetRow, StackApp, Target]]
+"""Apps that are reached by one access."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What a cluster answered, as far as it did."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    """The cluster has answered once."""
+    done: threading.Event = field(default_factory=threading.Event)
+    rows: dict[StackName, FleetRow] = field(default_factory=dict)
+    error: Exception | None = None
+
+
 class LiveReader:
     """Brings rows up to date. A cluster that gives no answer is asked once."""
 
-    def __init__(self, stacks: Readable, connect: Connect | None, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        stacks: Readable,
+        connect: Connect | None,
+        now: Callable[[], datetime],
+        *,
+        patience_s: float | None = None,
+        note: NoteEnd | None = None,
+    ) -> None:
         """Name the seams.
 
         Args:
             stacks: Where the checkpoints come from.
             connect: How to reach a cluster. None: by kubeconfig.
             now: The clock.
+            patience_s: Longest wait for the first answer of a cluster. A cluster to which there is no access is then
+                passed over in silence. None: as long as an answer may take, and every problem is said.
+            note: Keeps ends that are seen. None: nobody does.
         """
+        self._patience_s = patience_s
+        self._note = note
         self._stacks = stacks
         # Each access is read once, however many apps are reached by it.
         self._connect: Connect = cache(connect or KubernetesCluster.connect)
@@ -92,21 +134,55 @@ class LiveReader:
             # urllib3 1.26 imports while it holds Python's one import lock, which threads must not find it at.
             with contextlib.suppress(ImportError):
                 importlib.import_module("urllib3")
-            with ThreadPoolExecutor(min(len(groups), LOOKS_AT_ONCE)) as pool:
-                for found in pool.map(self._look_in, groups.values()):
-                    fresh.update(found)
+            fresh.update(self._look_everywhere(list(groups.values())))
         return fresh, dict(self._unreachable)
 
-    def _look_in(self, group: Sequence[tuple[FleetRow, StackApp, Target]]) -> dict[StackName, FleetRow]:
+    def _look_everywhere(self, groups: Sequence[Group]) -> dict[StackName, FleetRow]:
+        """Look into each cluster in a thread of its own, and go on without those that give no answer in time."""
+        answers: list[_Answer] = [_Answer() for _ in groups]
+        for group, answer in zip(groups, answers, strict=True):
+            # A daemon: one that waits for a cluster must not keep the process from ending.
+            threading.Thread(target=self._look_in, args=(group, answer), daemon=True).start()
+        end = None if self._patience_s is None else time.monotonic() + self._patience_s
+        fresh: dict[StackName, FleetRow] = {}
+        for group, answer in zip(groups, answers, strict=True):
+            if answer.begun.wait(None if end is None else max(end - time.monotonic(), 0.0)):
+                answer.done.wait()
+                if answer.error is not None:
+                    raise answer.error
+                fresh.update(answer.rows)
+            else:
+                self._unreachable[_called(group[0][2])] = (
+                    f"no answer within {self._patience_s:g} s; --live waits longer"
+                )
+        return fresh
+
+    def _look_in(self, group: Group, answer: _Answer) -> None:
+        try:
+            answer.rows = self._look_at_group(group, answer.begun)
+        except Exception as error:  # noqa: BLE001 - raised again by who waits
+            answer.error = error
+        finally:
+            answer.begun.set()
+            answer.done.set()
+
+    def _look_at_group(self, group: Group, begun: threading.Event) -> dict[StackName, FleetRow]:
         """Look at the apps of one cluster: one first, and the others where that one was answered."""
         target = group[0][2]
-        called = target.context or "the current context"
+        called = _called(target)
         try:
             cluster = self._connect(target.kubeconfig, target.context)
+        except ClusterError as error:
+            if self._patience_s is not None:
+                return {}
+            self._unreachable[called] = str(error)
+            return {row.stack: replace(row, note=f"cluster not reached: {called}") for row, app, _ in group}
+        try:
             looks = [self._look(cluster, *group[0])]
         except ClusterError as error:
             self._unreachable[called] = str(error)
             return {row.stack: replace(row, note=f"cluster not reached: {called}") for row, app, _ in group}
+        begun.set()
 
         def look(item: tuple[FleetRow, StackApp, Target]) -> FleetRow:
             try:
@@ -149,16 +225,18 @@ class LiveReader:
             return replace(row, note="the cluster has another job of this name; this one is gone")
         if seen.head is None and target.match is None and target.uid is None:
             return replace(row, note="not found in the cluster of the current context")
-        observed = observe(target.form, seen, self._now(), app.output.get("observed"))
-        return build_row(
-            row.stack, app, self._now(), seen=observed, checked_at=self._now(), source="live", updating=row.updating
-        )
+        now, known = self._now(), app.output.get("observed")
+        status = target.form.read_status(seen, now)
+        if target.entry is not None:
+            status = with_cancel(target.entry, status)
+            if self._note is not None and status.state.terminal:
+                self._note(row.stack, target.entry, status, now)
+        observed = build_observed(status, observed_at=now, previous=known if isinstance(known, Mapping) else None)
+        return build_row(row.stack, app, now, seen=observed, checked_at=now, source="live", updating=row.updating)
 
 
-def observe(form: Form, seen: Seen, now: datetime, previous: Any) -> Mapping[str, Any]:
-    """Build `observed` from objects that were looked at."""
-    known = previous if isinstance(previous, Mapping) else None
-    return build_observed(form.read_status(seen, now), observed_at=now, previous=known)
+def _called(target: Target) -> str:
+    return target.context or "the current context"
 
 
 def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
@@ -176,6 +254,7 @@ def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
             context=here.kube_context or here.ambient_context,
             uid=entry.uid or (record.uid if record else None),
             match=partial(match_identity, entry),
+            entry=_noted(entry),
         )
     identity = app.output.get("app")
     scheduler = identity.get("scheduler") if isinstance(identity, Mapping) else None
@@ -186,6 +265,14 @@ def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
         uid=record.uid if record else None,
         match=partial(compare, record.cluster) if record is not None and record.cluster is not None else None,
     )
+
+
+def _noted(entry: RunEntry) -> RunEntry:
+    """Return an entry as the index of this machine has it: it knows of a cancellation."""
+    try:
+        return RunIndex().get(entry) or entry
+    except DeployError:
+        return entry
 
 
 def find_form(scheduler: str, choice: str | None, record: RunRecord | None) -> Form:

@@ -8,11 +8,10 @@ from typing import Any
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import read_time
 from torchx_pulumi.fleet_reading.row import StackName
-from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.redaction import without_password
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import Observation, remembered
+from torchx_pulumi.runs.observation import as_observed
 
 
 class LocalObservations:
@@ -41,7 +40,8 @@ class LocalObservations:
         except DeployError as error:
             self.problems.append(str(error))
             return None
-        return None if observation is None else as_observed(observation)
+        # Without a time it cannot be said to be the newer one.
+        return None if observation is None or read_time(observation.observed_at) is None else as_observed(observation)
 
     def _known(self) -> dict[StackName, RunEntry]:
         if self._entries is None:
@@ -56,9 +56,3 @@ class LocalObservations:
                 if without_password(entry.place.backend).rstrip("/") == self._backend
             }
         return self._entries
-
-
-def as_observed(observation: Observation) -> Mapping[str, Any] | None:
-    """Return an observation in the shape of `observed`. None: its time cannot be read."""
-    at = read_time(observation.observed_at)
-    return None if at is None else dict(build_observed(remembered(observation), observed_at=at, source="record"))

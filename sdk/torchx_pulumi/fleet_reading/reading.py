@@ -5,21 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Protocol
 
+from torchx_pulumi import recording
+from torchx_pulumi.driver import Driver
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import StackApp, UnreadableStateError, read_app
 from torchx_pulumi.fleet_reading.engine import EngineStacks
 from torchx_pulumi.fleet_reading.folder import FolderStacks
-from torchx_pulumi.fleet_reading.live import LiveReader
+from torchx_pulumi.fleet_reading.live import PATIENCE_S, LiveReader
 from torchx_pulumi.fleet_reading.local import LocalObservations
 from torchx_pulumi.fleet_reading.row import BrokenStack, Fleet, FleetRow, StackName
-from torchx_pulumi.fleet_reading.rows import build_row, complete, newer, sort_rows
+from torchx_pulumi.fleet_reading.rows import build_row, complete, sort_rows
 from torchx_pulumi.fleet_reading.selection import Selection
+from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.place import backend_folder, choose_backend, know_backend
 from torchx_pulumi.runs.whereabouts import Connect
+from torchx_pulumi.status.model import JobStatus
 
 PROCESSES_AT_ONCE = 4
 """`pulumi` processes at the same time; each takes about 100 MB."""
@@ -63,20 +70,24 @@ def read_fleet(
     project: str | None = None,
     selection: Selection | None = None,
     observations: Observations | None = None,
-    live: bool = False,
+    live: bool | None = False,
     connect: Connect | None = None,
+    make_driver: Callable[[], Driver] | None = None,
     stacks: Stacks | None = None,
     now: datetime | None = None,
 ) -> Fleet:
-    """Read all apps of a backend from its stacks; no cluster is asked unless `live` says so.
+    """Return all apps of a backend, read from its stacks; no cluster is asked unless `live` says so.
 
     Args:
         backend: URL of the Pulumi backend. None: PULUMI_BACKEND_URL, else this user's own folder, which may be absent.
         project: Pulumi project. None: all of them.
         selection: Which apps are wanted. None: all.
         observations: What was seen of the apps last. None: what this machine has noted.
-        live: Ask the clusters about what has not ended, as far as they can be reached.
+        live: Ask the clusters about what has not ended, as far as they can be reached. None: as far as they answer
+            within `live.PATIENCE_S`; without a kubeconfig none is asked, and nothing is said of that.
         connect: How to reach a cluster. None: by kubeconfig.
+        make_driver: Makes the engine, by which ends that are seen of apps of `torchx run` are written to their stacks.
+            None: they are not.
         stacks: The stacks. None: those of the backend.
         now: The time that ages are counted to, aware. None: this moment.
 
@@ -100,8 +111,14 @@ def read_fleet(
             found.append((name, result))
     rows = [_row(name, app, moment, observations or local, busy) for name, app in found]
     unreachable: Mapping[str, str] = {}
-    if live:
-        reader = LiveReader(opened, connect, now=lambda: now or datetime.now(timezone.utc))
+    if live is not False:
+        reader = LiveReader(
+            opened,
+            connect,
+            now=lambda: now or datetime.now(timezone.utc),
+            patience_s=PATIENCE_S if live is None else None,
+            note=None if make_driver is None else partial(_note_end, make_driver, backend),
+        )
         wanted = [(row, app) for row, (_, app) in zip(rows, found, strict=True) if _asked(row, selection)]
         fresh, unreachable = reader.refresh(wanted)
         rows = [fresh.get(row.stack, row) for row in rows]
@@ -115,6 +132,14 @@ def read_fleet(
         unreachable=unreachable,
         warnings=local.problems,
     )
+
+
+def _note_end(
+    make_driver: Callable[[], Driver], backend: str, name: StackName, entry: RunEntry, status: JobStatus, at: datetime
+) -> None:
+    """Keep the end of an app that `torchx run` launched."""
+    place = Place(backend=backend, project=name.project, stack=name.stack)
+    recording.note(RunIndex(), make_driver, replace(entry, place=place), status, at)
 
 
 def _each(
@@ -140,7 +165,7 @@ def _row(
 ) -> FleetRow:
     seen = observations(name)
     recorded = app.output.get("observed")
-    if seen is None or (isinstance(recorded, Mapping) and not newer(seen, recorded)):
+    if seen is None or (isinstance(recorded, Mapping) and not is_newer(seen, recorded)):
         return build_row(name, app, now, updating=name in busy)
     return build_row(name, app, now, seen=complete(seen, recorded), source="local", updating=name in busy)
 

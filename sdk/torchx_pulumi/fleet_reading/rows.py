@@ -8,7 +8,14 @@ from typing import Any
 
 from torchx_pulumi.fleet_reading.checkpoint import StackApp, read_time
 from torchx_pulumi.fleet_reading.row import STALE_AFTER_S, FleetRow, StackName
-from torchx_pulumi.status.model import JobState
+from torchx_pulumi.outputs.newer import read_state
+from torchx_pulumi.status.model import JobState, Reason
+
+CLAIM_S = 60.0
+"""Age of an observation up to which it may say that no controller or scheduler has acted on the job."""
+
+ABSENCES = (Reason.CONTROLLER_ABSENT.value, Reason.SCHEDULER_ABSENT.value)
+"""Reasons that say so."""
 
 READY_STATES = (JobState.RUNNING.value, JobState.SUCCEEDED.value)
 
@@ -44,8 +51,10 @@ def build_row(
     roles = join_roles(declared.get("roles"), observed.get("roles"))
     times = {name: read_time(observed.get(name)) for name in ("queued_at", "started_at", "finished_at", "observed_at")}
     checked = max((time for time in (times["observed_at"], checked_at) if time is not None), default=None)
-    launched = times["queued_at"] or times["started_at"] or times["finished_at"] or times["observed_at"]
+    launched = times["queued_at"] or app.launched_at or times["started_at"] or times["finished_at"]
     freshness_s = _seconds(checked, now)
+    if source != "live":
+        observed = without_stale_claims(observed, state, freshness_s)
     app_id = _text(identity.get("id"))
     return FleetRow(
         app_id=app_id,
@@ -82,9 +91,26 @@ def build_row(
     )
 
 
-def read_state(value: object) -> JobState:
-    """Read a state; what is none is UNKNOWN."""
-    return JobState[value] if isinstance(value, str) and value in JobState.__members__ else JobState.UNKNOWN
+def without_stale_claims(observed: Mapping[str, Any], state: JobState, freshness_s: float | None) -> Mapping[str, Any]:
+    """Return an observation without what only a fresh look can tell: that nobody has acted on the job.
+
+    Args:
+        observed: What was seen.
+        state: The state in it.
+        freshness_s: Seconds since then. None: not known.
+    """
+    claims = [item for item in _items(observed.get("diagnoses")) if item.get("reason") in ABSENCES]
+    waits = state is JobState.SUBMITTED or observed.get("reason") in ABSENCES
+    if not waits and not claims:
+        return observed
+    if freshness_s is not None and freshness_s <= CLAIM_S:
+        return {**observed, "message": f"{_text(observed.get('message'))} ({freshness_s:.0f} s ago)"}
+    return {
+        **observed,
+        "reason": Reason.SUBMITTED.value if waits else observed.get("reason"),
+        "message": "submitted; what became of it since then was not looked at" if waits else observed.get("message"),
+        "diagnoses": [item for item in _items(observed.get("diagnoses")) if item not in claims],
+    }
 
 
 def join_roles(declared: object, observed: object) -> list[dict[str, Any]]:
@@ -114,18 +140,6 @@ def join_roles(declared: object, observed: object) -> list[dict[str, Any]]:
             }
         )
     return joined
-
-
-def newer(observed: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether an observation is to be believed more than another of the same app.
-
-    The end of a run is believed more than anything that was seen of it before; else the later one.
-    """
-    ended, other_ended = read_state(observed.get("state")).terminal, read_state(other.get("state")).terminal
-    if ended != other_ended and _count(observed.get("attempt")) == _count(other.get("attempt")):
-        return ended
-    mine, theirs = read_time(observed.get("observed_at")), read_time(other.get("observed_at"))
-    return mine is not None and (theirs is None or mine > theirs)
 
 
 def complete(seen: Mapping[str, Any], recorded: object) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from torchx_pulumi.forms.form import Form
 from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, POD, VOLCANO_POD_GROUP, Kind
 from torchx_pulumi.options import Manifest
+from torchx_pulumi.recording import with_cancel
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
 from torchx_pulumi.schedulers import SCHEDULERS
@@ -24,7 +25,7 @@ from torchx_pulumi.status.model import JobState, JobStatus
 from torchx_pulumi.torchx_scheduler.answers import app_state
 from torchx_pulumi.torchx_scheduler.compat import listed
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import form_named, look_at, note, note_cluster, with_cancel
+from torchx_pulumi.torchx_scheduler.looking import form_named, look_at, note, note_cluster
 
 logger = logging.getLogger(__name__)
 

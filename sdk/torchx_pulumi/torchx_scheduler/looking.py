@@ -15,6 +15,7 @@ from torchx_pulumi.forms import Seen
 from torchx_pulumi.forms.form import Form
 from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.options import Manifest
+from torchx_pulumi.recording import cancelled_words, with_cancel
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.observation import Observation, remembered
 from torchx_pulumi.runs.whereabouts import DIFFERENT_CLUSTER, UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
@@ -138,13 +139,6 @@ def written_now(doors: Doors) -> str:
     return doors.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def with_cancel(entry: RunEntry, status: JobStatus) -> JobStatus:
-    """Take an end that somebody asked for as a cancellation, where the scheduler calls it a failure."""
-    if entry.cancelled_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
-        return status
-    return dataclasses.replace(status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=_cancelled(entry))
-
-
 def gone(entry: RunEntry, last: Observation | None) -> JobStatus:
     """Return the status of an app whose objects are not in the cluster any more."""
     status = remembered(last) if last is not None else None
@@ -152,7 +146,9 @@ def gone(entry: RunEntry, last: Observation | None) -> JobStatus:
         return status
     known = status or JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="")
     if entry.cancelled_at is not None:
-        return dataclasses.replace(known, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=_cancelled(entry))
+        return dataclasses.replace(
+            known, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)
+        )
     seen = f"last seen {known.state.value} at {last.observed_at}" if last is not None else "its state was never seen"
     # What a time to live removed has ended, and how is not known; a job without one vanished in mid-run.
     if entry.options.get("ttl_seconds_after_finished") is not None:
@@ -172,15 +168,11 @@ def _unreached(entry: RunEntry, last: Observation | None, error: ClusterError) -
         return status
     if entry.cancelled_at is not None:
         return dataclasses.replace(
-            status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=f"{_cancelled(entry)}; {error}"
+            status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=f"{cancelled_words(entry)}; {error}"
         )
     return dataclasses.replace(
         status, message=f"as of {last.observed_at}: {status.message}; it may have changed since: {error}"
     )
-
-
-def _cancelled(entry: RunEntry) -> str:
-    return f"cancelled at {entry.cancelled_at}"
 
 
 def head_uid(head: Mapping[str, Any]) -> str | None:

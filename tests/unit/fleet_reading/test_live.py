@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.driver import Recorded
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.fleet_reading import Fleet, read_fleet
 from torchx_pulumi.fleet_reading.selection import read_selection
 from torchx_pulumi.kinds import VOLCANO_JOB
 from torchx_pulumi.relaunch.record import RunRecord
 from torchx_pulumi.runs.entry import Place, RunEntry
+from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.status.model import JobState
 from torchx_pulumi.testing import FakeCluster
 
@@ -190,3 +194,94 @@ def test_a_choice_that_is_not_known_here_is_said(tmp_path: Path) -> None:
     write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster, choice="later")))
     (row,) = live(tmp_path, lambda *_: cluster).rows
     assert "'later'" in row.note
+
+
+def test_a_cluster_that_answers_in_time_is_asked_without_being_named(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    (row,) = read_fleet(f"file://{tmp_path}", live=None, connect=lambda *_: cluster, now=NOW).rows
+    assert (row.state, row.source) == (JobState.SUCCEEDED, "live")
+
+
+def test_without_a_kubeconfig_nothing_is_asked_and_nothing_is_said(tmp_path: Path) -> None:
+    def connect(*_: str | None) -> FakeCluster:
+        raise ClusterError("there is no kubeconfig")
+
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(FakeCluster())))
+    read = read_fleet(f"file://{tmp_path}", live=None, connect=connect, now=NOW)
+    assert (read.rows[0].state, read.rows[0].source, read.rows[0].note) == (JobState.RUNNING, "state", "")
+    assert read.unreachable == {}
+
+
+def test_a_cluster_that_does_not_answer_in_time_is_not_waited_for(tmp_path: Path) -> None:
+    answered = threading.Event()
+
+    class Slow(FakeCluster):
+        def get(self, *words: Any) -> Any:
+            answered.wait()
+            return super().get(*words)
+
+    slow, quick = Slow(), FakeCluster([job("train-x2")])
+    write_stack(tmp_path, "a", checkpoint(output(), entry=entry(slow, kube_context="far")))
+    write_stack(tmp_path, "b", checkpoint(output("train-x2"), entry=entry(quick, "train-x2", kube_context="near")))
+    read = read_fleet(
+        f"file://{tmp_path}", live=None, connect=lambda _, context: slow if context == "far" else quick, now=NOW
+    )
+    answered.set()
+    assert {row.stack.stack: (row.state.value, row.source) for row in read.rows} == {
+        "a": ("RUNNING", "state"),
+        "b": ("SUCCEEDED", "live"),
+    }
+    assert read.unreachable == {"far": "no answer within 2 s; --live waits longer"}
+
+
+class Recorder:
+    """An engine that notes what it is asked to write."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[RunEntry, Any]] = []
+
+    def record(self, entry: RunEntry, observed: Any) -> Recorded:
+        self.asked.append((entry, observed))
+        return Recorded.WRITTEN
+
+
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+def test_an_end_that_is_seen_is_written_to_the_stack_and_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    cluster, engine = FakeCluster([job("train-x1", phase=phase)]), Recorder()
+    app = entry(cluster)
+    write_stack(tmp_path, "s", checkpoint(output(), entry=app))
+    make: Any = lambda: engine  # noqa: E731
+    live(tmp_path, lambda *_: cluster, make_driver=make)
+    if phase == "Running":
+        assert engine.asked == []
+        return
+    ((written, observed),) = engine.asked
+    assert (written.place, observed["state"], observed["uid"]) == (
+        Place(backend=f"file://{tmp_path}", project="torchx", stack="s"),
+        "SUCCEEDED",
+        "u1",
+    )
+    noted = RunIndex().observation(app)
+    assert noted is not None
+    assert (noted.state, noted.recorded) == (JobState.SUCCEEDED, "written")
+
+
+def test_an_end_of_a_programs_own_stack_is_not_written(tmp_path: Path) -> None:
+    engine = Recorder()
+    make: Any = lambda: engine  # noqa: E731
+    write_stack(tmp_path, "s", checkpoint(output(), record=record()))
+    live(tmp_path, lambda *_: FakeCluster([job("train-x1")]), make_driver=make)
+    assert engine.asked == []
+
+
+def test_an_end_that_somebody_asked_for_is_a_cancellation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    cluster = FakeCluster([job("train-x1", phase="Failed")])
+    app = entry(cluster)
+    RunIndex().add(replace(app, cancelled_at="2026-01-02T11:00:00Z"))
+    write_stack(tmp_path, "s", checkpoint(output(), entry=app))
+    assert live(tmp_path, lambda *_: cluster).rows[0].state is JobState.CANCELLED

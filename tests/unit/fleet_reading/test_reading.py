@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading import Fleet, StackName, read_fleet
 from torchx_pulumi.fleet_reading.checkpoint import StackApp
-from torchx_pulumi.fleet_reading.rows import build_row, newer
+from torchx_pulumi.fleet_reading.rows import build_row
 from torchx_pulumi.fleet_reading.selection import Selection
+from torchx_pulumi.relaunch.record import RunRecord
 from torchx_pulumi.status.model import JobState
 
 from tests.unit.fleet_reading.states import checkpoint, output, write_stack
@@ -122,12 +123,34 @@ def test_a_later_observation_of_this_machine_is_laid_over(tmp_path: Path) -> Non
     assert (row.state, row.source) == (JobState.RUNNING, "state")
 
 
-def test_an_end_is_believed_more_than_what_was_seen_later_unless_of_another_attempt() -> None:
-    ended = {"state": "SUCCEEDED", "attempt": 1, "observed_at": "2026-01-01T00:00:00Z"}
-    unknown = {"state": "UNKNOWN", "attempt": 1.0, "observed_at": "2026-01-02T00:00:00Z"}
-    assert newer(ended, unknown)
-    assert not newer(unknown, ended)
-    assert newer({**unknown, "attempt": 2}, ended)
+def test_the_age_counts_from_the_launch_where_nobody_saw_when_the_object_was_made(tmp_path: Path) -> None:
+    never = {"queued_at": None, "started_at": None}
+    run = RunRecord(
+        app_id="a", job_name="a", namespace="team", hash="h", digests={}, launched={}, replicas={}, attempt=1,
+        launched_at="2026-01-02T11:50:00+00:00",
+    )  # fmt: skip
+    write_stack(tmp_path, "a", checkpoint(output("a", observed=never), record=run))
+    # As `torchx status` of 0.1.0 noted it, two seconds ago.
+    seen = {"state": "RUNNING", "reason": "Running", "attempt": 1, "observed_at": "2026-01-02T11:59:58Z"}
+    (row,) = fleet(tmp_path, observations=lambda _: seen).rows
+    assert (row.source, row.age_s, row.freshness_s) == ("local", 600, 2)
+    write_stack(tmp_path, "a", checkpoint(output("a", observed=never)))
+    (row,) = fleet(tmp_path, observations=lambda _: seen).rows
+    assert row.age_s is None
+
+
+ABSENT = {"reason": "ControllerAbsent", "summary": "no controller has acted on the job for a minute"}
+
+
+@pytest.mark.parametrize("reason", ["Submitted", "ControllerAbsent"])
+def test_only_a_fresh_look_may_say_that_no_controller_has_acted(tmp_path: Path, reason: str) -> None:
+    seen = {"state": "SUBMITTED", "reason": reason, "message": "not taken up yet", "diagnoses": [ABSENT]}
+    write_stack(tmp_path, "a", checkpoint(output("a", observed={**seen, "observed_at": "2026-01-02T11:59:30Z"})))
+    write_stack(tmp_path, "b", checkpoint(output("b", observed={**seen, "observed_at": "2026-01-02T11:58:00Z"})))
+    fresh, old = sorted(fleet(tmp_path).rows, key=lambda row: row.stack.stack)
+    assert (fresh.reason, fresh.message, fresh.diagnoses) == (reason, "not taken up yet (30 s ago)", [ABSENT])
+    assert (old.reason, old.diagnoses) == ("Submitted", [])
+    assert old.message == "submitted; what became of it since then was not looked at"
 
 
 def test_only_what_is_wanted_is_kept(tmp_path: Path) -> None:

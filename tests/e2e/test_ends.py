@@ -1,0 +1,128 @@
+"""The end of a run on the real engine and cluster: it reaches the stack, and it is no change for anybody."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.kinds import POD, VOLCANO_JOB
+
+from tests.e2e.project import Project, eventually, finite
+from tests.e2e.test_handover import Taken
+from tests.e2e.torchx_cli import TorchxCli
+
+pytestmark = pytest.mark.e2e
+
+NO_CHANGE = ("preview", "--expect-no-changes", "--suppress-outputs")
+
+
+@pytest.fixture
+def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
+    return TorchxCli(pulumi_env, tmp_path, kubeconfig)
+
+
+@pytest.fixture
+def busybox(cluster: Any) -> str:
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node")
+    return str(cluster.images["busybox"])
+
+
+def outputs_of(cli: TorchxCli) -> dict[str, Any]:
+    """Return the stack's outputs as its only checkpoint has them."""
+    (path,) = Path(cli.env["XDG_STATE_HOME"]).rglob(".pulumi/stacks/torchx/*.json")
+    resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
+    return next(item["outputs"] for item in resources if item["type"] == "pulumi:pulumi:Stack")
+
+
+@pytest.mark.parametrize("command", ["status", "list", "fleet"])
+def test_the_first_command_that_sees_the_end_writes_it_to_the_stack(
+    command: str, cli: TorchxCli, namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    handle = cli.torchx(
+        "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", f"namespace={namespace},queue=default",
+        "utils.sh", "--image", busybox, "sh", "-c", "exit 3",
+    ).handle  # fmt: skip
+    assert outputs_of(cli)["state"] == "SUBMITTED"
+    (job,) = look.list(VOLCANO_JOB, namespace)
+
+    def phase() -> Any:
+        return (look.list(VOLCANO_JOB, namespace)[0].get("status") or {}).get("state", {}).get("phase")
+
+    eventually(lambda: phase() in ("Failed", "Aborted", "Completed"), timeout_s=180)
+    # No process may be started for it: there is no engine.
+    path = cli.env["PATH"]
+    cli.env["PATH"] = ":".join(folder for folder in path.split(":") if not (Path(folder) / "pulumi").exists())
+    try:
+        words = {"status": ("status", handle), "list": ("list", "-s", "pulumi_volcano")}
+        text = cli.torchx(*words[command]).text if command in words else cli.ours("fleet", "--live").out
+        assert "FAILED" in text
+    finally:
+        cli.env["PATH"] = path
+    outputs = outputs_of(cli)
+    observed = outputs["torchx"]["observed"]
+    assert (outputs["state"], outputs["reason"]) == ("FAILED", "ExitCode")
+    assert (observed["state"], observed["uid"]) == ("FAILED", job["metadata"]["uid"])
+    assert observed["roles"][0]["replicas"][0]["exit_code"] == 3
+    (row,) = json.loads(cli.ours("fleet", "--offline", "--json").out)["apps"]
+    assert (row["state"], row["source"]) == ("FAILED", "state")
+    cli.ours("delete", handle)
+    assert look.list(VOLCANO_JOB, namespace) == []
+
+
+def test_an_end_written_into_a_stack_that_a_program_took_over_is_no_change(
+    cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    handle = cli.torchx(
+        "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", f"namespace={namespace},queue=default",
+        "utils.sh", "--image", busybox, "sh", "-c", "trap 'exit 4' TERM; sleep 600 & wait",
+    ).handle  # fmt: skip
+    said = cli.ours("program", handle, "--to", "taken").out.splitlines()
+    backend, stack = (next(line.split()[-1] for line in said if word in line) for word in ("login", "select"))
+    passphrase = Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi" / "passphrase"
+    project = Taken(cli.folder / "taken", {**e2e_env, **cli.env}, backend, stack, passphrase)
+    project.up()
+    project.run(*NO_CHANGE)
+    cli.ours("cancel", handle)
+    eventually(lambda: "CANCELLED" in cli.torchx("status", handle).text, timeout_s=120)
+    (path,) = Path(cli.env["XDG_STATE_HOME"]).rglob(".pulumi/stacks/torchx/*.json")
+    resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
+    (run,) = [item for item in resources if item["type"] == "torchx:index:VolcanoTrainingJob"]
+    assert run["outputs"]["observed"]["state"] == "CANCELLED"
+    for step in (("refresh", "--yes", "--skip-preview"), ("up", "--yes", "--skip-preview")):
+        project.run(*NO_CHANGE)
+        project.run(*step)
+    project.run(*NO_CHANGE)
+    cli.ours("delete", handle)
+
+
+def test_no_end_and_no_deletion_after_it_is_a_change_of_a_programs_stack(
+    project: Project, look: KubernetesCluster
+) -> None:
+    project.job({"pod_overlay": finite()}, ttl_seconds_after_finished=8)
+    project.up()
+    name = project.output("job_name")
+
+    def job() -> Any:
+        return look.get(VOLCANO_JOB, project.namespace, name)
+
+    eventually(lambda: ((job() or {}).get("status") or {}).get("state", {}).get("phase") == "Completed")
+    project.run(*NO_CHANGE)
+    project.up()
+    assert project.output("observed")["state"] == "SUCCEEDED"
+    project.run(*NO_CHANGE)
+    eventually(lambda: job() is None)
+    project.run(*NO_CHANGE)
+    project.run(*NO_CHANGE, "--refresh")
+    project.up("--refresh")
+    assert job() is None
+    for step in (project.up, project.refresh):
+        step()
+        project.run(*NO_CHANGE)
+        observed = project.output("observed")
+        assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
+    assert look.list(VOLCANO_JOB, project.namespace) == []
+    assert look.list(POD, project.namespace) == []
