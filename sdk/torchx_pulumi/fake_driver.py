@@ -195,4 +195,4 @@ def _namespace(entry: RunEntry, manifest: Manifest) -> str:
 
 
 def _same(one: Place, other: Place) -> bool:
-    return (one.backend, one.project, one.stack) == (other.backend, other.project, other.stack)
+    return replace(one, secrets_provider=None) == replace(other, secrets_provider=None)

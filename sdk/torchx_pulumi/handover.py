@@ -78,7 +78,7 @@ def next_steps(entry: RunEntry, folder: str) -> list[str]:
     return [
         f"cd {folder}",
         login,
-        f"pulumi stack select {entry.place.stack}",
+        f"pulumi stack select {entry.place.cli_name}",
         "pulumi preview",
     ]
 

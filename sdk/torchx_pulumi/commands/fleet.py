@@ -24,6 +24,7 @@ def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--backend", metavar="URL", help="Pulumi backend; default: PULUMI_BACKEND_URL, else this user's own folder"
     )
     fleet.add_argument("--project", metavar="NAME", help="only stacks of this Pulumi project; default: all")
+    fleet.add_argument("--organization", metavar="NAME", help="only stacks of this organization of a Pulumi service")
     for name, what in (
         ("state", "RUNNING, FAILED, ..., or active for all that have not ended"),
         ("queue", "queue"),
@@ -61,6 +62,7 @@ def fleet_command(arguments: argparse.Namespace) -> int:
     fleet = read_fleet(
         arguments.backend,
         project=arguments.project,
+        organization=arguments.organization,
         selection=selection,
         live=arguments.live,
         make_driver=arguments.make_driver,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.fleet_reading.checkpoint import UnreadableStateError
 from torchx_pulumi.fleet_reading.row import StackName
+from torchx_pulumi.runs.cli_environment import cli_environment
+from torchx_pulumi.runs.organization import choose_organization
 from torchx_pulumi.runs.place import backend_url, without_credentials
 
 TIMEOUT_S = 60.0
@@ -23,6 +24,8 @@ class EngineStacks:
 
     backend: str
     """URL of the backend, without credentials (`choose_backend`)."""
+    organization: str | None = None
+    """Organization of a Pulumi service whose stacks are read. None: all that this user may see."""
     program: str = "pulumi"
     """The command, by name or path."""
 
@@ -33,6 +36,8 @@ class EngineStacks:
             DeployError: `pulumi` is not there, or the backend cannot be reached.
         """
         words = ["stack", "ls", "--json", *(["--project", project] if project else ["--all"])]
+        if self.organization is not None:
+            words += ["--organization", self.organization]
         done = self._run(words)
         if done.returncode:
             raise DeployError(f"backend {self.backend}: pulumi {' '.join(words)} says: {_last_words(done.stderr)}")
@@ -63,7 +68,9 @@ class EngineStacks:
         if not name.project:
             return name.stack
         owner, slash, stack = name.stack.rpartition("/")
-        return f"{owner if slash else 'organization'}/{name.project}/{stack}"
+        if not slash:
+            owner = self.organization or choose_organization(self.backend)
+        return f"{owner}/{name.project}/{stack}"
 
     def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         program = shutil.which(self.program)
@@ -73,7 +80,7 @@ class EngineStacks:
                 "install it as https://www.pulumi.com/docs/install says"
             )
         environment = {
-            **os.environ,
+            **cli_environment(),
             "PULUMI_BACKEND_URL": backend_url(self.backend),
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }
@@ -99,9 +106,9 @@ def _name(listed: str, project: str | None) -> StackName:
     if len(parts) == 1:
         return StackName(project=project or "", stack=listed)
     if len(parts) == 2:
-        # With a project, what stands before the stack is its owner.
-        known = project is not None
-        return StackName(project=project if project is not None else parts[0], stack=listed if known else parts[1])
+        # With a project, what stands before the stack is its owner; or it is that project, in the default organization.
+        owned = project is not None and parts[0] != project
+        return StackName(project=project or parts[0], stack=listed if owned else parts[1])
     owner, found, stack = parts[0], parts[1], "/".join(parts[2:])
     return StackName(project=found, stack=stack if owner == "organization" else f"{owner}/{stack}")
 

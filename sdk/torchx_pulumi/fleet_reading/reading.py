@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from torchx_pulumi import recording
 from torchx_pulumi.driver import Driver
-from torchx_pulumi.errors import DeployError
+from torchx_pulumi.errors import BackendAbsentError, DeployError
 from torchx_pulumi.fleet_reading.checkpoint import StackApp, UnreadableStateError, read_app
 from torchx_pulumi.fleet_reading.engine import EngineStacks
 from torchx_pulumi.fleet_reading.folder import FolderStacks
@@ -22,8 +22,10 @@ from torchx_pulumi.fleet_reading.row import BrokenStack, Fleet, FleetRow, StackN
 from torchx_pulumi.fleet_reading.rows import build_row, complete, sort_rows
 from torchx_pulumi.fleet_reading.selection import Selection
 from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.presence import is_there
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.organization import check_organization
 from torchx_pulumi.runs.place import backend_folder, choose_backend, know_backend
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.status.model import JobStatus
@@ -51,16 +53,21 @@ class Stacks(Protocol):
         ...
 
 
-def open_stacks(backend: str, *, may_be_absent: bool = False) -> Stacks:
+def open_stacks(backend: str, *, may_be_absent: bool = False, organization: str | None = None) -> Stacks:
     """Return the stacks of a backend: read as files where it is a folder, by the `pulumi` command elsewhere.
 
     Args:
         backend: Its URL.
         may_be_absent: A folder that is not there holds no stacks; otherwise it is an error.
+        organization: Organization of a Pulumi service. None: all that this user may see.
+
+    Raises:
+        InvalidJobError: The backend has no organizations.
     """
+    check_organization(backend, organization, "fleet")
     folder = backend_folder(backend)
     if folder is None:
-        return EngineStacks(backend=know_backend(backend))
+        return EngineStacks(backend=know_backend(backend), organization=organization)
     return FolderStacks(folder=folder, may_be_absent=may_be_absent)
 
 
@@ -68,6 +75,7 @@ def read_fleet(
     backend: str | None = None,
     *,
     project: str | None = None,
+    organization: str | None = None,
     selection: Selection | None = None,
     observations: Observations | None = None,
     live: bool | None = False,
@@ -81,6 +89,7 @@ def read_fleet(
     Args:
         backend: URL of the Pulumi backend. None: PULUMI_BACKEND_URL, else this user's own folder, which may be absent.
         project: Pulumi project. None: all of them.
+        organization: Organization of a Pulumi service. None: all that this user may see.
         selection: Which apps are wanted. None: all.
         observations: What was seen of the apps last. None: what this machine has noted.
         live: Ask the clusters about what has not ended, as far as they can be reached. None: as far as they answer
@@ -97,9 +106,11 @@ def read_fleet(
     moment = now or datetime.now(timezone.utc)
     named = backend or os.environ.get("PULUMI_BACKEND_URL")
     backend = choose_backend(backend)
-    opened = stacks or open_stacks(backend, may_be_absent=not named)
+    opened = stacks or open_stacks(backend, may_be_absent=not named, organization=organization)
     local = LocalObservations(backend)
     names = opened.names(project)
+    if not names:
+        _check_mounted(backend, local)
     busy = opened.updating()
     broken: list[BrokenStack] = []
     found: list[tuple[StackName, StackApp]] = []
@@ -140,6 +151,21 @@ def _note_end(
     """Keep the end of an app that `torchx run` launched."""
     place = Place(backend=backend, project=name.project, stack=name.stack)
     recording.note(RunIndex(), make_driver, replace(entry, place=place), status, at)
+
+
+def _check_mounted(backend: str, local: LocalObservations) -> None:
+    """Refuse to call a backend empty whose folder holds none, where this machine launched apps in it.
+
+    Raises:
+        BackendAbsentError: The folder may not be mounted.
+    """
+    folder = backend_folder(backend)
+    if folder is None or is_there(folder / ".pulumi") or not local.apps:
+        return
+    raise BackendAbsentError(
+        f"backend {backend}: there is no folder .pulumi in {folder}, and {local.apps} app(s) of this machine have "
+        "their stacks in it: mount it"
+    )
 
 
 def _each(

@@ -16,6 +16,10 @@ ENTRY_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
 
 
+ORGANIZATION = "organization"
+"""The one organization of backends that are no Pulumi service."""
+
+
 class Stage(str, Enum):
     """How far what was last asked of an app has come."""
 
@@ -39,6 +43,17 @@ class Place:
     """Name of the stack, without organization."""
     secrets_provider: str | None = None
     """Secrets provider of a new stack. None: passphrase on backends of one's own, the service's own elsewhere."""
+    organization: str = ORGANIZATION
+    """Organization of a Pulumi service that keeps the stack. `organization`: the backend has no other one.
+
+    On a service `organization` is an app of 0.1.0: its stack is in the default organization of the user who asks."""
+
+    @property
+    def cli_name(self) -> str:
+        """Return the name by which the CLI finds the stack, in a project of its name."""
+        if self.organization == ORGANIZATION:
+            return self.stack
+        return f"{self.organization}/{self.project}/{self.stack}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +121,8 @@ class RunEntry:
     """Path of the kubeconfig that was the ambient one at the launch. None: `kubeconfig` is set, or there was none."""
     ambient_context: str | None = None
     """Context that was the current one at the launch. None: `kube_context` is set, or there was none."""
-    organization: str = "organization"
-    """Organization of the stack, of which `launch` is made; backends of one's own have one of that name."""
+    organization: str = ORGANIZATION
+    """Organization of which `launch` is made: that of the stack; in apps of 0.1.0 always `organization`."""
     ui_url: str | None = None
     """Link to the app in a dashboard. None: none was configured."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -131,6 +146,10 @@ class RunEntry:
 def write_entry(entry: RunEntry) -> dict[str, Any]:
     """Return the entry as plain JSON values."""
     plain = {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
+    # 0.1.0 refuses a place with fields that it does not know.
+    del plain["place"]["organization"]
+    if entry.place.organization != entry.organization:
+        plain["stack_organization"] = entry.place.organization
     if entry.owner is not None:
         # 0.1.0 refuses an owner with fields that it does not know, and ignores other fields of the entry.
         plain |= {"owner": _owner_of_0_1_0(entry.owner), "owner_details": dataclasses.asdict(entry.owner)}
@@ -166,7 +185,8 @@ def read_entry(value: Any, where: str) -> RunEntry:
     known = {item.name for item in dataclasses.fields(RunEntry)}
     fields = {name: item for name, item in value.items() if name in known}
     try:
-        fields["place"] = Place(**fields["place"])
+        organization = value.get("stack_organization", value.get("organization", ORGANIZATION))
+        fields["place"] = Place(**fields["place"], organization=organization)
         fields["owner"] = _read_owner(value)
         fields["cluster_identity"] = read_identity(fields.get("cluster_identity"))
         fields["stage"] = Stage(fields.get("stage", Stage.LAUNCHED.value))

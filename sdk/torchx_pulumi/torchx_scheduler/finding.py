@@ -16,6 +16,7 @@ from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.holding import claim
 from torchx_pulumi.runs.index import is_app_id
+from torchx_pulumi.runs.organization import choose_organization
 from torchx_pulumi.runs.owner import Life, describe_owner, life_of
 from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.runs.whereabouts import is_ours, match_identity
@@ -223,10 +224,13 @@ class Finder:
         if cluster is None:
             return None
         driver, project = self.doors.driver(), options.get("pulumi_project") or DEFAULT_PROJECT
+        organization = choose_organization(backend, options.get("pulumi_organization"))
         provider, still = options.get("secrets_provider"), None if to_change else self._is_there
         for key in cluster.keys:
             stack = stack_name(namespace, name, self.scheduler, key)
-            place = Place(backend=backend, project=project, stack=stack, secrets_provider=provider)
+            place = Place(
+                backend=backend, project=project, stack=stack, secrets_provider=provider, organization=organization
+            )
             if (entry := driver.find(place, still)) is not None:
                 return entry
         if backend.startswith("file:"):

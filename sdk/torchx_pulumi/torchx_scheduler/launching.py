@@ -21,6 +21,7 @@ from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.relaunch.identity import field_digests, owner_digest, relaunch_hash
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.holding import Holding
+from torchx_pulumi.runs.organization import choose_organization
 from torchx_pulumi.runs.owner import this_process
 from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.runs.ready_run import COMPONENT_TYPES
@@ -95,11 +96,13 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
     name = str(head["metadata"]["name"])
     namespace = str(head["metadata"].get("namespace") or plan.namespace)
     form = forms.form_of(plan.options)
+    backend = choose_backend(chosen.get("pulumi_backend"))
     place = Place(
-        backend=choose_backend(chosen.get("pulumi_backend")),
+        backend=backend,
         project=chosen.get("pulumi_project") or DEFAULT_PROJECT,
         stack=stack_name(namespace, name, scheduler, identity.key),
         secrets_provider=chosen.get("secrets_provider"),
+        organization=choose_organization(backend, chosen.get("pulumi_organization")),
     )
     urn = f"urn:pulumi:{place.stack}::{place.project}::{COMPONENT_TYPES[scheduler]}::{plan.spec.name}"
     run = relaunch_hash(
@@ -123,8 +126,9 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         app=write_app(launch.app),
         pods={role.name: [form.pod_name(plan, replica) for replica in forms.asked(role)] for role in plan.roles},
         declared=build_declared(plan, spec_hash=run, created_by=user),
-        launch=owner_digest("organization", place.project, place.stack, urn),
+        launch=owner_digest(place.organization, place.project, place.stack, urn),
         run=run,
+        organization=place.organization,
         launched_at=doors.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         stage=Stage.LAUNCHING,
         owner=this_process(),

@@ -53,6 +53,9 @@ LAUNCH_OPTIONS = (
     LaunchOption(name="pulumi_backend", kind=str, text=(
         "URL of the Pulumi backend that keeps the app's stack. Unset: PULUMI_BACKEND_URL, else a folder of your own")),
     LaunchOption(name="pulumi_project", kind=str, default=DEFAULT_PROJECT, text="Pulumi project of the app's stack"),
+    LaunchOption(name="pulumi_organization", kind=str, text=(
+        "Organization of the Pulumi service that keeps the app's stack. Unset: the user's default one. "
+        "Other backends have none")),
     LaunchOption(name="secrets_provider", kind=str, text=(
         "Pulumi secrets provider of the app's stack. Unset: a passphrase, on backends of your own")),
     LaunchOption(name="kubeconfig", kind=str, text=(

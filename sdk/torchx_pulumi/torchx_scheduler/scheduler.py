@@ -18,8 +18,9 @@ from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.redaction import path_shown
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.runs.organization import check_organization
 from torchx_pulumi.runs.owner import Life, describe_owner, life_of
-from torchx_pulumi.runs.place import know_backend
+from torchx_pulumi.runs.place import choose_backend, know_backend
 from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler import compat, torchxconfig
@@ -94,6 +95,8 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         config = self.run_opts().resolve(dict(cfg))
         request = make_request(app, config, self._kind, self.session_name, self._workspaces.patched())
         _check_link(config.get("ui_url"), str(getattr(app, "name", "unnamed")))
+        backend = choose_backend(config.get("pulumi_backend"))
+        check_organization(backend, config.get("pulumi_organization"), str(getattr(app, "name", "unnamed")))
         _check_kubeconfig(config.get("kubeconfig"), str(getattr(app, "name", "unnamed")))
         if config.get("validate_spec"):
             request = self._validated(request, config)

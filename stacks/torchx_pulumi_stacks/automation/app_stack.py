@@ -107,7 +107,7 @@ class AppStack:
                 self._files.seed()
                 return
             provider = ["--secrets-provider", place.secrets_provider] if place.secrets_provider else []
-            ended = self._run(["stack", "init", place.stack, "--no-select", *provider], on_stack=False)
+            ended = self._run(["stack", "init", place.cli_name, "--no-select", *provider], on_stack=False)
         except FileExistsError:
             self.workplace.clear()
             raise self._taken() from None
@@ -287,7 +287,7 @@ class AppStack:
         """Start the engine, load Pulumi meanwhile, and let the one find the other."""
         relay = Relay()
         try:
-            words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.stack]
+            words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
             env = {**self._env(), "PULUMI_AUTOMATION_API": "true"}
             running = RunningCli(find_cli(), words, folder, env, notes, self.workplace.locks, self.check)
             try:
@@ -322,7 +322,7 @@ class AppStack:
         self.forget()
 
     def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> Ended:
-        whole = [*words, *(["--stack", self.entry.place.stack] if on_stack else [])]
+        whole = [*words, *(["--stack", self.entry.place.cli_name] if on_stack else [])]
         # Reading takes no lock.
         locks = None if "export" in words else self.workplace.locks
         with slot(self._slots, self.check), self.workplace.open() as folder:
@@ -335,7 +335,7 @@ class AppStack:
                     raise self._locked(held)
                 # The CLI removes all locks of a stack, and these are all of them.
                 self.check()
-                run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.stack], folder, env)
+                run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env)
                 ended = run_cli(cli, whole, folder, env, notes, locks, self.check)
         self.check()
         return ended
@@ -343,7 +343,7 @@ class AppStack:
     def _cancel(self) -> None:
         """Remove all locks of a stack that is not in a folder; fine where there is no stack."""
         with self.workplace.open() as folder:
-            words = ["cancel", "--yes", "--stack", self.entry.place.stack]
+            words = ["cancel", "--yes", "--stack", self.entry.place.cli_name]
             ended = run_cli(find_cli(), words, folder, self._env())
         if ended.code != 0 and not NO_STACK.search(ended.stderr):
             raise EngineNotes(self.tell).error(self.entry.app_id, "taken over", ended.stderr)

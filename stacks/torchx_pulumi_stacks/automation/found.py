@@ -13,7 +13,7 @@ from torchx_pulumi.driver import Still
 from torchx_pulumi.errors import BackendAbsentError, DeployError
 from torchx_pulumi.presence import names_in
 from torchx_pulumi.redaction import without_password
-from torchx_pulumi.runs.entry import Place, RunEntry, Stage, read_entry
+from torchx_pulumi.runs.entry import ORGANIZATION, Place, RunEntry, Stage, read_entry
 from torchx_pulumi.runs.files import read_json, remove_file, write_json
 from torchx_pulumi.runs.place import backend_folder
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
@@ -81,8 +81,16 @@ def list_places(backend: str, project: str) -> list[Place]:
     else:
         place = Place(backend=backend, project=project, stack="")
         found = json.loads(_ask(place, ["stack", "ls", "--json", "--project", project]) or "[]")
-        names = sorted(str(item["name"]).rpartition("/")[2] for item in found)
+        listed = sorted(str(item["name"]) for item in found)
+        return [_listed_place(backend, project, name) for name in listed]
     return [Place(backend=backend, project=project, stack=name) for name in names]
+
+
+def _listed_place(backend: str, project: str, name: str) -> Place:
+    """Return the place of a stack as the CLI lists it in a project of its name: `stack`, with or without its owner."""
+    parts = name.split("/")
+    organization = parts[0] if len(parts) == 3 or (len(parts) == 2 and parts[0] != project) else ORGANIZATION
+    return Place(backend=backend, project=project, stack=parts[-1], organization=organization)
 
 
 def find_moved(root: Path, entry: RunEntry) -> Place | None:
@@ -139,7 +147,7 @@ def _remembered(place: Place, root: Path, where: str) -> RunEntry | None:
 
 def _read_elsewhere(place: Place, root: Path) -> Any:
     """Read a stack by one process, and remember its entry. That there is none is not remembered."""
-    text = _ask(place, ["stack", "export", "--stack", place.stack])
+    text = _ask(place, ["stack", "export", "--stack", place.cli_name])
     note = None if text is None else Checkpoint(json.loads(text).get("deployment")).stash(APP_SUFFIX)
     if note is None:
         drop_remembered(place, root)

@@ -17,7 +17,7 @@ from typing import Any
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.presence import is_file, is_folder, names_in
-from torchx_pulumi.runs.entry import Place
+from torchx_pulumi.runs.entry import ORGANIZATION, Place
 from torchx_pulumi.runs.files import write_new
 from torchx_pulumi.runs.place import backend_folder, own_backend
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
@@ -35,7 +35,6 @@ OWN_TYPES = "torchx:index:"
 """Begins the types of our components."""
 OWN_NOTES = ("-intent", "-record", APP_SUFFIX)
 """Ends of the names of the stashes that our components keep."""
-ORGANIZATION = "organization"
 ROOM_BYTES = 1_000_000
 """The states and the history of a launch take a tenth of it."""
 

@@ -20,14 +20,14 @@ from typing import Any
 
 from torchx_pulumi.driver import Recorded
 from torchx_pulumi.outputs.newer import is_newer
-from torchx_pulumi.runs.entry import Place
+from torchx_pulumi.runs.entry import ORGANIZATION, Place
 from torchx_pulumi.runs.owner import this_process
 from torchx_pulumi.runs.ready_run import APP_SUFFIX, COMPONENT_TYPES
 
 from torchx_pulumi_stacks.automation.checkpoint_text import with_values
 from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks, lock_of
 from torchx_pulumi_stacks.automation.stack_store import StackStore, Stored
-from torchx_pulumi_stacks.automation.state_file import ORGANIZATION, STACK, STASH
+from torchx_pulumi_stacks.automation.state_file import STACK, STASH
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.runs.entry import Place, RunEntry, without_backend_password
+from torchx_pulumi.runs.entry import ORGANIZATION, Place, RunEntry, without_backend_password
 from torchx_pulumi.runs.files import make_folder, read_json, write_json
 from torchx_pulumi.runs.ready_run import ReadyRun
 
@@ -26,7 +26,10 @@ def place_key(place: Place) -> str:
     Of a backend with a password it is made of the URL as the entry has it: without the password, or in entries of
     0.1.0 with it, so that what lies on the disk is found.
     """
-    return hashlib.sha256("\n".join((place.backend, place.project, place.stack)).encode()).hexdigest()[:24]
+    parts = [place.backend, place.project, place.stack]
+    if place.organization != ORGANIZATION:
+        parts.append(place.organization)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
 def note_of_order(root: Path, place: Place) -> Any:

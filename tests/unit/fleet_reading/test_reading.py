@@ -196,3 +196,27 @@ def test_a_clock_that_runs_ahead_elsewhere_shows_no_negative_age(tmp_path: Path)
     write_stack(tmp_path, "a", checkpoint(output("a")))
     (row,) = fleet(tmp_path, now=NOW - timedelta(days=1)).rows
     assert (row.age_s, row.freshness_s) == (0, 0)
+
+
+def test_a_folder_in_which_apps_were_launched_is_not_empty_but_not_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "shared").mkdir()
+    assert list(fleet(tmp_path / "shared").rows) == []
+    entry = {
+        "version": 1,
+        "place": {"backend": f"file://{tmp_path}/shared/", "project": "torchx", "stack": "s"},
+        **dict.fromkeys(("app_id", "scheduler", "choice", "cluster", "session", "user", "name", "launch", "run"), "x"),
+        "app": {},
+        "pods": {},
+        "declared": {},
+        "launched_at": "2026-01-01T00:00:00Z",
+    }
+    path = tmp_path / "state/torchx-pulumi/runs/volcano/default:x@x.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(entry))
+    with pytest.raises(DeployError, match=r"no folder \.pulumi .* 1 app\(s\) .* mount it"):
+        fleet(tmp_path / "shared")
+    (tmp_path / "shared/.pulumi").mkdir()
+    assert list(fleet(tmp_path / "shared").rows) == []

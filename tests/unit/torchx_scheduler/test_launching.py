@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from torchx_pulumi import kinds, labels
-from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.errors import ClusterError, DeployError, InvalidJobError
+from torchx_pulumi.relaunch.identity import owner_digest
 from torchx_pulumi.runs.entry import Stage
 from torchx_pulumi.runs.index import RunIndex
 
@@ -195,3 +196,30 @@ def test_launches_reads_and_deletions_from_many_threads_do_not_mix(world: World)
         ids = list(pool.map(one, range(16)))
     assert {entry.app_id for entry in RunIndex().all()} == set(ids[::2])
     assert len(world.driver.stacks) == 8
+
+
+def test_the_organization_of_a_service_is_in_the_entry_and_in_the_label(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = "https://api.pulumi.com"
+    app_id = submit(pulumi_backend=service, pulumiOrganization="acme")
+    (entry,) = RunIndex().all()
+    place = entry.place
+    assert (place.organization, entry.organization, place.cli_name) == ("acme", "acme", f"acme/torchx/{place.stack}")
+    urn = f"urn:pulumi:{place.stack}::torchx::torchx:index:VolcanoTrainingJob::train"
+    assert entry.launch == owner_digest("acme", "torchx", place.stack, urn)
+    # A colleague with another default organization names it; who does not, looks in another one.
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path.cwd() / "colleague"))
+    config = Path.cwd() / ".torchxconfig"
+    monkeypatch.setenv("TORCHXCONFIG", str(config))
+    config.write_text(f"[pulumi_volcano]\nqueue=test\npulumi_backend={service}\npulumi_organization=other\n")
+    with pytest.raises(DeployError, match="stack is neither in the index"):
+        world.scheduler().delete(app_id)
+    config.write_text(f"[pulumi_volcano]\nqueue=test\npulumi_backend={service}\npulumi_organization=acme\n")
+    world.scheduler().delete(app_id)
+    assert world.driver.stacks == {}
+
+
+def test_an_organization_of_another_backend_is_refused_in_the_dry_run(world: World) -> None:
+    with pytest.raises(InvalidJobError, match=r"pulumi_organization: is 'acme', and file://.* has no organizations"):
+        world.scheduler().submit_dryrun(app(), {"queue": "test", "pulumi_organization": "acme"})
