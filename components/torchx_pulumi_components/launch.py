@@ -20,11 +20,12 @@ from torchx_pulumi.relaunch.change import GONE, Action, Decision, Look, Wish, de
 from torchx_pulumi.relaunch.identity import (
     FIRST_VERSION,
     IDENTITY_VERSION,
+    changed_in_place,
     field_digests,
     fields_with,
-    is_in_place,
     job_name,
     relaunch_hash,
+    run_hash_of,
 )
 from torchx_pulumi.relaunch.record import Memory, RunRecord
 from torchx_pulumi.schedulers import scheduler_of
@@ -153,9 +154,9 @@ def _last_run(request: Request) -> tuple[RunRecord | None, Seen, bool]:
     if memory.interrupted and memory.intent is not None:
         seen = _look_at(request, memory.intent)
         head = seen.head or {}
-        if _run_hash(head) == memory.intent.hash and _is_ours(request, None, head):
+        if run_hash_of(head) == memory.intent.hash and _is_ours(request, None, head):
             return replace(memory.intent, uid=head["metadata"].get("uid")), seen, False
-        if _run_hash(memory.job or {}) == memory.intent.hash and (memory.job or {})["metadata"].get("uid"):
+        if run_hash_of(memory.job or {}) == memory.intent.hash and (memory.job or {})["metadata"].get("uid"):
             # It was made, which the state knows and the record does not, and it is gone by now.
             return replace(memory.intent, uid=(memory.job or {})["metadata"]["uid"]), seen, False
         if memory.record is None:
@@ -287,11 +288,6 @@ def _is_ours(request: Request, last: RunRecord | None, head: Mapping[str, Any]) 
     return last is not None and last.uid is not None and metadata.get("uid") == last.uid
 
 
-def _run_hash(head: Mapping[str, Any]) -> str | None:
-    value = ((head.get("metadata") or {}).get("annotations") or {}).get(labels.RUN)
-    return None if value is None else str(value)
-
-
 def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_name: str, look: Look) -> None:
     options = request.wanted.options
     if request.importing and last is None and not look.exists:
@@ -346,7 +342,9 @@ def _launch(
         )
     run = last
     if decision.action is Action.KEEP:
-        run = _with_uid(replace(last, replicas=new.replicas, digests=_in_place(last.digests, wish.digests)), seen)
+        run = _with_uid(
+            replace(last, replicas=new.replicas, digests=changed_in_place(last.digests, wish.digests)), seen
+        )
     intent = memory.intent
     if intent is None or intent.attempt != run.attempt:
         intent = replace(last, uid=None, observed=None)
@@ -380,12 +378,6 @@ def _with_cluster(request: Request, launch: Launch, last: RunRecord | None, know
     elif run.cluster is None and run != last:
         run = replace(run, cluster=known)
     return replace(launch, run=run, intent=intent, cluster=run.cluster or known)
-
-
-def _in_place(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return the old digests with what may change in place taken from the new ones."""
-    kept = {path: value for path, value in old.items() if not is_in_place(path)}
-    return kept | {path: value for path, value in new.items() if is_in_place(path)}
 
 
 def _with_uid(run: RunRecord, seen: Seen) -> RunRecord:

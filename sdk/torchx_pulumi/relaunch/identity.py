@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torchx_pulumi import names
+from torchx_pulumi import labels, names
 from torchx_pulumi.options import Options
 from torchx_pulumi.relaunch.identity_fields import canonical, set_fields
 from torchx_pulumi.spec import JobSpec, RoleSpec
@@ -168,3 +168,15 @@ def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
 def _is_none(amount: Any) -> bool:
     """Take a zero or negative amount for none, as the renderers do."""
     return isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount <= 0
+
+
+def changed_in_place(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """Return the old digests with those of fields that may change in place taken from the new ones."""
+    kept = {path: value for path, value in old.items() if not is_in_place(path)}
+    return kept | {path: value for path, value in new.items() if is_in_place(path)}
+
+
+def run_hash_of(head: Mapping[str, Any]) -> str | None:
+    """Return the hash of the run that an object stands for. None: it has no such annotation."""
+    value = ((head.get("metadata") or {}).get("annotations") or {}).get(labels.RUN)
+    return None if value is None else str(value)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +24,7 @@ from torchx_pulumi_stacks.automation.backend import engine_environment, find_cli
 from torchx_pulumi_stacks.automation.engine import Ended, RunningCli, end_left_overs, run_cli
 from torchx_pulumi_stacks.automation.events import EngineNotes, is_of_other_passphrase
 from torchx_pulumi_stacks.automation.folder_backend import check_layout
-from torchx_pulumi_stacks.automation.fresh import is_forked, serving
+from torchx_pulumi_stacks.automation.fresh import serve
 from torchx_pulumi_stacks.automation.owned_locks import (
     LOCK_RETRY_PAUSES_S,
     LOCKED,
@@ -305,12 +303,7 @@ class AppStack:
             relay.pass_on_to(port)
             running.wait()
 
-        stack = self.entry.place.stack
-        if is_forked():
-            with serving(run, stack, folder, self._env()) as port:
-                wait(port)
-        else:
-            load_inline().serve(run, stack, folder, wait)
+        serve(run, self.entry.place.stack, folder, self._env(), wait)
 
     def _remove_without_engine(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the objects that the state has by one's own access, then the stack."""
@@ -404,10 +397,3 @@ class AppStack:
             f"is gone for certain, `{delete_command(self.entry)} --take-over` removes the lock and the app",
             retryable=True,
         )
-
-
-def load_inline() -> Any:
-    """Load Pulumi, half a second the first time."""
-    # A fork with a gRPC that watches for forks hangs; without that, children that start programs are fine.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    return importlib.import_module("torchx_pulumi_stacks.automation.inline")

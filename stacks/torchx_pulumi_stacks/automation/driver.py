@@ -19,9 +19,10 @@ from torchx_pulumi.runs.owner import CheckOwner, unowned
 from torchx_pulumi.runs.place import backend_folder, state_folder
 from torchx_pulumi.runs.whereabouts import Connect
 
-from torchx_pulumi_stacks.automation.app_stack import AppStack, load_inline
+from torchx_pulumi_stacks.automation.app_stack import AppStack
 from torchx_pulumi_stacks.automation.folder_backend import check_there
 from torchx_pulumi_stacks.automation.found import drop_remembered, find_entry, find_moved, list_places
+from torchx_pulumi_stacks.automation.fresh import load_inline
 from torchx_pulumi_stacks.automation.preparing import prepare
 from torchx_pulumi_stacks.automation.recovery import put_right
 from torchx_pulumi_stacks.automation.stack_store import open_store

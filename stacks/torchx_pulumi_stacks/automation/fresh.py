@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.runs.ready_run import ReadyRun
@@ -63,10 +65,32 @@ def serving(run: ReadyRun, stack: str, folder: Path, env: Mapping[str, str]) -> 
                 host.stdin.close()
 
 
+def load_inline() -> Any:
+    """Load Pulumi, half a second the first time."""
+    # A fork with a gRPC that watches for forks hangs; without that, children that start programs are fine.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    return importlib.import_module("torchx_pulumi_stacks.automation.inline")
+
+
+def serve(run: ReadyRun, stack: str, folder: Path, env: Mapping[str, str], wait: Callable[[int], None]) -> None:
+    """Offer the program of a run to an engine, in this process where gRPC works in it, else in one of its own.
+
+    Args:
+        run: What is registered.
+        stack: Name of the stack, which exists.
+        folder: Folder with the project's file.
+        env: Environment of a process of its own.
+        wait: Takes the port where the program is offered, and returns when the engine has ended.
+    """
+    if is_forked():
+        with serving(run, stack, folder, env) as port:
+            wait(port)
+    else:
+        load_inline().serve(run, stack, folder, wait)
+
+
 def main() -> None:
     """Serve one program."""
-    from torchx_pulumi_stacks.automation.inline import serve
-
     stack, folder = sys.argv[1:]
     run = ReadyRun(**json.loads(sys.stdin.readline()))
 
@@ -75,4 +99,4 @@ def main() -> None:
         sys.stdout.flush()
         sys.stdin.read()
 
-    serve(run, stack, Path(folder), wait)
+    load_inline().serve(run, stack, Path(folder), wait)
