@@ -23,16 +23,16 @@ from torchx_pulumi.spec import JobSpec
 
 from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.gangs import Gang as RegisteredGang
-from torchx_pulumi_components.gangs import register_gang
+from torchx_pulumi_components.gangs import register_as_launched, register_gang
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
 from torchx_pulumi_components.leaves import Leaves, Place, path_of
 from torchx_pulumi_components.live import connect
-from torchx_pulumi_components.marks import marks_of
-from torchx_pulumi_components.memory import Past, read_past, real_parent
+from torchx_pulumi_components.marks import Marks, marks_of
+from torchx_pulumi_components.memory import Past, plain, read_past, real_parent
 from torchx_pulumi_components.objects import ChildOptions, TrainingRole, dependencies
 from torchx_pulumi_components.read_args import Dialect, Wanted, read_args
 from torchx_pulumi_components.records import keep_app, note_intent, write_run
-from torchx_pulumi_components.views import view_job
+from torchx_pulumi_components.views import view_as_launched, view_job
 from torchx_pulumi_components.waiting import fail, wait_until
 from torchx_pulumi_components.whereabouts import check_provider
 
@@ -120,13 +120,18 @@ def _decide_and_register(
             cluster=cluster,
             may_come=_may_come(args, opts),
             importing=opts.import_ is not None,
+            shown=plain(past.outputs),
             now=now,
             origin=past.origin,
         )
     )
     if not launch.launching and launch.decision.action is not Action.DONE_AND_GONE:
         check_provider(name, launch.run, past.origin, given=args, own_provider=own_provider, cluster=cluster)
-    marks = marks_of(leaves, launch, lambda: read_args(name, leaves.changed(resolved), door.dialect, spec))
+    as_launched = launch.decision.action is Action.IGNORE
+    if as_launched:
+        marks = Marks(leaves=leaves, plan=launch.plan, changed=None, kept=past.outputs)
+    else:
+        marks = marks_of(leaves, launch, lambda: read_args(name, leaves.changed(resolved), door.dialect, spec))
     pulumi.ComponentResource.__init__(component, door.type, name, {}, _component_options(opts))
     _say(component, launch, note, leaves)
     provider = None if own_provider else _own_provider(component, name, args)
@@ -142,9 +147,15 @@ def _decide_and_register(
         retain_on_delete=opts.retain_on_delete,
         secret_outputs=("metadata", "status") if leaves.secret_places else (),
     )
-    gang = register_gang(name, launch, marks, children, cluster)
+    gang: RegisteredGang | None
+    if as_launched:
+        gang = register_as_launched(name, launch, past.children, children)
+    else:
+        gang = register_gang(name, launch, marks, children, cluster)
     launch, problem = _wait(launch, gang, cluster, wanted, leaves)
     view = view_job(launch, gang, marks, past.observed, now)
+    if as_launched:
+        view = view_as_launched(view, launch, past.outputs, past.children)
     for dns_name, outputs in view.roles.items():
         TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=component))
     write_run(name, launch, gang, view.seen, marks, component)

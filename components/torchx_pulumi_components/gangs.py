@@ -21,7 +21,7 @@ from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.leaves import Leaves
 from torchx_pulumi_components.marks import Marks
-from torchx_pulumi_components.objects import ChildOptions, KubernetesObject
+from torchx_pulumi_components.objects import ChildOptions, KubernetesObject, type_token
 
 ALL_FIELDS = ("metadata", "spec")
 
@@ -71,9 +71,7 @@ def register_job(name: str, launch: Launch, marks: Marks, options: ChildOptions,
     """
     form, render = form_of(launch.plan.options), scheduler_of(launch.plan.options).render
     manifest = marks.of(render)
-    ignored: tuple[str, ...] = {Action.KEEP: form.kept_fields, Action.IGNORE: ALL_FIELDS}.get(
-        launch.decision.action, ()
-    )
+    ignored = form.kept_fields if launch.decision.action is Action.KEEP else ()
     if launch.run.imported:
         ignored = ALL_FIELDS
         if options.import_id is not None and launch.seen.head is not None:
@@ -90,14 +88,13 @@ def register_pods(
 ) -> Gang:
     """Register PodGroup, Service and Pods; see `register_job`."""
     group, service, *pods = marks.of(render_gang_pods)
-    kept = launch.decision.action in (Action.KEEP, Action.IGNORE)
-    everything = ALL_FIELDS if launch.decision.action is Action.IGNORE else ()
+    kept = launch.decision.action is Action.KEEP
     if hide:
         group = _with_unknown(group)
     if launch.undecided and launch.launching:
         group = _nameless(group, marks.leaves)
     form = form_of(launch.plan.options)
-    head = KubernetesObject(form.head, name, group, options.of_head(everything or form.kept_fields if kept else ()))
+    head = KubernetesObject(form.head, name, group, options.of_head(form.kept_fields if kept else ()))
     # What follows takes its name through the PodGroup, so that the engine deletes it before the PodGroup, and the whole
     # last run before anything of the next one.
     ready = pulumi.Output.unsecret(head.metadata.apply(_until_gone(launch, cluster)))
@@ -112,6 +109,39 @@ def register_pods(
         opts = _follower(options, STORED_POD_FIELDS if kept else ())
         made[pod] = KubernetesObject(POD, f"{name}-{task}", _named_after(ready, manifest, own), opts)
     return Gang(head=head, pods=made)
+
+
+def register_as_launched(
+    name: str, launch: Launch, children: Mapping[tuple[str, str], Mapping[str, Any]], options: ChildOptions
+) -> Gang:
+    """Register the objects of a run as the state has them, whatever the arguments say now.
+
+    Args:
+        name: Of the component.
+        launch: What was decided.
+        children: Type and end of the name of each child in the state to its outputs.
+        options: Of the component.
+    """
+    form, run = form_of(launch.plan.options), launch.run
+    # The engine puts the stored values in the place of all fields that are ignored.
+    where = {"name": run.job_name, "namespace": run.namespace}
+    head = KubernetesObject(form.head, name, {"metadata": where, "spec": {}}, options.of_head(ALL_FIELDS))
+    if not form.makes_pods:
+        return Gang(head=head, pods={})
+    ready = head.metadata.apply(lambda _: True)
+    found = [(SERVICE, "-service", run.job_name)]
+    found += [(POD, f"-{task}", pod) for _, _, task, pod in _replicas(launch)]
+    made = {}
+    for kind, suffix, item in found:
+        stored = ((children.get((type_token(kind), suffix)) or {}).get("metadata") or {}).get("name")
+        # A pod that a refresh did not find, or that belongs to another component, whose name begins with this one's.
+        if stored != item:
+            continue
+        manifest = {"metadata": {"name": item, "namespace": run.namespace}, "spec": {}}
+        follower = _follower(options, STORED_POD_FIELDS)
+        made[suffix] = KubernetesObject(kind, f"{name}{suffix}", _named_after(ready, manifest, {}), follower)
+    pods = {pod: made[f"-{task}"] for _, _, task, pod in _replicas(launch) if f"-{task}" in made}
+    return Gang(head=head, pods=pods)
 
 
 def _replicas(launch: Launch) -> Iterator[tuple[str, int, str, str]]:

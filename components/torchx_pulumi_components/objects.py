@@ -11,6 +11,8 @@ import pulumi
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.options import Manifest
 
+ROLE_TYPE = "torchx:index:TrainingRole"
+
 
 class KubernetesObject(pulumi.CustomResource):
     """One object of any kind; unlike the Kubernetes SDK's own class for custom resources it has a `status`."""
@@ -55,7 +57,7 @@ class TrainingRole(pulumi.ComponentResource):
     """One role of a job in the resource tree: its objects by kind and name. It creates nothing."""
 
     def __init__(self, name: str, outputs: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
-        super().__init__("torchx:index:TrainingRole", name, {}, opts)
+        super().__init__(ROLE_TYPE, name, {}, opts)
         self.register_outputs(outputs)
 
 

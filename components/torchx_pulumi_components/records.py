@@ -13,7 +13,7 @@ from torchx_pulumi.runs.ready_run import APP_SUFFIX
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marks import Marks
-from torchx_pulumi_components.memory import Past
+from torchx_pulumi_components.memory import Past, is_marked
 
 
 def note_intent(name: str, launch: Launch, marks: Marks, parent: pulumi.Resource) -> pulumi.Resource:
@@ -56,7 +56,8 @@ def write_run(
 def _written(run: RunRecord, marks: Marks) -> dict[str, Any]:
     """Return a record as it is registered: of all that it holds, only the namespace can be secret."""
     value = write_record(run)
-    if isinstance(marks.of(lambda plan: {"namespace": plan.namespace})["namespace"], pulumi.Output):
+    kept = is_marked((marks.kept or {}).get("namespace"))
+    if kept or isinstance(marks.of(lambda plan: {"namespace": plan.namespace})["namespace"], pulumi.Output):
         value["namespace"] = pulumi.Output.secret(value["namespace"])
     return value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,8 @@ from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marks import Marks
+from torchx_pulumi_components.memory import as_inputs
+from torchx_pulumi_components.objects import ROLE_TYPE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,24 @@ def _planned(plan: JobPlan[Any], launch: Launch) -> dict[str, Any]:
         "images": {role.name: role.image for role in plan.roles},
         "declared": build_declared(plan, spec_hash=launch.run.hash),
     }
+
+
+def view_as_launched(
+    view: JobView, launch: Launch, stored: Mapping[str, Any], children: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> JobView:
+    """Show a run that is kept as it was launched: as the state has it, but for what was seen of it now.
+
+    Args:
+        view: What is shown by its plan.
+        launch: What was decided.
+        stored: The component's outputs in the state.
+        children: Type and end of the name of each child in the state to its outputs.
+    """
+    fresh = ("observed", "uid")
+    outputs = {name: as_inputs(value) for name, value in stored.items() if name not in fresh}
+    roles = {role.dns_name: children.get((ROLE_TYPE, f"-{role.dns_name}")) for role in launch.plan.roles}
+    kept = {name: as_inputs(value) for name, value in roles.items() if value}
+    return replace(view, outputs={**view.outputs, **outputs}, roles={**view.roles, **kept})
 
 
 def _seen(launch: Launch, previous: Mapping[str, Any] | None, now: datetime) -> Any:

@@ -298,3 +298,33 @@ def test_a_job_from_another_language_is_made(engine: Any) -> None:
     wrapper = engine.mocks.one(V1BETA1).inputs
     assert (wrapper["spec"]["priority"], len(pods(wrapper))) == (5, 2)
     assert result.state.keys() >= {"appId", "jobName", "rank0Host", "podNames", "declared", "observed"}
+
+
+@pytest.mark.parametrize(("api_version", "token"), [("v1beta1", V1BETA1), ("v1beta2", V1BETA2)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"roles": [{"name": "worker", "image": "app:1", "entrypoint": "python", "num_replicas": 3}]},
+        {"namespace": "ml"},
+        {"coscheduler_name": "coscheduler"},
+        {"labels": {"team": "a"}},
+    ],
+    ids=["another role", "another namespace", "another coscheduler", "another label"],
+)
+def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(
+    engine: Any, api_version: str, token: str, change: Any
+) -> None:
+    names = ("app_id", "app_handle", "namespace", "service", "pod_groups", "pod_names", "images", "declared", "uid")
+    first = {**args(role={"num_replicas": 2}), "api_version": api_version, "on_running_change": "ignore"}
+    job = engine.run(lambda: MCADTrainingJob("train", first))
+    outputs = {name: engine.value(getattr(job, name)) for name in names}
+    metadata = engine.mocks.one(token).inputs["metadata"]
+    live = remember(engine, token, state="Running", phase="Running")
+    engine.mocks.state |= {f"{PREFIX}::train": outputs, f"{PREFIX}${token}::train": live}
+    # The image changes as well: by itself, a label changes in place.
+    roles = change.get("roles", [{**first["roles"][0], "image": "app:2"}])
+    with cluster_for_tests(cluster({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}, live)):
+        job = engine.run(lambda: MCADTrainingJob("train", {**first, **change, "roles": roles}))
+    where = {key: engine.mocks.one(token).inputs["metadata"][key] for key in ("name", "namespace")}
+    assert where == {key: metadata[key] for key in ("name", "namespace")}
+    assert {name: engine.value(getattr(job, name)) for name in names} == outputs

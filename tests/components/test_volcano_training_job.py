@@ -253,6 +253,120 @@ def test_a_change_of_a_running_job_is_made_when_asked_for(engine: Any) -> None:
     assert stashed(engine, "-record")["attempt"] == 2
 
 
+OUTPUTS = (
+    "app_id", "app_handle", "job_name", "namespace", "uid", "service", "pod_groups", "pod_names", "rank0_host",
+    "images", "declared",
+)  # fmt: skip
+
+
+def shown(engine: Any, job: Any) -> dict[str, Any]:
+    return {name: engine.value(getattr(job, name)) for name in OUTPUTS}
+
+
+def remember_all(engine: Any, job: Any, phase: str = "Running") -> list[Any]:
+    """Put all of a deployment into the state, and return its objects as they are in the cluster."""
+    outputs = {**shown(engine, job), "observed": engine.value(job.observed)}
+    engine.mocks.state = {f"{PREFIX}::train": outputs}
+    live = []
+    for item in engine.mocks.resources:
+        if item.typ.startswith("torchx:index:VolcanoTrainingJob"):
+            continue
+        stored: Any = copy.deepcopy(item.inputs)
+        if "metadata" in stored:
+            stored["metadata"] |= {"uid": f"uid-of-{item.name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+            stored["status"] = {"state": {"phase": phase}} if item.typ == JOB else {"phase": phase}
+            live.append(stored)
+        engine.mocks.state[f"{PREFIX}${item.typ}::{item.name}"] = stored
+    return live
+
+
+ROLES = [
+    {"name": "trainer", "image": "app:1", "entrypoint": "python", "num_replicas": 2},
+    {"name": "reader", "image": "reader:1", "entrypoint": "python"},
+]
+IGNORED: dict[str, Any] = {
+    "renamed role": {"roles": [{**ROLES[0], "name": "worker"}, ROLES[1]]},
+    "removed role": {"roles": [ROLES[0]]},
+    "added role": {"roles": [*ROLES, {"name": "eval", "image": "eval:1", "entrypoint": "python"}]},
+    "more replicas": {"roles": [{**ROLES[0], "num_replicas": 5}, ROLES[1]]},
+    "another image": {"roles": [{**ROLES[0], "image": "app:2"}, ROLES[1]]},
+    "another namespace": {"namespace": "ml"},
+    "another queue": {"queue": "other"},
+    "another name": {"job_name": "mine"},
+    "another plugin": {"plugins": {"env": []}},
+}
+
+
+@pytest.mark.parametrize(
+    ("gang", "change"),
+    [
+        pytest.param(gang, change, id=f"{name}-{gang}")
+        for name, change in IGNORED.items()
+        for gang in ("job", "pods")
+        # Pods that are resources of their own have no plugins.
+        if (gang, name) != ("pods", "another plugin")
+    ],
+)
+def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang: str, change: Any) -> None:
+    first = {"queue": "default", "roles": ROLES, "gang": gang}
+    with cluster_for_tests(cluster(ML, queue("other"))):
+        job = engine.run(lambda: VolcanoTrainingJob("train", first))  # type: ignore[arg-type]
+    before = shown(engine, job)
+    records = stashed(engine, "-intent"), stashed(engine, "-record")
+    names = sorted((item.typ, item.name) for item in engine.mocks.resources)
+    objects = {item.name: item.inputs["metadata"] for item in engine.mocks.resources if "metadata" in item.inputs}
+    live = remember_all(engine, job)
+    with cluster_for_tests(cluster(ML, queue("other"), *live)):
+        changed = {**first, **change, "on_running_change": "ignore"}
+        job = engine.run(lambda: VolcanoTrainingJob("train", changed))  # type: ignore[arg-type]
+    assert sorted((item.typ, item.name) for item in engine.mocks.resources) == names
+    for item in engine.mocks.resources:
+        if "metadata" in item.inputs:
+            where = {key: item.inputs["metadata"][key] for key in ("name", "namespace")}
+            assert where == {key: objects[item.name][key] for key in ("name", "namespace")}
+    assert (stashed(engine, "-intent"), stashed(engine, "-record")) == records
+    assert shown(engine, job) == before
+    assert engine.value(job.observed)["state"] == "RUNNING"
+    assert (job.plan.namespace, job.plan.job_name) == ("default", before["job_name"])
+
+
+def test_under_ignore_a_pod_of_another_component_is_not_taken_for_ours(engine: Any) -> None:
+    first = args(gang="pods")
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", first))
+    live = remember_all(engine, job)
+    # A refresh found no Pod; the component `train-trainer` has one whose resource is called the same.
+    stored = engine.mocks.state[f"{PREFIX}${POD}::train-trainer-0"]
+    stored["metadata"] |= {"name": "train-trainer-1234-0-0"}
+    with cluster_for_tests(cluster(*live)):
+        changed = args(gang="pods", role={"image": "app:2"}, on_running_change="ignore")
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert engine.mocks.of_type(POD) == []
+
+
+def test_under_ignore_what_was_secret_stays_secret(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": pulumi.Output.secret("private:1")})))
+    live = remember_all(engine, job)
+    secret = {pulumi.runtime.rpc._special_sig_key: pulumi.runtime.rpc._special_secret_sig, "value": "private:1"}
+    engine.mocks.state[f"{PREFIX}::train"]["images"] = {"trainer": secret}
+    with cluster_for_tests(cluster(*live)):
+        changed = args(role={"image": "app:2"}, on_running_change="ignore")
+        job = engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert engine.value(job.images) == {"trainer": "private:1"}
+    assert engine.loop.run_until_complete(job.images.is_secret())
+
+
+def test_under_ignore_a_run_whose_deployment_was_interrupted_is_not_half_kept(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    live = remember(engine, intent_only=True)
+    changed = args(role={"image": "app:2"}, on_running_change="ignore")
+    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="Undo the change and run `up` once"):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert not engine.mocks.resources
+
+
 def test_a_finished_job_that_is_gone_is_not_run_again_but_by_rerun(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         engine.run(lambda: VolcanoTrainingJob("train", args()))

@@ -26,7 +26,10 @@ opts = pulumi.ResourceOptions(
     import_=given.get("import"),
 )
 job = VolcanoTrainingJob(given.get("name", "train"), given["args"], opts)
-for output in ("job_name", "uid", "observed", "pod_names", "pod_groups", "service", "rank0_host", "images"):
+for output in (
+    "app_id", "app_handle", "namespace", "job_name", "uid", "declared", "observed", "pod_names", "pod_groups",
+    "service", "rank0_host", "images",
+):
     pulumi.export(output, getattr(job, output))
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
-from tests.e2e.project import Project, changes, eventually, finite
+from tests.e2e.project import FAKE_NODE, PROGRAM, Project, changes, eventually, finite
 
 pytestmark = pytest.mark.e2e
 
@@ -134,6 +135,59 @@ def test_a_change_of_a_running_job_is_refused_and_then_made_without_overlap(
     assert project.output("uid") != first["uid"]
     assert not [sample for sample in samples if len(sample) > 1]
     assert changes(project.up()).keys() == {"unchanged"}
+
+
+SECRET_PROGRAM = PROGRAM.replace(
+    "opts = ", 'given["args"]["roles"][0]["env"] = {"TOKEN": pulumi.Output.secret("hunter2-hunter2")}\nopts = ', 1
+)
+
+
+@pytest.mark.parametrize("gang", ["job", "pods"])
+def test_under_ignore_nothing_of_a_running_run_changes(
+    make_project: Callable[..., Project], namespace: str, look: KubernetesCluster, gang: str
+) -> None:
+    project = make_project("kept", program=SECRET_PROGRAM)
+    base = {"image": "app:1", "entrypoint": "sleep", "args": ["600"], **FAKE_NODE}
+    trainer, reader = {**base, "name": "trainer", "num_replicas": 2}, {**base, "name": "reader"}
+    project.job(gang=gang, roles=[trainer, reader])
+    project.up()
+    run = {JOB_NAME: project.output("job_name")}
+    eventually(lambda: len(look.list(POD, namespace, run)) == 3)
+
+    def there() -> set[tuple[str, str]]:
+        kinds = (POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP)
+        found = [item["metadata"] for kind in kinds for item in look.list(kind, namespace)]
+        return {(item["name"], item["uid"]) for item in found}
+
+    def shown() -> dict[str, Any]:
+        outputs = json.loads(project.run("stack", "output", "--json"))
+        return {name: value for name, value in outputs.items() if name != "observed"}
+
+    objects, outputs = there(), shown()
+    assert outputs["namespace"] == namespace
+    for change in (
+        {"roles": [{**trainer, "name": "worker"}, reader]},
+        {"roles": [trainer]},
+        {"roles": [trainer, reader, {**base, "name": "eval"}]},
+        {"roles": [{**trainer, "image": "app:2", "num_replicas": 4}, reader]},
+        {"roles": [trainer, reader], "namespace": "default"},
+        {"roles": [trainer, reader], "job_name": "another", "queue": "other"},
+    ):
+        project.job(gang=gang, on_running_change="ignore", **change)
+        assert "is kept as it is" in project.preview()
+        assert changes(project.up()).keys() == {"unchanged"}
+        assert there() == objects
+        assert shown() == outputs
+    assert "hunter2" not in project.run("stack", "export")
+    project.refresh()
+    assert changes(project.up()).keys() == {"unchanged"}
+    project.job(gang=gang, roles=[{**trainer, "name": "worker"}], on_running_change="replace")
+    project.up()
+    eventually(lambda: not objects & there())
+    new = {JOB_NAME: project.output("job_name")}
+    eventually(lambda: len(look.list(POD, namespace, new)) == 2)
+    project.run("destroy", "--yes", "--skip-preview")
+    eventually(lambda: not there())
 
 
 def test_a_fixed_name_can_be_relaunched(project: Project, look: KubernetesCluster) -> None:
