@@ -25,7 +25,7 @@ from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.gangs import Gang as RegisteredGang
 from torchx_pulumi_components.gangs import register_as_launched, register_gang
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
-from torchx_pulumi_components.leaves import Leaves, Place, path_of
+from torchx_pulumi_components.leaves import Leaves, Place, is_stand_in, path_of
 from torchx_pulumi_components.live import connect
 from torchx_pulumi_components.marks import Marks, marks_of
 from torchx_pulumi_components.memory import Past, plain, read_past, real_parent
@@ -50,6 +50,20 @@ class Door:
     """Its arguments."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a constructor found out beside the outputs of its component."""
+
+    plan: JobPlan[Any]
+    """The plan that was rendered, or that of the run which is kept."""
+    kube_context: str | None
+    """Context that was chosen. None: the current one."""
+    app: Mapping[str, Any] | None
+    """What `torchx run` noted of the app (`runs.entry`). None: a program launched it."""
+    is_secret: bool
+    """The queue or the context is secret, and so is what is made of the plan."""
+
+
 def spec_of(app: Any) -> JobSpec:
     """Read a TorchX AppDef; a `JobSpec` is taken as it is.
 
@@ -69,7 +83,7 @@ def construct(
     args: Mapping[str, Any],
     spec: JobSpec | None,
     opts: pulumi.ResourceOptions | None,
-) -> JobPlan[Any]:
+) -> Made:
     """Decide about a job and register what it takes; outputs become attributes of the component.
 
     Args:
@@ -81,7 +95,7 @@ def construct(
         opts: Its options.
 
     Returns:
-        The plan that was rendered.
+        What is known beside the outputs.
 
     Raises:
         pulumi.RunError: The job cannot be launched, or a wait failed.
@@ -103,7 +117,7 @@ def _decide_and_register(
     spec: JobSpec | None,
     opts: pulumi.ResourceOptions,
     leaves: Leaves,
-) -> JobPlan[Any]:
+) -> Made:
     resolved = leaves.resolve(args)
     wanted = read_args(name, resolved, door.dialect, spec)
     past = _past(door, name, wanted, opts)
@@ -153,19 +167,27 @@ def _decide_and_register(
     else:
         gang = register_gang(name, launch, marks, children, cluster)
     launch, problem = _wait(launch, gang, cluster, wanted, leaves)
-    view = view_job(launch, gang, marks, past.observed, now)
+    user = None if past.app is None else past.app.get("user")
+    view = view_job(launch, gang, marks, plain(past.outputs), now, created_by=user)
     if as_launched:
         view = view_as_launched(view, launch, past.outputs, past.children)
     for dns_name, outputs in view.roles.items():
         TrainingRole(f"{name}-{dns_name}", outputs, pulumi.ResourceOptions(parent=component))
     write_run(name, launch, gang, view.seen, marks, component)
-    keep_app(name, past, component)
+    if past.app is not None:
+        keep_app(name, past.app, launch, view.outputs, component)
     for output, value in view.outputs.items():
         setattr(component, output, pulumi.Output.from_input(value))
     component.register_outputs(view.outputs)
     if problem is not None:
         fail(leaves.hide(f"job {name!r}: {problem}"))
-    return launch.plan
+    context = settings.kube_context
+    return Made(
+        plan=launch.plan,
+        kube_context=None if is_stand_in(context) else context,
+        app=past.app,
+        is_secret=any(place in leaves.secret_places for place in (("queue",), ("kube_context",))),
+    )
 
 
 def _say(component: pulumi.Resource, launch: Launch, note: str, leaves: Leaves) -> None:

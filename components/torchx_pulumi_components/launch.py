@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,9 +28,10 @@ from torchx_pulumi.relaunch.identity import (
 )
 from torchx_pulumi.relaunch.record import Memory, RunRecord
 from torchx_pulumi.schedulers import scheduler_of
-from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
 
+from torchx_pulumi_components.as_launched import plan_as_launched
 from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
 from torchx_pulumi_components.read_args import Wanted, in_words_of_args
 from torchx_pulumi_components.whereabouts import Origin, find_cluster
@@ -342,7 +342,11 @@ def _launch(
     if intent is None or intent.attempt != run.attempt:
         intent = replace(last, uid=None, observed=None)
     ignoring = decision.action is Action.IGNORE
-    plan = _plan_as_launched(last, request) if ignoring else _plan(spec, run, request)
+    plan = (
+        plan_as_launched(request.name, last, request.wanted, memory.job, request.shown)
+        if ignoring
+        else _plan(spec, run, request)
+    )
     confirmed = memory.record if memory.record is not None and memory.record.attempt == run.attempt else None
     return Launch(
         plan=plan,
@@ -376,63 +380,6 @@ def _in_place(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
 def _with_uid(run: RunRecord, seen: Seen) -> RunRecord:
     uid = ((seen.head or {}).get("metadata") or {}).get("uid")
     return replace(run, uid=uid or run.uid)
-
-
-def _plan_as_launched(run: RunRecord, request: Request) -> JobPlan[Any]:
-    """Plan a run that is kept as it was launched, as far as its names and its outputs need that.
-
-    The record has digests. What they are of is in what the component showed of the run and in the job object.
-
-    Raises:
-        RelaunchRefusedError: The state has neither, as its deployment was interrupted.
-    """
-    declared, job = request.shown.get("declared"), request.memory.job
-    if not isinstance(declared, Mapping) or job is None:
-        raise RelaunchRefusedError(
-            f"job {request.name!r}: run {run.job_name} cannot be kept while its arguments change (on_running_change: "
-            "ignore), as the deployment that launched it was interrupted. Undo the change and run `up` once, which "
-            "completes it"
-        )
-    wanted = request.wanted.options
-    roles = [
-        RoleSpec(
-            name=role["name"],
-            image=role["image"],
-            # Nothing is rendered of it.
-            entrypoint="as-launched",
-            num_replicas=int(role["replicas"]),
-            min_replicas=None if role.get("min_replicas") is None else int(role["min_replicas"]),
-            resource=_resource_of(role.get("resource") or {}),
-        )
-        for role in declared["roles"]
-    ]
-    fields = {chooser(wanted): choice_of_run(run, wanted), "priority_class": declared.get("priority")}
-    queue = (job.get("spec") or {}).get("queue")
-    fields |= {} if queue is None else {"queue": queue}
-    names_of_fields = {field.name for field in dataclasses.fields(wanted)}
-    chosen = {name: value for name, value in fields.items() if name in names_of_fields}
-    options: Any = type(wanted)(**{**_required(wanted), "namespace": run.namespace, **chosen})
-    return plan_job(JobSpec(name=request.wanted.spec.name, roles=roles), options, run.job_name, launched=run.launched)
-
-
-def _resource_of(shown: Mapping[str, Any]) -> ResourceSpec:
-    devices = {name: int(count) for name, count in (shown.get("devices") or {}).items()}
-    return ResourceSpec(
-        cpu=shown.get("cpu"),
-        gpu=int(shown.get("gpu") or 0),
-        memory_mb=int(shown.get("memory_mb") or 0),
-        devices=devices,
-    )
-
-
-def _required(options: Options) -> dict[str, Any]:
-    """Return the fields of options that have no default."""
-    missing = dataclasses.MISSING
-    return {
-        field.name: getattr(options, field.name)
-        for field in dataclasses.fields(options)
-        if field.default is missing and field.default_factory is missing
-    }
 
 
 def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:

@@ -6,7 +6,7 @@ import pulumi
 from torchx_pulumi.options import MCADOptions
 from torchx_pulumi.plan import JobPlan
 
-from torchx_pulumi_components.construct import Door, construct, spec_of
+from torchx_pulumi_components.construct import Door, Made, construct, spec_of
 from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs
 from torchx_pulumi_components.read_mcad_args import MCAD
 
@@ -54,7 +54,7 @@ class MCADTrainingJob(pulumi.ComponentResource):
             pulumi.RunError: The arguments are wrong (all problems in one message), the cluster cannot take the job, or
                 a change would end a run that has not finished. Nothing was registered.
         """
-        self._plan = construct(self, DOOR, name, args, None, opts)
+        self._made = construct(self, DOOR, name, args, None, opts)
 
     @classmethod
     def from_app(
@@ -80,10 +80,15 @@ class MCADTrainingJob(pulumi.ComponentResource):
         """
         job = cls.__new__(cls)
         given = options if app_id is None else {**options, "job_name": app_id}
-        job._plan = construct(job, DOOR, name, given, spec_of(app), opts)
+        job._made = construct(job, DOOR, name, given, spec_of(app), opts)
         return job
 
     @property
     def plan(self) -> JobPlan[MCADOptions]:
         """The plan that was rendered, for what is built on it; not an output."""
-        return self._plan
+        return self._made.plan
+
+    @property
+    def made(self) -> Made:
+        """What the constructor found out beside the outputs, for what is built on it; not an output."""
+        return self._made

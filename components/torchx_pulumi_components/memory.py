@@ -56,12 +56,6 @@ class Past:
     origin: Origin = field(default_factory=Origin)
     """Where the last run was launched, as far as its record does not say it."""
 
-    @property
-    def observed(self) -> Mapping[str, Any] | None:
-        """Return the component's last output `observed`."""
-        found: Mapping[str, Any] | None = plain(self.outputs.get("observed"))
-        return found
-
 
 def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
     """Return the parent as far as URNs are concerned: the stack, which other languages send, is none."""

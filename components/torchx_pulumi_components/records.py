@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pulumi
+from torchx_pulumi.forms import asked, choice_of, form_of
+from torchx_pulumi.relaunch.change import Action
 from torchx_pulumi.relaunch.record import RunRecord, write_record
 from torchx_pulumi.runs.entry import without_backend_password
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
@@ -13,7 +17,7 @@ from torchx_pulumi.runs.ready_run import APP_SUFFIX
 from torchx_pulumi_components.gangs import Gang
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marks import Marks
-from torchx_pulumi_components.memory import Past, is_marked
+from torchx_pulumi_components.memory import is_marked
 
 
 def note_intent(name: str, launch: Launch, marks: Marks, parent: pulumi.Resource) -> pulumi.Resource:
@@ -22,12 +26,56 @@ def note_intent(name: str, launch: Launch, marks: Marks, parent: pulumi.Resource
     return pulumi.Stash(f"{name}-intent", opts=opts, input=_written(launch.intent, marks))
 
 
-def keep_app(name: str, past: Past, parent: pulumi.Resource) -> None:
-    """Keep what `torchx run` noted of an app that a program has taken over, for `torchx` and the fleet to read."""
-    if past.app is not None:
-        pulumi.Stash(
-            f"{name}{APP_SUFFIX}", opts=pulumi.ResourceOptions(parent=parent), input=without_backend_password(past.app)
-        )
+def keep_app(
+    name: str, app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any], parent: pulumi.Resource
+) -> None:
+    """Keep what `torchx run` noted of an app that a program has taken over, for `torchx` and the fleet to read.
+
+    The note follows the run: once the program has launched another one, it is of that run.
+
+    Args:
+        name: The component's name.
+        app: The note as the state has it.
+        launch: What was decided.
+        outputs: Of the component.
+        parent: The component.
+    """
+    value = without_backend_password(app)
+    if launch.decision.action not in (Action.IGNORE, Action.DONE_AND_GONE):
+        value |= _of_run(app, launch, outputs)
+    made = pulumi.ResourceOptions(parent=parent)
+    pulumi.Stash(f"{name}{APP_SUFFIX}", opts=made, input=value)
+
+
+def _of_run(app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a note says of a run."""
+    plan, run, form = launch.plan, launch.run, form_of(launch.plan.options)
+    value: dict[str, Any] = {
+        "app_id": outputs["app_id"],
+        "choice": str(choice_of(plan.options).value),
+        "pods": {role.name: [form.pod_name(plan, item) for item in asked(role)] for role in plan.roles},
+        "run": run.hash,
+        "uid": outputs["uid"],
+    }
+    queue = getattr(plan.options, "queue", None)
+    value |= {} if queue is None else {"queue": queue}
+    if app.get("run") == run.hash and (run.uid is None or app.get("uid") == run.uid) and not launch.launching:
+        # A run that grew or shrank in place has other pods, and is described as it was launched.
+        return value
+    described = app.get("app") or {}
+    known = {role.get("name"): role for role in described.get("roles") or ()}
+    roles = [
+        {
+            **known.get(role.name, {}),
+            "name": role.name,
+            "image": outputs["images"][role.name],
+            "num_replicas": role.replicas,
+        }
+        for role in plan.roles
+    ]
+    launched = datetime.fromisoformat(run.launched_at).strftime("%Y-%m-%dT%H:%M:%SZ") if run.launched_at else None
+    value |= {} if launched is None else {"launched_at": launched}
+    return {**value, "declared": outputs["declared"], "app": {**described, "roles": roles}}
 
 
 def write_run(

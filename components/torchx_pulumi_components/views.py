@@ -35,7 +35,13 @@ class JobView:
 
 
 def view_job(
-    launch: Launch, gang: Gang | None, marks: Marks, previous: Mapping[str, Any] | None, now: datetime
+    launch: Launch,
+    gang: Gang | None,
+    marks: Marks,
+    stored: Mapping[str, Any],
+    now: datetime,
+    *,
+    created_by: str | None = None,
 ) -> JobView:
     """Build what is shown of a run.
 
@@ -43,8 +49,9 @@ def view_job(
         launch: What was decided.
         gang: What was registered. None: the run is over and gone.
         marks: Unknown and secret values in the plan.
-        previous: The component's last `observed`.
+        stored: The component's outputs in the state, without marks of secrets.
         now: When the cluster was looked at.
+        created_by: Who launched the app with `torchx run`. None: a program launched it.
     """
     plan = launch.plan
     nameless = launch.launching and bool(launch.undecided)
@@ -52,13 +59,16 @@ def view_job(
     uid: Any = launch.run.uid
     if uid is None and gang is not None:
         uid = gang.head.uid.apply(lambda known: known or "")
+    previous = stored.get("observed")
+    roles_shown = (stored.get("declared") or {}).get("roles") or ()
+    digests = {role["image"]: role["digest"] for role in roles_shown if role.get("digest")}
     hidden = marks.leaves.hidden
     seen, look = hidden(_seen(launch, previous, now)), _first_look(plan, now)
     observed = seen
     if seen is None and gang is not None:
         observed = pulumi.Output.unsecret(gang.head.status.apply(lambda status: hidden(look(status))))
     outputs: dict[str, Any] = {
-        **marks.of(lambda plan: _planned(plan, launch)),
+        **marks.of(lambda plan: _planned(plan, launch, created_by, digests)),
         "uid": uid or "",
         "pod_groups": _pod_groups(plan, plan.roles, job_name, uid),
         "observed": observed,
@@ -75,7 +85,7 @@ def view_job(
     return JobView(outputs=outputs, roles=roles, seen=seen)
 
 
-def _planned(plan: JobPlan[Any], launch: Launch) -> dict[str, Any]:
+def _planned(plan: JobPlan[Any], launch: Launch, created_by: str | None, digests: Mapping[str, str]) -> dict[str, Any]:
     """Build the outputs that a plan is enough for."""
     form = form_of(plan.options)
     return {
@@ -87,7 +97,7 @@ def _planned(plan: JobPlan[Any], launch: Launch) -> dict[str, Any]:
         "pod_names": [_pod(plan, replica) for role in plan.roles for replica in asked(role)],
         "rank0_host": form.rank0_host(plan),
         "images": {role.name: role.image for role in plan.roles},
-        "declared": build_declared(plan, spec_hash=launch.run.hash),
+        "declared": build_declared(plan, spec_hash=launch.run.hash, created_by=created_by, digests=digests),
     }
 
 

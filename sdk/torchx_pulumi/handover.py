@@ -28,7 +28,7 @@ from pathlib import Path
 
 import pulumi
 from torchx_pulumi.doors.appfile import read_app_file
-from torchx_pulumi_components import {component}
+from torchx_pulumi_components import {component}, export_outputs
 
 job = {component}.from_app(
     {name!r},
@@ -36,10 +36,9 @@ job = {component}.from_app(
     app_id={job_name!r},
 {arguments})
 
-pulumi.export("app_id", job.app_id)
-pulumi.export("app_handle", job.app_handle)
+# What `torchx` and the fleet read.
+export_outputs(job)
 pulumi.export("uid", job.uid)
-pulumi.export("observed", job.observed)
 '''
 
 

@@ -1,16 +1,15 @@
-"""The stack program: StackConfig to resources and exports. Every export is named here, once."""
+"""The stack program: StackConfig to resources and exports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-from torchx_pulumi.outputs.building import Declared, Observed, TorchxOutput, assemble, log_command
 from torchx_pulumi.outputs.ui_url import fill_ui_url
-from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
+from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, export_outputs
 from torchx_pulumi_components.waiting import failures_deferred
 
 from torchx_pulumi_stacks.config import StackConfig, chosen_options
@@ -36,7 +35,7 @@ def deploy(config: StackConfig) -> TrainingJob:
     images = prepare_images(config.app, config.images)
     with failures_deferred() as failures:
         job = create_job(with_images(config, images))
-        export(config, job, images.digests)
+        export_outputs(job, digests=images.digests, ui_url=link_of(config, job))
     if failures:
         raise pulumi.RunError("\n".join(failures))
     return job
@@ -89,41 +88,6 @@ def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
         "kube_context": config.kube_context,
     }
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def export(config: StackConfig, job: TrainingJob, digests: Mapping[str, str]) -> None:
-    """Export the object `torchx` and the flat outputs; what does not depend on the cluster is known in preview."""
-    whole = pulumi.Output.all(job.declared, job.observed).apply(lambda parts: build(config, job, digests, *parts))
-    exports: dict[str, Any] = {
-        "torchx": whole,
-        "app_id": job.app_id,
-        "app_handle": job.app_handle,
-        "state": whole.apply(lambda outputs: outputs["observed"]["state"]),
-        "reason": whole.apply(lambda outputs: outputs["observed"]["reason"]),
-        "log_command": job.app_id.apply(lambda _: log_command(job.plan, kube_context=config.kube_context)),
-    }
-    for name, value in exports.items():
-        pulumi.export(name, value)
-
-
-def build(
-    config: StackConfig,
-    job: TrainingJob,
-    digests: Mapping[str, str],
-    declared: Mapping[str, Any],
-    observed: Mapping[str, Any],
-) -> TorchxOutput:
-    """Put the object `torchx` together."""
-    roles = [{**role, "digest": role["digest"] or digests.get(role["image"])} for role in declared["roles"]]
-    who = declared.get("created_by") or f"{pulumi.get_project()}/{pulumi.get_stack()}"
-    return assemble(
-        job.plan,
-        cast("Declared", {**declared, "roles": roles, "created_by": who}),
-        cast("Observed", observed),
-        scheduler=config.scheduler,
-        kube_context=config.kube_context,
-        ui_url=link_of(config, job),
-    )
 
 
 def link_of(config: StackConfig, job: TrainingJob) -> str | None:

@@ -1,0 +1,67 @@
+"""The stack outputs of a job, by which dashboards, the fleet and `torchx` know it: named here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pulumi
+from torchx_pulumi.outputs.building import Declared, Observed, TorchxOutput, assemble, log_command
+from torchx_pulumi.schedulers import scheduler_of
+
+from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
+from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
+
+TrainingJob = VolcanoTrainingJob | MCADTrainingJob
+
+
+def export_outputs(job: TrainingJob, *, digests: Mapping[str, str] | None = None, ui_url: str | None = None) -> None:
+    """Export the outputs of a stack that has one job; see `stack_outputs`."""
+    for name, value in stack_outputs(job, digests=digests, ui_url=ui_url).items():
+        pulumi.export(name, value)
+
+
+def stack_outputs(
+    job: TrainingJob, *, digests: Mapping[str, str] | None = None, ui_url: str | None = None
+) -> dict[str, pulumi.Output[Any]]:
+    """Return the object `torchx` and the flat outputs; what does not depend on the cluster is known in preview.
+
+    Args:
+        job: The job.
+        digests: Image reference to its digest, as far as the job does not know it.
+        ui_url: Link to the job in a dashboard. None: the one that `torchx run` noted, if it launched the app.
+    """
+    whole = pulumi.Output.all(job.app_id, job.declared, job.observed).apply(
+        lambda known: _build(job, digests or {}, ui_url, *known[1:])
+    )
+    if job.made.is_secret:
+        whole = pulumi.Output.secret(whole)
+    command = job.app_id.apply(lambda _: log_command(job.plan, kube_context=job.made.kube_context))
+    return {
+        "torchx": whole,
+        "app_id": job.app_id,
+        "app_handle": job.app_handle,
+        "state": whole.apply(lambda outputs: outputs["observed"]["state"]),
+        "reason": whole.apply(lambda outputs: outputs["observed"]["reason"]),
+        "log_command": pulumi.Output.secret(command) if job.made.is_secret else command,
+    }
+
+
+def _build(
+    job: TrainingJob,
+    digests: Mapping[str, str],
+    ui_url: str | None,
+    declared: Mapping[str, Any],
+    observed: Mapping[str, Any],
+) -> TorchxOutput:
+    note = job.made.app or {}
+    roles = [{**role, "digest": role.get("digest") or digests.get(role["image"])} for role in declared["roles"]]
+    who = declared.get("created_by") or f"{pulumi.get_project()}/{pulumi.get_stack()}"
+    return assemble(
+        job.plan,
+        cast("Declared", {**declared, "roles": roles, "created_by": who}),
+        cast("Observed", observed),
+        scheduler=scheduler_of(job.plan.options).name,
+        kube_context=job.made.kube_context,
+        ui_url=ui_url or note.get("ui_url"),
+    )
