@@ -134,6 +134,29 @@ def test_pods_of_a_gang_go_before_it(make: Callable[..., Any], look: KubernetesC
     assert nothing_is_left(look, order.entry, backend)
 
 
+@pytest.mark.parametrize("left", ["all", "pods and Service"])
+def test_a_gang_whose_state_is_lost_is_deleted_whole_and_no_other(
+    make: Callable[..., Any], look: KubernetesCluster, backend: str, left: str
+) -> None:
+    driver, order, other = AutomationDriver(), make(gang="pods"), make(gang="pods")
+    driver.launch(order, print)
+    driver.launch(other, print)
+    entry = order.entry
+    state = Path(backend.removeprefix("file://")) / ".pulumi/stacks/torchx" / f"{entry.place.stack}.json"
+    state.unlink()
+    if left != "all":
+        # As an interrupted cancellation leaves it.
+        look.delete(VOLCANO_POD_GROUP, entry.namespace, entry.job_name)
+    driver.destroy(entry, print)
+    assert nothing_is_left(look, entry, backend)
+    assert look.get(SERVICE, entry.namespace, entry.job_name) is None
+    pods = look.list(POD, entry.namespace)
+    assert {pod["metadata"]["labels"][labels.VOLCANO_JOB_NAME] for pod in pods} == {other.entry.job_name}
+    driver.destroy(entry, print)
+    driver.destroy(other.entry, print)
+    assert nothing_is_left(look, other.entry, backend)
+
+
 def test_refusals_say_why_and_leave_nothing(
     make: Callable[..., Any], look: KubernetesCluster, backend: str, tmp_path: Path, kubeconfig: Path
 ) -> None:

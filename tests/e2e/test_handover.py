@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import VOLCANO_JOB
+from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
 
-from tests.e2e.project import Project
+from tests.e2e.project import Project, eventually
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = pytest.mark.e2e
@@ -45,18 +47,37 @@ def busybox(cluster: Any) -> str:
     return str(cluster.images["busybox"])
 
 
-def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
-    cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster
-) -> None:
-    handle = cli.torchx(
-        "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", f"namespace={namespace},queue=default",
-        "utils.sh", "--image", busybox, "sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait",
+def run_app(cli: TorchxCli, namespace: str, busybox: str, *options: str) -> str:
+    chosen = ",".join([f"namespace={namespace},queue=default", *options])
+    return cli.torchx(
+        "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", chosen,
+        "utils.sh", "--image", busybox, "sh", "-c", "trap 'exit 0' TERM; echo hello; sleep 600 & wait",
     ).handle  # fmt: skip
-    (before,) = look.list(VOLCANO_JOB, namespace)
+
+
+def take_over(cli: TorchxCli, e2e_env: dict[str, str], handle: str) -> Taken:
     said = cli.ours("program", handle, "--to", "taken").out.splitlines()
     backend, stack = (next(line.split()[-1] for line in said if word in line) for word in ("login", "select"))
     passphrase = Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi" / "passphrase"
-    project = Taken(cli.folder / "taken", {**e2e_env, **cli.env}, backend, stack, passphrase)
+    return Taken(cli.folder / "taken", {**e2e_env, **cli.env}, backend, stack, passphrase)
+
+
+def outputs_of(project: Taken) -> dict[str, Any]:
+    return dict(json.loads(project.run("stack", "output", "--json")))
+
+
+def state_of(cli: TorchxCli, handle: str) -> str:
+    found = re.search(r"State: (\w+)", cli.torchx("status", handle, code=None).text)
+    return found[1] if found else "none"
+
+
+def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
+    cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    handle = run_app(cli, namespace, busybox)
+    (before,) = look.list(VOLCANO_JOB, namespace)
+    project = take_over(cli, e2e_env, handle)
+    launched = outputs_of(project)
     again = cli.ours("program", handle, "--to", "taken", code=None)
     assert again.code != 0
     assert "is there already" in again.err
@@ -67,8 +88,77 @@ def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
     (after,) = look.list(VOLCANO_JOB, namespace)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert project.output("uid") == before["metadata"]["uid"]
+    # What `torchx run` exported is there as it was, but for what was seen since.
+    taken = outputs_of(project)
+    for name in ("app_id", "app_handle", "log_command"):
+        assert taken[name] == launched[name]
+    for part in ("schema_version", "app", "declared", "links"):
+        assert taken["torchx"][part] == launched["torchx"][part], part
+    assert taken["state"] == taken["torchx"]["observed"]["state"]
+    (row,) = json.loads(cli.ours("fleet", "--json").out)["apps"]
+    assert (row["handle"], row["user"]) == (handle, launched["torchx"]["declared"]["created_by"])
     project.up()
     assert "unchanged" in project.up()
-    assert "RUNNING" in cli.torchx("status", handle).text or "PENDING" in cli.torchx("status", handle).text
+    project.run("preview", "--expect-no-changes")
+    assert state_of(cli, handle) in ("RUNNING", "PENDING")
     cli.ours("delete", handle)
     assert look.list(VOLCANO_JOB, namespace) == []
+
+
+@pytest.mark.parametrize("gang", ["job", "pods"])
+def test_torchx_follows_an_app_that_its_program_launches_again(
+    cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster, gang: str
+) -> None:
+    kind = VOLCANO_JOB if gang == "job" else VOLCANO_POD_GROUP
+    handle = run_app(cli, namespace, busybox, f"gang={gang}")
+    (before,) = [item for item in look.list(kind, namespace) if not item["metadata"].get("ownerReferences")]
+    project = take_over(cli, e2e_env, handle)
+    project.up()
+    eventually(lambda: state_of(cli, handle) == "RUNNING")
+    program = project.folder / "__main__.py"
+    text = program.read_text()
+    program.write_text(text.replace("    app_id=", "    rerun='2',\n    on_running_change='replace',\n    app_id="))
+    project.up()
+    (after,) = [item for item in look.list(kind, namespace) if not item["metadata"].get("ownerReferences")]
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert project.output("uid") == after["metadata"]["uid"]
+    # Listed before anything else was asked, so that the list finds the new run by itself.
+    listed = cli.torchx("list", "-s", "pulumi_volcano").text
+    assert "FAILED" not in listed
+    eventually(lambda: state_of(cli, handle) == "RUNNING")
+    assert "hello" in cli.torchx("log", handle).text
+    assert "hello" in cli.ours("log", handle).out
+    (row,) = json.loads(cli.ours("fleet", "--json").out)["apps"]
+    assert row["handle"] == handle
+    project.run("preview", "--expect-no-changes")
+    cli.torchx("cancel", handle)
+    eventually(lambda: state_of(cli, handle) == "CANCELLED")
+    # A run that was cancelled is over: the program does not launch it again.
+    project.up()
+    assert state_of(cli, handle) == "CANCELLED"
+    program.write_text(text.replace("    app_id=", "    rerun='3',\n    app_id="))
+    project.up()
+    eventually(lambda: state_of(cli, handle) == "RUNNING")
+    cli.ours("delete", handle)
+    eventually(lambda: look.list(kind, namespace) == [] and look.list(POD, namespace) == [])
+    assert look.list(SERVICE, namespace) == []
+
+
+def test_what_else_a_program_has_put_into_the_stack_is_not_forgotten_with_the_app(
+    cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    handle = run_app(cli, namespace, busybox)
+    project = take_over(cli, e2e_env, handle)
+    mine = "import pulumi\npulumi.Stash('best-record', input={'loss': 1}, opts=pulumi.ResourceOptions(protect=True))\n"
+    (project.folder / "__main__.py").write_text(mine)
+    project.up()
+    assert look.list(VOLCANO_JOB, namespace) == []
+    # No object is left in the state, and the engine is asked all the same: it refuses what is protected.
+    refused = cli.ours("delete", handle, code=None)
+    assert refused.code != 0
+    assert "protected" in refused.text
+    assert "best-record" in project.run("stack", "export")
+    project.run("state", "unprotect", "--all", "--yes")
+    cli.ours("delete", handle)
+    assert "best-record" not in project.run("stack", "ls", "--all")
+    assert cli.ours("fleet", "--json").out.count("handle") == 0

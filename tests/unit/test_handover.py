@@ -118,3 +118,9 @@ def test_the_next_steps_show_no_password(backend: str) -> None:
     assert "export PULUMI_BACKEND_URL='postgres://me:***@db/x'" in said
     assert "pulumi login" not in said
     assert "pulumi login file:///state" in "\n".join(next_steps(ENTRY, "folder"))
+
+
+def test_the_program_exports_what_torchx_and_the_fleet_read() -> None:
+    program = project_files(ENTRY)["__main__.py"]
+    assert "from torchx_pulumi_components import VolcanoTrainingJob, export_outputs\n" in program
+    assert "\nexport_outputs(job)\n" in program
