@@ -12,6 +12,7 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
+from torchx_pulumi import labels, names
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.doors.appdef import read_app
 from torchx_pulumi.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
@@ -135,6 +136,7 @@ def _decide_and_register(
             may_come=_may_come(args, opts),
             importing=opts.import_ is not None,
             shown=plain(past.outputs),
+            launcher=_launcher(past.app),
             now=now,
             origin=past.origin,
         )
@@ -280,6 +282,12 @@ def _may_come(args: Mapping[str, Any], opts: pulumi.ResourceOptions) -> frozense
     if dependencies(opts):
         return frozenset(COMING)
     return frozenset(option for option in COMING if isinstance(args.get(option), pulumi.Output))
+
+
+def _launcher(app: Mapping[str, Any] | None) -> dict[str, str]:
+    if app is None:
+        return {}
+    return {labels.LAUNCHER: labels.LAUNCHER_VALUE, labels.SESSION: names.label_value(str(app.get("session") or ""))}
 
 
 def _owners(past: Past) -> tuple[str, ...]:

@@ -55,6 +55,8 @@ class Request:
     """An existing job is to be taken over."""
     shown: Mapping[str, Any]
     """The component's outputs as of the last deployment. Empty: there are none."""
+    launcher: Mapping[str, str]
+    """Labels by which `torchx list` finds an app that `torchx run` launched. Empty: a program launched it."""
     now: datetime
     origin: Origin = field(default_factory=Origin)
     """Where the last run was launched, as far as its record does not say it."""
@@ -387,7 +389,7 @@ def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:
     options = _options(request)
     own: Any = replace(
         options,
-        labels={**options.labels, labels.LAUNCH: request.owners[0]},
+        labels={**options.labels, **request.launcher, labels.LAUNCH: request.owners[0]},
         annotations={**options.annotations, labels.RUN: run.hash},
     )
     known: Iterable[str] = [role.name for role in spec.roles]

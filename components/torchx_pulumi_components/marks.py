@@ -16,6 +16,9 @@ from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.leaves import Leaves
 from torchx_pulumi_components.read_args import Wanted
 
+OWN_LABELS = (labels.LAUNCH, labels.LAUNCHER, labels.SESSION)
+"""What a component adds to the labels that were asked for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
@@ -69,10 +72,11 @@ def _plan(wanted: Wanted, launch: Launch) -> JobPlan[Any] | None:
     """Plan the changed arguments as the launch planned the given ones: one name, one hash, one number of replicas."""
     plan = launch.plan
     found = {name: getattr(plan.options, name) for name in wanted.left_open}
+    ours = {key: plan.options.labels[key] for key in OWN_LABELS if key in plan.options.labels}
     own: Any = replace(
         wanted.options,
         **found,
-        labels={**wanted.options.labels, labels.LAUNCH: plan.options.labels[labels.LAUNCH]},
+        labels={**wanted.options.labels, **ours},
         annotations={**wanted.options.annotations, labels.RUN: plan.options.annotations[labels.RUN]},
     )
     if form_of(own) is not form_of(plan.options):

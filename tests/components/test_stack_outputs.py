@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx_pulumi import labels
 from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi.runs.entry import Place, RunEntry, read_entry, write_entry
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
 from torchx_pulumi_components.live import cluster_for_tests
 
-from tests.components.test_volcano_training_job import PREFIX, args, cluster, remember, shown, stashed
+from tests.components.test_volcano_training_job import JOB, PREFIX, args, cluster, remember, shown, stashed
 
 JOB_ARGS = {"job_name": "train-x1", "role": {"num_replicas": 2}}
 
@@ -95,6 +96,15 @@ def test_the_note_of_an_unchanged_run_stays_as_it_is(engine: Any) -> None:
         # Over and gone: what is known of its last run stays.
         engine.run(make)
     assert stashed(engine, "-app") == before
+
+
+def test_the_job_keeps_the_labels_by_which_torchx_lists_it(engine: Any) -> None:
+    live = launched(engine)
+    with cluster_for_tests(cluster(live)):
+        engine.run(make)
+    metadata = engine.mocks.one(JOB).inputs["metadata"]
+    assert metadata["labels"][labels.LAUNCHER] == "torchx"
+    assert metadata["labels"][labels.SESSION] == "torchx"
 
 
 def test_the_note_follows_a_run_that_the_program_launches_again(engine: Any) -> None:
