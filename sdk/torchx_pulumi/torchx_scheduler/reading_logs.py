@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,8 @@ from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.looking import form_named, look_at, warn_of_cluster
+
+Again = Callable[[RunEntry], RunEntry | None]
 
 LOOK_EVERY_S = 1.0
 """Shortest time between two looks at whether the app has ended."""
@@ -29,6 +31,7 @@ def read_log(
     until: datetime | None = None,
     follow: bool = False,
     tail_lines: int | None = None,
+    again: Again,
 ) -> Iterator[str]:
     """Return the lines of a replica's log, each with its end.
 
@@ -43,6 +46,7 @@ def read_log(
         until: Only lines up to this time; a naive one is local time. None: all.
         follow: Go on until the app has ended.
         tail_lines: Begin with so many lines of the end. None: with the first.
+        again: Reads the app again from its stack, as it was launched again (`Finder.again`).
 
     Raises:
         InvalidJobError: There is no such role or replica, or the regular expression is none.
@@ -65,7 +69,7 @@ def read_log(
     cluster = doors.cluster_of(entry)
     head = cluster.get(form_named(entry.scheduler, entry.choice).head, entry.namespace, entry.job_name)
     warn_of_cluster(entry, cluster, head)
-    return read_lines(cluster, query, ended=_Ended(doors, entry))
+    return read_lines(cluster, query, ended=_Ended(doors, entry, again))
 
 
 def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
@@ -82,8 +86,8 @@ def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
 class _Ended:
     """Tells whether an app has ended; asks the cluster not too often."""
 
-    def __init__(self, doors: Doors, entry: RunEntry) -> None:
-        self._doors, self._entry = doors, entry
+    def __init__(self, doors: Doors, entry: RunEntry, again: Again) -> None:
+        self._doors, self._entry, self._again = doors, entry, again
         self._next = 0.0
         self._over = False
 
@@ -91,6 +95,8 @@ class _Ended:
         if not self._over and time.monotonic() >= self._next:
             entry = self._doors.index.get(self._entry) or self._entry
             sight = look_at(self._doors, entry)
+            if sight.relaunched and (now := self._again(entry)) is not None:
+                sight = look_at(self._doors, now)
             # Without the cluster nobody can say that a run is over.
             self._over = sight.reached and sight.status.state.terminal
             self._next = time.monotonic() + LOOK_EVERY_S

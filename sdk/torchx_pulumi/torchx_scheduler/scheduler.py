@@ -245,7 +245,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         entry = self._known(app_id)
         ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
         chosen = {**entry.log_options, **ambient, **options}
-        return read_log(self._doors, entry, role, replica, options=chosen, **query)
+        return read_log(self._doors, entry, role, replica, options=chosen, again=self._again, **query)
 
     def replicas(self, app_id: str, role: str | None = None, replica: int | None = None) -> Sequence[tuple[str, int]]:
         """Return the replicas that are meant; without a role those of all roles.
@@ -254,6 +254,10 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             InvalidJobError: There is no such app.
         """
         entry = self._known(app_id)
+        try:
+            entry = self._again(entry) if look_at(self._doors, entry).relaunched else entry
+        except ClusterError as error:
+            logger.warning("whether app %s was launched again is unknown: %s", app_id, error)
         if role is not None and (replica is not None or role not in entry.pods):
             return [(role, replica or 0)]
         return [
@@ -295,6 +299,14 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def close(self) -> None:
         """End what was started. May be called more than once."""
         self._doors.close()
+
+    def _again(self, entry: RunEntry) -> RunEntry:
+        """Return an app as it is after it was launched again; as it was where that is unknown."""
+        try:
+            return self._finder.again(entry) or entry
+        except DeployError as error:
+            logger.warning("whether app %s was launched again is unknown: %s", entry.app_id, error)
+            return entry
 
     def _known(self, app_id: str) -> RunEntry:
         entry = self._finder.find(app_id)

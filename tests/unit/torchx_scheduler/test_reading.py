@@ -289,6 +289,56 @@ def test_log_lines_have_times_and_ends(world: World, submit: Callable[..., str])
     assert list(scheduler.log_iter(app_id, "trainer", 0, since=since)) == []
 
 
+def relaunch(world: World, app_id: str) -> None:
+    """Launch an app again with three replicas, as a program does that has taken its stack over."""
+    head = world.head(app_id)
+    assert head is not None
+    metadata = {**head["metadata"], "uid": "second"}
+    world.cluster.put({**head, "metadata": metadata, "status": {"state": {"phase": "Running"}}})
+    stack = next(stack for stack in world.driver.stacks.values() if stack.entry.app_id == app_id)
+    name = app_id.partition(":")[2]
+    pods = {"trainer": [f"{name}-trainer-{index}-0" for index in range(3)]}
+    stack.entry = replace(stack.entry, uid="second", pods=pods)
+
+
+def test_status_list_log_and_cancel_follow_an_app_that_its_program_launched_again(
+    world: World, submit: Callable[..., str]
+) -> None:
+    app_id = submit()
+    world.phase(app_id, "Running")
+    scheduler = world.scheduler()
+    assert str(scheduler.describe(app_id).state) == "RUNNING"
+    relaunch(world, app_id)
+    assert [str(item.state) for item in scheduler.list()] == ["RUNNING"]
+    assert scheduler.replicas(app_id) == [("trainer", 0), ("trainer", 1), ("trainer", 2)]
+    entry = RunIndex().find(app_id, "volcano")
+    assert entry is not None
+    assert entry.uid == "second"
+    assert str(scheduler.describe(app_id).state) == "RUNNING"
+    scheduler.cancel(app_id)
+    head = world.head(app_id)
+    assert head is not None
+    assert head["status"]["state"]["phase"] == "Aborted"
+
+
+def test_a_followed_log_ends_with_the_run_that_took_the_place_of_the_first(
+    world: World, submit: Callable[..., str]
+) -> None:
+    app_id = submit()
+    name = app_id.partition(":")[2]
+    world.phase(app_id, "Running")
+    relaunch(world, app_id)
+    world.phase(app_id, "Completed")
+    ended = {"containerStatuses": [{"name": "trainer-0", "state": {"terminated": {"exitCode": 0, "containerID": "c"}}}]}
+    world.cluster.put(pod(f"{name}-trainer-0-0", name, "Succeeded", **ended))
+    world.cluster._logs["default", f"{name}-trainer-0-0"] = ["second run"]
+    lines = list(world.scheduler().log_iter(app_id, "trainer", 0, should_tail=True))
+    assert [line.rstrip().endswith("second run") for line in lines] == [True]
+    entry = RunIndex().find(app_id, "volcano")
+    assert entry is not None
+    assert entry.uid == "second"
+
+
 def test_wrong_questions_about_logs_are_value_errors(world: World, submit: Callable[..., str]) -> None:
     app_id = submit()
     scheduler = world.scheduler()
