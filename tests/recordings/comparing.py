@@ -23,6 +23,9 @@ ADDED: tuple[str, ...] = (
     r".*/order\.json\.(record\.cluster|intent\.cluster|entry\.cluster_identity)",
     r"files\.runs/.*\.json\.cluster_identity",
     r"urn:.*TrainingJob::.+\.outputs\.cluster",
+    # A6: a program that takes an app over keeps the labels and outputs by which `torchx` and the fleet know the app.
+    r"urn:.*\.inputs\.metadata\.labels\.torchx-pulumi/(launcher|session)",
+    r"urn:.*TrainingJob::.+\.outputs\.declared\.(created_by|roles\[\d+\]\.digest)",
 )
 """Paths of fields that later releases add, as patterns. Nothing else may be there that was not, or be gone."""
 

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from torchx_pulumi.images.content.ignore import clean
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pattern:
@@ -29,7 +27,7 @@ class FirstRules:
     """The rules of one file."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._patterns = [_compile(clean(each)) for each in lines]
+        self._patterns = [_compile(_clean(each)) for each in lines]
         self._parents: dict[str, tuple[bool, ...]] = {"": (False,) * len(self._patterns)}
 
     def ignores(self, path: str) -> bool:
@@ -59,6 +57,16 @@ class FirstRules:
             hit or pattern.expression.fullmatch(path) is not None
             for hit, pattern in zip(above, self._patterns, strict=True)
         )
+
+
+def _clean(line: str) -> str:
+    line = line.strip()
+    sign = "!" if line.startswith("!") else ""
+    path = line[len(sign) :].strip()
+    if sign and not path:
+        raise ValueError("`!` stands alone")
+    path = posixpath.normpath(path)
+    return sign + (re.sub("^/+", "", path) or "." if len(path) > 1 else path)
 
 
 def _compile(pattern: str) -> _Pattern:

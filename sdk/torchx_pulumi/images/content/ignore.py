@@ -218,7 +218,8 @@ def clean(line: str) -> str:
         raise ValueError("`!` stands alone; name what is to be kept after it")
     if sign and path == "/":
         raise ValueError("`!/` names no path; name what is to be kept after it")
-    path = posixpath.normpath(path)
+    # Twice, with the blanks in between: as Docker reads the file, and then its patterns.
+    path = posixpath.normpath(posixpath.normpath(path).strip() or ".")
     # normpath keeps two leading slashes, which Go's Clean does not.
     return sign + (re.sub("^/+", "", path) or "." if len(path) > 1 else path)
 
@@ -243,7 +244,7 @@ def _matcher(text: str) -> Callable[[str], object]:
     if parts[-1].startswith("**") and plain == parts[:-1]:
         beginning = text.removesuffix("**")
         return lambda path: path.startswith(beginning)
-    return re.compile(_expression(parts), re.DOTALL | re.ASCII).fullmatch
+    return re.compile(f"^{_expression(parts)}\\Z", re.DOTALL | re.ASCII).search
 
 
 def _split(text: str) -> Sequence[str]:
@@ -267,8 +268,8 @@ def _expression(parts: Sequence[str]) -> str:
             made.append(_class(part))
         elif part == "[":
             raise ValueError("a `[` is not closed by a `]`; write \\[ for the character")
-        elif part == "^":
-            # moby passes it on to its expression, where it stands for the beginning.
+        elif part in "^|":
+            # moby passes them on to its expression: the beginning, and what ends one alternative.
             made.append(part)
         elif part.startswith("\\"):
             made.append(_escaped(part[1]))
