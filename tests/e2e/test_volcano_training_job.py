@@ -245,6 +245,18 @@ def test_a_new_name_with_an_alias_is_the_same_run(project: Project) -> None:
     assert project.output("uid") == uid
 
 
+def test_equal_jobs_of_two_stacks_run_beside_each_other(
+    make_project: Callable[..., Project], look: KubernetesCluster
+) -> None:
+    one, other = make_project("one"), make_project("other")
+    for project in (one, other):
+        project.job()
+        project.up()
+    assert one.output("job_name") != other.output("job_name")
+    found = {job["metadata"]["uid"] for job in look.list(VOLCANO_JOB, one.namespace)}
+    assert found == {one.output("uid"), other.output("uid")}
+
+
 def test_a_killed_launch_is_finished_by_the_next_up(project: Project, look: KubernetesCluster) -> None:
     project.job()
     process = project.start("up", "--yes", "--skip-preview")

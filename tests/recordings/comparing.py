@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.labels import VERSION
+
 HERE = Path(__file__).parent
 
 ADDED: tuple[str, ...] = (
@@ -70,15 +72,24 @@ def _same(found: Any, expected: Any) -> bool:
 def by_urn(registered: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what of registrations an existing run must keep, by URN.
 
-    Not the specs, which golden files have; not what was observed, nor the order in which things are made.
+    Not the specs, which golden files have; not what was observed, nor the order in which things are made; not the
+    version of TorchX, which is no part of an identity.
     """
     kept = {}
     for item in registered:
         inputs = {key: value for key, value in item["inputs"].items() if key != "spec"}
         outputs = item["outputs"] and {key: value for key, value in item["outputs"].items() if key != "observed"}
         rest = {key: value for key, value in item.items() if key not in ("urn", "depends_on")}
-        kept[item["urn"]] = {**rest, "inputs": inputs, "outputs": outputs}
+        kept[item["urn"]] = {**rest, "inputs": _without_version(inputs), "outputs": outputs}
     return kept
+
+
+def _without_version(inputs: dict[str, Any]) -> dict[str, Any]:
+    metadata = inputs.get("metadata") or {}
+    if VERSION not in (metadata.get("labels") or {}):
+        return inputs
+    labels = {key: value for key, value in metadata["labels"].items() if key != VERSION}
+    return {**inputs, "metadata": {**metadata, "labels": labels}}
 
 
 def with_specs(registered: list[dict[str, Any]], first: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import os
 from typing import Any
 
 import pytest
+import torchx
 from torchx_pulumi import names
 from torchx_pulumi.forms import form_of
 from torchx_pulumi.relaunch.change import Action, Look, Policy, Wish, decide
@@ -129,6 +130,7 @@ def test_a_new_run_of_a_program_differs_in_its_name_alone(job: ProgramJob) -> No
     assert_same(by_urn(json.loads(text)), by_urn(ups(job)[0]))
 
 
+@pytest.mark.skipif(torchx.__version__ != "0.7.0", reason="recorded with TorchX 0.7.0; AppDefs of others differ")
 @pytest.mark.parametrize("job", APPS)
 def test_a_launch_by_torchx_is_written_down_as_before(job: TorchxJob) -> None:
     with producing.environment(job.user) as folder:
