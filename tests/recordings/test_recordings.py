@@ -11,10 +11,12 @@ import json
 import os
 from typing import Any
 
+import jsonschema
 import pytest
 import torchx
 from torchx_pulumi import names
 from torchx_pulumi.forms import form_of
+from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.relaunch.change import Action, Look, Policy, Wish, decide
 from torchx_pulumi.relaunch.identity import (
     FIRST_VERSION,
@@ -195,6 +197,14 @@ def test_entries_orders_and_observations_are_read_and_written_back_without_loss(
             assert_same(producing.observation_again(value), value)
         else:
             assert_same(producing.through_json(write_entry(read_entry(value, path))), value)
+
+
+def test_outputs_of_an_earlier_release_are_read_and_fit_the_schema() -> None:
+    validator = jsonschema.Draft202012Validator(read_schema())
+    for job in torchx_jobs():
+        exports = order(job)["exports"]
+        assert producing.through_json(read_outputs(exports))["app"] == exports["torchx"]["app"]
+        validator.validate(exports["torchx"])
 
 
 @pytest.mark.parametrize("job", APPS)
