@@ -342,9 +342,8 @@ def _launch(
         )
     run = last
     if decision.action is Action.KEEP:
-        run = _with_uid(
-            replace(last, replicas=new.replicas, digests=changed_in_place(last.digests, wish.digests)), seen
-        )
+        digests = changed_in_place(last.digests, wish.digests)
+        run = _with_uid(replace(last, replicas=new.replicas, digests=digests), seen)
     intent = memory.intent
     if intent is None or intent.attempt != run.attempt:
         intent = replace(last, uid=None, observed=None)
@@ -381,8 +380,7 @@ def _with_cluster(request: Request, launch: Launch, last: RunRecord | None, know
 
 
 def _with_uid(run: RunRecord, seen: Seen) -> RunRecord:
-    uid = ((seen.head or {}).get("metadata") or {}).get("uid")
-    return replace(run, uid=uid or run.uid)
+    return replace(run, uid=((seen.head or {}).get("metadata") or {}).get("uid") or run.uid)
 
 
 def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.driver import Launched, Tell
@@ -40,6 +39,7 @@ from torchx_pulumi_stacks.automation.strays import (
     delete_recorded,
     delete_unrecorded,
     engine_reaches,
+    refuse_others,
     wait_for_pods,
 )
 from torchx_pulumi_stacks.automation.workplace import Workplace
@@ -202,10 +202,7 @@ class AppStack:
                 of other kinds into it.
         """
         self.clear_dead_locks(take_over=take_over)
-        checkpoint = self.read()
-        others = [] if checkpoint is None else list(checkpoint.others())
-        if others:
-            raise self._not_alone(others)
+        refuse_others(self.read(), self.entry)
         if self._files is not None:
             self._files.sweep(state=True)
         else:
@@ -307,9 +304,7 @@ class AppStack:
 
     def _remove_without_engine(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the objects that the state has by one's own access, then the stack."""
-        others = list(checkpoint.others())
-        if others:
-            raise self._not_alone(others)
+        refuse_others(checkpoint, self.entry)
         self.tell(f"{self.entry.app_id}: {why}; its objects are deleted by your own access to the cluster")
         delete_recorded(checkpoint, self.entry, self.cluster, self.tell, self.check)
         self.forget()
@@ -371,17 +366,6 @@ class AppStack:
 
     def _env(self) -> dict[str, str]:
         return engine_environment(self.entry, self.workplace.key)
-
-    def _not_alone(self, others: Sequence[Mapping[str, Any]]) -> DeployError:
-        place = self.entry.place
-        names = [f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]!r}" for item in others]
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        return DeployError(
-            f"app {self.entry.app_id} cannot be forgotten: its stack {place.project}/{place.stack} also holds "
-            f"{', '.join(names[:5])}{more}, which would stay without a state. In the folder of the program that made "
-            "them, run `pulumi destroy`; if the cluster is gone for good, set PULUMI_K8S_DELETE_UNREACHABLE=true and "
-            "run `pulumi refresh` first"
-        )
 
     def _taken(self) -> DeployError:
         place = self.entry.place

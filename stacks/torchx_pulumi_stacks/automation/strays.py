@@ -10,7 +10,7 @@ from typing import Any
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.driver import Tell
-from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.forms import FORMS, Form
 from torchx_pulumi.kinds import POD, SERVICE, Kind
 from torchx_pulumi.kubeconfig import api_server, find_access, identity_of
@@ -125,6 +125,26 @@ def delete_objects(
     if form.makes_pods:
         _delete_followers(cluster, form.head, entry, tell, check)
     _delete(cluster, form.head, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell, check)
+
+
+def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
+    """Refuse to forget a stack in which a program has put resources of its own: they would stay without a state.
+
+    Raises:
+        DeployError: There are such resources.
+    """
+    others = [] if checkpoint is None else list(checkpoint.others())
+    if not others:
+        return
+    place = entry.place
+    names = [f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]!r}" for item in others]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    raise DeployError(
+        f"app {entry.app_id} cannot be forgotten: its stack {place.project}/{place.stack} also holds "
+        f"{', '.join(names[:5])}{more}, which would stay without a state. In the folder of the program that made "
+        "them, run `pulumi destroy`; if the cluster is gone for good, set PULUMI_K8S_DELETE_UNREACHABLE=true and "
+        "run `pulumi refresh` first"
+    )
 
 
 def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: CheckOwner = unowned) -> None:
