@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -76,11 +77,15 @@ class Host:
             assert self._process.poll() is None, f"{self.name} has ended"
             time.sleep(0.02)
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
+        """End it and all that runs on it. May be called again."""
+        if self._errors.closed:
+            return
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(20)
+            # Its first process ends, or is killed with unshare; the kernel then kills the others.
+            self._process.wait(0.0 if at_once else 20.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -115,6 +120,14 @@ class TwoHosts:
         host.ask(what, self.app_id(number), id=self.ids, number=number, namespace=self.namespace, **more)
         return self.ids
 
+    def signal(self, host: Host, number: int, sent: int, *, with_engine: bool = True, at_most: int = 1) -> None:
+        """Send a signal to operations on an app."""
+        host.ask("signal", self.app_id(number), number=int(sent), with_engine=with_engine, at_most=at_most)
+
+    def locks(self, number: int) -> list[Path]:
+        """Return Pulumi's locks on the stack of an app."""
+        return [path for path in self.backend.glob(".pulumi/locks/**/*.json") if job_name(number) in str(path)]
+
     def wait(self) -> None:
         for host in self.hosts:
             host.wait()
@@ -143,7 +156,8 @@ class TwoHosts:
             if what == "kill":
                 with_engine = chance.random() < 0.6
                 self.log.append(f"{host.name} kill {'with engine' if with_engine else ''}")
-                host.ask("kill", self.app_id(number), with_engine=with_engine, at_most=chance.randint(1, 3))
+                at_most = chance.randint(1, 3)
+                self.signal(host, number, signal.SIGKILL, with_engine=with_engine, at_most=at_most)
             else:
                 self.do(host, what, number)
         self.wait()
@@ -170,8 +184,7 @@ class TwoHosts:
         name = job_name(number)
         job = self.look.get(VOLCANO_JOB, self.namespace, name)
         files = [path for path in self.backend.rglob("*") if name in str(path)]
-        locks = [path for path in files if "locks" in path.parts and path.is_file()]
-        assert locks == [], locks
+        assert self.locks(number) == []
         work = Path(os.environ["XDG_STATE_HOME"]) / "torchx-pulumi/engine/work"
         assert [path for path in work.rglob("*") if path.is_file()] == []
         assert [pid for folder in work.glob("*") for pid in processes_of(folder.name)] == []
@@ -232,6 +245,60 @@ def two(
     finally:
         for host in hosts:
             host.close()
+
+
+def asleep(two: TwoHosts, number: int) -> int:
+    """Launch an app on the first host, and put that to sleep while its engine holds the stack's lock."""
+    launched = two.do(two.hosts[0], "launch", number)
+    end = time.monotonic() + OPERATION_TIMEOUT_S
+    while not two.locks(number):
+        assert time.monotonic() < end
+        assert launched not in two.hosts[0].ended
+        time.sleep(0.005)
+    two.signal(two.hosts[0], number, signal.SIGSTOP)
+    time.sleep(0.5)
+    assert two.locks(number)
+    return launched
+
+
+def test_b8_a_host_that_sleeps_in_a_launch_is_left_alone_and_finishes_it(two: TwoHosts) -> None:
+    first, second = two.hosts
+    launched = asleep(two, 1)
+    locks, index = two.locks(1), RunIndex()
+    before = index.find(two.app_id(1), "volcano")
+    assert before is not None
+    for wait_s in (0.0, LEASE_S + 1.0):
+        time.sleep(wait_s)
+        looked = two.do(second, "status", 1)
+        second.wait()
+        assert second.ended[looked].get("did") in ("SUBMITTED", "RUNNING", "PENDING"), second.ended[looked]
+        assert two.locks(1) == locks
+        assert index.find(two.app_id(1), "volcano") == before
+    # Its lease has expired. It holds Pulumi's lock, so that only --take-over would do.
+    refused = two.do(second, "delete", 1)
+    second.wait()
+    assert "--take-over" in second.ended[refused].get("refused", ""), second.ended[refused]
+    assert (two.locks(1), index.find(two.app_id(1), "volcano")) == (locks, before)
+    two.signal(first, 1, signal.SIGCONT)
+    first.wait()
+    assert first.ended[launched].get("did") == two.app_id(1), first.ended[launched]
+    assert two.check(1) is not None
+    two.do(second, "delete", 1)
+    two.wait()
+    assert two.check(1) is None
+
+
+def test_f4_an_app_whose_host_is_gone_in_mid_launch_is_taken_over(two: TwoHosts) -> None:
+    first, second = two.hosts
+    asleep(two, 2)
+    first.close(at_once=True)
+    refused = two.do(second, "delete", 2)
+    second.wait()
+    assert "--take-over" in second.ended[refused].get("refused", ""), second.ended[refused]
+    taken = two.do(second, "delete", 2, take_over=True)
+    second.wait()
+    assert second.ended[taken].get("did") == "deleted", second.ended[taken]
+    assert two.check(2) is None
 
 
 def test_two_hosts_of_one_name_lose_nothing_and_launch_nothing_twice(two: TwoHosts) -> None:

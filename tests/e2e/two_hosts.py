@@ -80,15 +80,15 @@ def run(asked: dict[str, Any], folder: Path) -> None:
     os._exit(code)
 
 
-def kill(pid: int, *, with_engine: bool) -> None:
-    """Kill an operation, and the processes that it started."""
-    victims = [psutil.Process(pid)]
+def send(pid: int, number: int, *, with_engine: bool) -> None:
+    """Send a signal to an operation, and to the processes that it started."""
+    processes = [psutil.Process(pid)]
     if with_engine:
         with contextlib.suppress(psutil.Error):
-            victims += victims[0].children(recursive=True)
-    for victim in victims:
+            processes += processes[0].children(recursive=True)
+    for process in processes:
         with contextlib.suppress(psutil.Error):
-            victim.kill()
+            process.send_signal(number)
 
 
 def say(**told: Any) -> None:
@@ -125,10 +125,10 @@ def main() -> None:
         *lines, buffer = (buffer + data).split(b"\n")
         for line in lines:
             asked = json.loads(line)
-            if asked["do"] == "kill":
-                victims = [pid for pid, other in working.items() if other["app_id"] == asked["app_id"]]
-                for pid in victims[: asked["at_most"]]:
-                    kill(pid, with_engine=asked["with_engine"])
+            if asked["do"] == "signal":
+                found = [pid for pid, other in working.items() if other["app_id"] == asked["app_id"]]
+                for pid in found[: asked["at_most"]]:
+                    send(pid, asked["number"], with_engine=asked["with_engine"])
                 continue
             child = os.fork()
             if child == 0:
