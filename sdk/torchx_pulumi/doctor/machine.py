@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torchx_pulumi.doctor.finding import Finding, ok, problem, skipped
 from torchx_pulumi.errors import ImageError
+from torchx_pulumi.presence import is_file, is_folder, is_there
 
 OLDEST_PULUMI = (3, 259)
 OLDEST_PROVIDER = (4, 24)
@@ -110,9 +111,15 @@ def check_registry(ask: Callable[[str], None], image_repo: str | None) -> Findin
 def check_state_folder(folder: Path, free_bytes: Callable[[Path], int] | None = None) -> Finding:
     """Check the folder in which this machine keeps what it launched."""
     name = "state-folder"
-    if not folder.exists():
+    try:
+        there, is_one = is_there(folder), is_folder(folder)
+    except OSError as error:
+        return problem(
+            name, f"{folder} cannot be read: {error.strerror}", "change its permissions, or set XDG_STATE_HOME"
+        )
+    if not there:
         return ok(name, f"{folder} is made by the first launch")
-    if not folder.is_dir():
+    if not is_one:
         return problem(name, f"{folder} is no folder", "move it away, or set XDG_STATE_HOME")
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
@@ -134,7 +141,13 @@ def check_passphrase(folder: Path, environment: Mapping[str, str], backend: str)
         return ok(name, "PULUMI_CONFIG_PASSPHRASE is set")
     given = environment.get("PULUMI_CONFIG_PASSPHRASE_FILE")
     file = Path(given).expanduser() if given else folder / "passphrase"
-    if not file.is_file():
+    try:
+        there = is_file(file)
+    except OSError as error:
+        return problem(
+            name, f"{file} cannot be read: {error.strerror}", "change its permissions or those of its folder"
+        )
+    if not there:
         if given:
             return problem(name, f"PULUMI_CONFIG_PASSPHRASE_FILE is {given}: no such file", "write it, or unset it")
         return ok(name, f"{file} is made by the first launch")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from torchx_pulumi.cli import main
 from torchx_pulumi.doctor import Asked, Finding, Seams, Verdict, examine, finding_values, to_lines
 from torchx_pulumi.doctor.examining import run_all
 from torchx_pulumi.doctor.finding import ok
-from torchx_pulumi.doctor.machine import check_state_folder, run_program
+from torchx_pulumi.doctor.machine import check_passphrase, check_state_folder, run_program
 from torchx_pulumi.errors import ClusterError, ImageError
 from torchx_pulumi.testing import FakeCluster
 
@@ -211,3 +213,15 @@ def test_the_command_prints_and_says_by_its_exit_code_whether_all_is_well(
 def test_every_check_is_in_the_docs(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "fleet.md").read_text()
     assert not [name for name in found(Asked(), seams(tmp_path / "s")) if f"`{name}`" not in page]
+
+
+def test_what_cannot_be_looked_at_is_a_problem_and_not_absent(
+    tmp_path: Path, unreadable: Callable[[Path, int], None]
+) -> None:
+    for path in (tmp_path / "state", tmp_path / "state/passphrase"):
+        unreadable(path, errno.EACCES)
+    found = [
+        check_state_folder(tmp_path / "state"),
+        check_passphrase(tmp_path / "state", {}, "file:///b"),
+    ]
+    assert ["cannot be read: Permission denied" in str(finding) for finding in found] == [True, True]
