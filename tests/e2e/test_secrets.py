@@ -21,7 +21,7 @@ from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.kinds import VOLCANO_JOB
 from torchx_pulumi.redaction import encodings
 
-from tests.e2e.project import FAKE_NODE, Project, changes
+from tests.e2e.project import FAKE_NODE, Project, changes, eventually
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = pytest.mark.e2e
@@ -362,3 +362,49 @@ def test_the_contents_of_a_kubeconfig_do_not_reach_the_index(
     assert not planted.found_in(refused.text.encode())
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert not [path for path in files if planted.found_in(path.read_bytes())]
+
+
+def test_what_the_engine_itself_logs_is_as_documented(project: Project, planted: Planted) -> None:
+    """docs/secrets.md: `-v=9` is the engine's own log of every request, where nothing of ours has a say."""
+    text = planted.texts()["base64"]
+    (project.folder / "__main__.py").write_text(PROGRAM)
+    source = project.folder.parent / "planted.json"
+    project.env |= {"PLANTED": str(source)}
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "sh", "env": {"TOKEN": hidden(text)}}
+    jobs = {"train": {"queue": "default", "namespace": project.namespace, "roles": [role]}}
+    source.write_text(json.dumps({"volcano": jobs, "mcad": {}}))
+    assert not planted.found_in(project.run("preview", "-v=3", "--logtostderr", "--diff").encode())
+    loud = project.run("preview", "-v=9", "--logtostderr", "--logflow")
+    assert planted.found_in(loud.encode())
+
+
+def test_a_job_whose_spec_is_secret_as_a_whole_is_kept(
+    project: Project, look: KubernetesCluster, planted: Planted
+) -> None:
+    (project.folder / "__main__.py").write_text(PROGRAM)
+    source = project.folder.parent / "planted.json"
+    project.env |= {"PLANTED": str(source)}
+    role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "max_retries": hidden(0),
+            "env": {"TOKEN": hidden(planted.core())}, **FAKE_NODE}  # fmt: skip
+    jobs = {"queue": "default", "namespace": project.namespace, "gang": hidden("job"), "roles": [role]}
+    source.write_text(json.dumps({"volcano": {"train": jobs}, "mcad": {}}))
+    said = [project.run("up", "--yes", "--diff")]
+    uid = project.output("train_uid")
+    # All that is made of the plan is secret, the job's name included.
+    assert project.output("train_job_name") == "[secret]"
+    eventually(lambda: job_of(look, project)["status"]["state"]["phase"] == "Running")
+    for step in (project.up, project.refresh, project.up):
+        said.append(step())
+    assert changes(said[-1]).keys() == {"unchanged"}
+    assert project.output("train_uid") == uid
+    source.write_text(json.dumps({"volcano": {"train": {**jobs, "labels": {"team": hidden("vision")}}}, "mcad": {}}))
+    said.append(project.up("--diff"))
+    assert project.output("train_uid") == uid
+    job = job_of(look, project)
+    assert (job["metadata"]["uid"], job["metadata"]["labels"]["team"]) == (uid, "vision")
+    assert not planted.found_in("\n".join(said).encode())
+
+
+def job_of(look: KubernetesCluster, project: Project) -> Any:
+    (job,) = look.list(VOLCANO_JOB, project.namespace)
+    return {"status": {"state": {"phase": None}}, **job}
