@@ -18,7 +18,7 @@ from torchx_pulumi.driver import Recorded
 from torchx_pulumi.runs.entry import Place
 from torchx_pulumi_stacks.automation import status_writer
 from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks
-from torchx_pulumi_stacks.automation.stack_store import FolderStore
+from torchx_pulumi_stacks.automation.stack_store import FolderStore, ObjectStore, open_store
 
 pytestmark = pytest.mark.e2e
 
@@ -63,15 +63,16 @@ for name, value in {"torchx": torchx, "state": observed["state"], "reason": obse
 class Cli:
     """A project with a program of stashes, which needs no cluster; operations are repeated where they meet a lock."""
 
-    def __init__(self, folder: Path, tools: dict[str, str]) -> None:
+    def __init__(self, folder: Path, tools: dict[str, str], url: str | None = None) -> None:
         self.folder = folder
         self.backend = folder / "state"
         self.backend.mkdir(parents=True)
+        self.url = url or f"file://{self.backend}"
         self.met_locks = 0
         self.env = {
             **os.environ,
             **tools,
-            "PULUMI_BACKEND_URL": f"file://{self.backend}",
+            "PULUMI_BACKEND_URL": self.url,
             "PULUMI_CONFIG_PASSPHRASE": "p",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }
@@ -82,7 +83,7 @@ class Cli:
 
     @property
     def place(self) -> Place:
-        return Place(backend=f"file://{self.backend}", project="torchx", stack="dev")
+        return Place(backend=self.url, project="torchx", stack="dev")
 
     @property
     def state(self) -> Path:
@@ -156,7 +157,7 @@ class Writer:
 class HoldTimes:
     """A store that notes how long its locks were held."""
 
-    def __init__(self, store: FolderStore, held_s: list[float]) -> None:
+    def __init__(self, store: Any, held_s: list[float]) -> None:
         self._store, self._held_s, self._since = store, held_s, 0.0
 
     def lock(self, path: str, data: bytes) -> None:
@@ -234,7 +235,7 @@ import os
 from pathlib import Path
 from torchx_pulumi.runs.entry import Place
 from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks
-from torchx_pulumi_stacks.automation.stack_store import FolderStore
+from torchx_pulumi_stacks.automation.stack_store import FolderStore, ObjectStore, open_store
 from torchx_pulumi_stacks.automation.status_writer import write_status
 class Killed(FolderStore):
     def lock(self, path, data):
@@ -260,3 +261,43 @@ write_status(Killed(Path("{cli.backend}")), place, {seen!r}, OwnedLocks(Path("{t
     cli.run("refresh", "--yes", "--skip-preview")
     assert cli.met_locks == 0
     assert cli.resources()["train"]["outputs"]["observed"] == seen
+
+
+def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
+    s3_backend: Any, tmp_path: Path, pulumi_tools: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_backend.env.items():
+        monkeypatch.setenv(name, value)
+    cli = Cli(tmp_path / "project", {**pulumi_tools, **s3_backend.env}, s3_backend.url)
+    cli.plan(0, 1)
+    cli.run("up", "--yes", "--skip-preview")
+    held_s: list[float] = []
+    found = open_store(cli.url)
+    assert isinstance(found, ObjectStore)
+    store: Any = HoldTimes(found, held_s)
+    owned = OwnedLocks(tmp_path / "engine")
+    seen = {"state": "FAILED", "reason": "ExitCode", "attempt": 1, "uid": "u-0", "observed_at": "2026-01-02T00:00:00Z"}
+    assert status_writer.write_status(store, cli.place, seen, owned) is Recorded.WRITTEN
+    assert status_writer.write_status(store, cli.place, seen, owned) is Recorded.KNOWN
+    assert max(held_s) < status_writer.HOLD_S
+    assert store.names(status_writer.lock_folder(cli.place)) == []
+    for step in (("preview", "--expect-no-changes"), ("refresh", "--yes", "--skip-preview"), ("up", "--yes")):
+        cli.run(*step)
+    path = ".pulumi/stacks/torchx/dev.json"
+    stored = found.read(path)
+    assert stored is not None
+    latest = json.loads(stored.data)["checkpoint"]["latest"]
+    (run,) = [item for item in latest["resources"] if item["type"] == "torchx:index:VolcanoTrainingJob"]
+    assert run["outputs"]["observed"] == seen
+    # A lock of the CLI is respected, and a version that somebody has replaced is not overwritten.
+    found.lock(f"{status_writer.lock_folder(cli.place)}/of-somebody.json", b"{}")
+    later = {**seen, "attempt": 2}
+    assert status_writer.write_status(store, cli.place, later, owned) is Recorded.DEFERRED
+    found.write(path, stored.data + b"\n")
+    with pytest.raises(OSError, match=r"pre-?condition"):
+        found.write(path, b"{}", replaces=stored)
+    # Without the right to write it is left.
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    refused = open_store(cli.url)
+    assert refused is not None
+    assert status_writer.write_status(refused, cli.place, later, owned) is Recorded.LEFT
