@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,9 @@ def register_gang(
         return None
     ended, run = launch.ended, launch.run
     same_name = ended is not None and (ended.namespace, ended.job_name) == (run.namespace, run.job_name)
-    hide = pulumi.runtime.is_dry_run() and launch.decision.action is Action.RELAUNCH and same_name
+    relaunched = launch.decision.action is Action.RELAUNCH and same_name
+    hide = pulumi.runtime.is_dry_run() and relaunched
+    options = replace(options, replaces_head=relaunched)
     if form_of(launch.plan.options).makes_pods:
         return register_pods(name, launch, marks, options, cluster, hide=hide)
     return register_job(name, launch, marks, options, hide=hide)

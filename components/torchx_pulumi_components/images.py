@@ -74,7 +74,11 @@ def keep_recorded(plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore
     recorded = recorded_images()
     if not recorded or digest(plan.reference) in recorded:
         return plan
-    first = first_plan(plan, workspace, ignore_rules=ignore_rules)
+    try:
+        first = first_plan(plan, workspace, ignore_rules=ignore_rules)
+    except ImageError:
+        # What is left out now could not be read: 0.1.0 made no image of this workspace.
+        return plan
     return first if first is not None and digest(first.reference) in recorded else plan
 
 

@@ -75,6 +75,8 @@ class ChildOptions:
     """Existing object to take over, for the head of the run."""
     replacement_trigger: str | None = None
     """Replaces the object when it changes. None: a new name does that."""
+    replaces_head: bool = False
+    """The head is another run's under the same name: any change of it is a replacement."""
     retain_on_delete: bool | None = None
     transforms: Sequence[Any] = field(default_factory=tuple)
     secret_outputs: Sequence[str] = ()
@@ -85,6 +87,9 @@ class ChildOptions:
         """Return the options of the object that stands for the run."""
         options = self.of_object(ignore_changes)
         options.import_ = self.import_id
+        if self.replaces_head:
+            # The engine compares triggers only where the last deployment stored one; a run without a fixed name has none.
+            options.replace_on_changes = ["metadata", "spec"]
         return options
 
     def of_object(

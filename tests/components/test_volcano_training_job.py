@@ -330,6 +330,26 @@ def test_under_ignore_the_whole_run_is_kept_as_it_was_launched(engine: Any, gang
     assert (job.plan.namespace, job.plan.job_name) == ("default", before["job_name"])
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_new_run_under_the_last_ones_name_replaces_its_object(engine: Any, fixed: bool) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    name = stashed(engine, "-record")["job_name"]
+    live = remember_all(engine, job)
+    asked: list[Any] = []
+
+    def note(registered: pulumi.ResourceTransformationArgs) -> None:
+        if registered.type_ == JOB:
+            asked.append(registered.opts.replace_on_changes)
+
+    opts = pulumi.ResourceOptions(transformations=[note])
+    changed = args(role={"image": "app:2"}, on_running_change="replace", **({"job_name": name} if fixed else {}))
+    with cluster_for_tests(cluster(*live)):
+        engine.run(lambda: VolcanoTrainingJob("train", changed, opts))
+    # Another name is a replacement by itself.
+    assert asked == [["metadata", "spec"] if fixed else None]
+
+
 def test_under_ignore_a_pod_of_another_component_is_not_taken_for_ours(engine: Any) -> None:
     first = args(gang="pods")
     with cluster_for_tests(cluster()):

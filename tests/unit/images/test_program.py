@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,16 @@ def test_a_run_that_0_1_0_recorded_keeps_its_image_until_the_workspace_changes(
     (code / "train.py").write_text("print('two')\n")
     pulumi.runtime.set_mocks(State(first), project="proj", stack="dev")
     assert images() not in ([first], [new])
+
+
+def test_what_0_1_0_could_not_have_sent_is_no_reason_to_fail_now(engine: Engine, tmp_path: Path, loop: Any) -> None:
+    (tmp_path / "code/.git").mkdir(parents=True)
+    (tmp_path / "code/train.py").write_text("print('one')\n")
+    # `git config core.fsmonitor true` makes one; 0.1.0 refused a workspace that has it.
+    os.mkfifo(tmp_path / "code/.git/fsmonitor--daemon.ipc")
+    pulumi.runtime.set_mocks(State("of another job"), project="proj", stack="dev")
+    engine.preview = True
+    assert patched_image(BASE, str(tmp_path / "code"), REPOSITORY, platform="linux/amd64").startswith(REPOSITORY)
 
 
 def test_local_images_are_pushed(engine: Engine) -> None:
