@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 from torchx_pulumi.driver import Driver, Recorded
 from torchx_pulumi.errors import TorchxPulumiError
+from torchx_pulumi.kinds import VOLCANO_JOB
 from torchx_pulumi.outputs.building import build_observed, written
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, as_observed, observed
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
-from torchx_pulumi.status.observed import time_at
+from torchx_pulumi.status.observed import text_at, time_at
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +27,8 @@ RETRY_AFTER_S = {Recorded.DEFERRED.value: 5.0, Recorded.LEFT.value: 3600.0}
 def note(index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime) -> None:
     """Note what was seen of an app, and write the end of its run to its stack.
 
-    What cannot be written is no error for a reader: it is logged.
+    What cannot be written is no error for a reader: it is logged. The cancellation of an app that runs again is
+    forgotten.
 
     Args:
         index: Where it is noted.
@@ -36,6 +39,8 @@ def note(index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status:
     """
     seen = observed(status, written(now) or "")
     try:
+        if entry.cancelled_at is not None and _is_resumed(index.observation(entry), status):
+            index.change(entry, lambda now: dataclasses.replace(now, cancelled_at=None))
         noted = index.observe(entry, seen)
     except TorchxPulumiError as error:
         logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
@@ -79,9 +84,19 @@ def record_end(
         logger.debug("that the end of %s was written is not kept: %s", entry.app_id, error)
 
 
-def with_cancel(entry: RunEntry, status: JobStatus) -> JobStatus:
-    """Take an end that somebody asked for as a cancellation, where the scheduler calls it a failure."""
+def with_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | None) -> JobStatus:
+    """Return a status as CANCELLED where somebody asked to cancel the app and its object shows that it was done.
+
+    A job that failed by itself stays FAILED: the cancellation may never have reached it, or a colleague resumed it.
+
+    Args:
+        entry: The app.
+        status: What was read of its objects.
+        head: The object that stands for the job. None: it was not found.
+    """
     if entry.cancelled_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
+        return status
+    if not _shows_cancel(entry, status, head):
         return status
     return dataclasses.replace(
         status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)
@@ -91,6 +106,22 @@ def with_cancel(entry: RunEntry, status: JobStatus) -> JobStatus:
 def cancelled_words(entry: RunEntry) -> str:
     """Return when it was asked to cancel an app."""
     return f"cancelled at {entry.cancelled_at}"
+
+
+def _shows_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | None) -> bool:
+    if text_at(head, "kind") == VOLCANO_JOB.kind:
+        # An abort ends in the phase Aborted, which is CANCELLED anyway, or in this one; the object is kept.
+        return status.phase == "Terminated"
+    if entry.scheduler == "mcad" and (status.state is JobState.UNKNOWN or status.phase == "Deleted"):
+        return True
+    return text_at(head, "metadata", "deletionTimestamp") is not None
+
+
+def _is_resumed(last: Observation | None, status: JobStatus) -> bool:
+    """Return whether a job that was seen aborted is active again."""
+    if last is None or (last.state, last.phase) != (JobState.CANCELLED, "Aborted"):
+        return False
+    return status.state in (JobState.SUBMITTED, JobState.PENDING, JobState.RUNNING) and status.phase != "Aborting"
 
 
 def _is_due(noted: Observation, now: datetime) -> bool:

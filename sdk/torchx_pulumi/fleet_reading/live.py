@@ -228,7 +228,7 @@ class LiveReader:
         now, known = self._now(), app.output.get("observed")
         status = target.form.read_status(seen, now)
         if target.entry is not None:
-            status = with_cancel(target.entry, status)
+            status = with_cancel(target.entry, status, seen.head)
             if self._note is not None and status.state.terminal:
                 self._note(row.stack, target.entry, status, now)
         observed = build_observed(status, observed_at=now, previous=known if isinstance(known, Mapping) else None)

@@ -183,7 +183,7 @@ def _list_cluster(
             del known[kind, entry.namespace, entry.job_name]
             if own:
                 note_cluster(doors, entry, cluster)
-            state = _noted_state(doors, entry, with_cancel(entry, status)) if own else status.state
+            state = _noted_state(doors, entry, with_cancel(entry, status, seen.head)) if own else status.state
             rows.append((app_id, entry.name, uid, state))
         elif entry is None and choice.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]

@@ -79,7 +79,7 @@ def look_at(doors: Doors, entry: RunEntry) -> Sight:
             status=_note_gone(doors, entry),
             relaunched=seen.head is not None and is_of_stack(entry, seen.head),
         )
-    status = with_cancel(entry, form.read_status(seen))
+    status = with_cancel(entry, form.read_status(seen), seen.head)
     note(doors, entry, status)
     note_cluster(doors, entry, cluster)
     return Sight(status=status, seen=seen)
@@ -159,20 +159,16 @@ def gone(entry: RunEntry, last: Observation | None) -> JobStatus:
 
 
 def _unreached(entry: RunEntry, last: Observation | None, error: ClusterError) -> JobStatus:
+    asked = "" if entry.cancelled_at is None else f"; its cancellation was asked for at {entry.cancelled_at}"
     if last is None:
         status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="it was never looked at")
-        message = f"{error}; it was launched at {entry.launched_at}, and nobody has looked at it since"
+        message = f"{error}; it was launched at {entry.launched_at}, and nobody has looked at it since{asked}"
         return dataclasses.replace(status, message=message)
     status = remembered(last)
     if status.state.terminal:
         return status
-    if entry.cancelled_at is not None:
-        return dataclasses.replace(
-            status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=f"{cancelled_words(entry)}; {error}"
-        )
-    return dataclasses.replace(
-        status, message=f"as of {last.observed_at}: {status.message}; it may have changed since: {error}"
-    )
+    message = f"as of {last.observed_at}: {status.message}{asked}; it may have changed since: {error}"
+    return dataclasses.replace(status, message=message)
 
 
 def head_uid(head: Mapping[str, Any]) -> str | None:

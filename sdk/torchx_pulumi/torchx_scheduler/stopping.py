@@ -52,17 +52,22 @@ def cancel_app(doors: Doors, finder: Finder, app_id: str, tell: Tell = logger.in
         return True
     note_cluster(doors, entry, cluster)
     status = form.read_status(seen)
+    note(doors, entry, status)
     if status.state.terminal:
-        note(doors, entry, status)
         return True
-    if entry.cancelled_at is None:
-        entry = _note_cancel(doors, finder, entry)
+    known = doors.index.get(entry)
+    entry = _note_cancel(doors, finder, entry)
     uid = head_uid(seen.head) or ""
-    if form.head == VOLCANO_JOB:
-        if status.phase != "Aborting":
+    try:
+        if form.head != VOLCANO_JOB:
+            cluster.delete(form.head, entry.namespace, entry.job_name, uid=uid or None)
+        elif status.phase != "Aborting":
             cluster.abort(entry.namespace, entry.job_name, uid)
-        return True
-    cluster.delete(form.head, entry.namespace, entry.job_name, uid=uid or None)
+    except ClusterError as error:
+        # A request that may be tried again, after a timeout for example, may have reached the cluster.
+        if not error.retryable and (known is None or known.cancelled_at is None):
+            doors.index.change(entry, lambda now: replace(now, cancelled_at=None))
+        raise
     if form.makes_pods:
         _delete_pods(cluster, entry)
     return True

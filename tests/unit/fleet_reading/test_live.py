@@ -278,10 +278,13 @@ def test_an_end_of_a_programs_own_stack_is_not_written(tmp_path: Path) -> None:
     assert engine.asked == []
 
 
-def test_an_end_that_somebody_asked_for_is_a_cancellation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("phase", "state"), [("Terminated", JobState.CANCELLED), ("Failed", JobState.FAILED)])
+def test_only_an_end_that_a_cancellation_makes_is_a_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, state: JobState
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
-    cluster = FakeCluster([job("train-x1", phase="Failed")])
+    cluster = FakeCluster([job("train-x1", phase=phase)])
     app = entry(cluster)
     RunIndex().add(replace(app, cancelled_at="2026-01-02T11:00:00Z"))
     write_stack(tmp_path, "s", checkpoint(output(), entry=app))
-    assert live(tmp_path, lambda *_: cluster).rows[0].state is JobState.CANCELLED
+    assert live(tmp_path, lambda *_: cluster).rows[0].state is state

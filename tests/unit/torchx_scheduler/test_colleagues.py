@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +234,33 @@ def limited(cluster: FakeCluster, **options: Any) -> FakeCluster:
     made = FakeCluster(**options)
     made._objects = cluster._objects
     return made
+
+
+@pytest.mark.parametrize("seen_running", [True, False])
+def test_a_job_that_a_colleague_resumed_and_that_failed_has_failed_for_who_cancelled_it(
+    world: World, become: Callable[[str], PulumiScheduler], seen_running: bool
+) -> None:
+    minutes = itertools.count()
+
+    def user(name: str) -> PulumiScheduler:
+        become(name)
+        return world.scheduler(now=lambda: datetime(2026, 1, 2, tzinfo=timezone.utc) + timedelta(minutes=next(minutes)))
+
+    alice = user("alice")
+    app_id = alice.submit(app(), {"queue": "test"})
+    world.phase(app_id, "Running")
+    alice.cancel(app_id)
+    assert str(alice.describe(app_id).state) == "CANCELLED"
+    bob = user("bob")
+    bob.resume(app_id)
+    world.phase(app_id, "Running", version=3)
+    bob.describe(app_id)
+    alice = user("alice")
+    if seen_running:
+        assert str(alice.describe(app_id).state) == "RUNNING"
+        assert [entry.cancelled_at for entry in RunIndex().all()] == [None]
+    world.phase(app_id, "Failed", version=4)
+    assert str(user("bob").describe(app_id).state) == "FAILED"
+    assert str(user("alice").describe(app_id).state) == "FAILED"
+    (stack,) = world.driver.stacks.values()
+    assert stack.outputs["torchx"]["observed"]["state"] == "FAILED"

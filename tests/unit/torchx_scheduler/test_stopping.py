@@ -53,6 +53,56 @@ def test_cancel_leaves_what_has_ended(world: World, submit: Callable[..., str]) 
     assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
 
 
+@pytest.mark.parametrize(
+    ("kind", "call"), [("volcano", ("create", kinds.VOLCANO_COMMAND)), ("mcad", ("delete", kinds.APP_WRAPPER))]
+)
+def test_a_cancel_that_the_cluster_refused_leaves_no_trace(
+    world: World, submit: Callable[..., str], kind: str, call: tuple[str, kinds.Kind]
+) -> None:
+    app_id = submit(kind)
+    world.cluster._denied.add(call)
+    with pytest.raises(ClusterError):
+        world.scheduler(kind).cancel(app_id)
+    entry = RunIndex().find(app_id, kind)
+    assert entry is not None
+    assert entry.cancelled_at is None
+
+
+def test_a_cancel_without_an_answer_is_kept_and_a_failure_afterwards_is_a_failure(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: str) -> None:
+        raise ClusterError("no answer", retryable=True, reason="Silent")
+
+    app_id, scheduler = submit(), world.scheduler()
+    world.phase(app_id, "Running")
+    with monkeypatch.context() as patch:
+        patch.setattr(world.cluster, "abort", silent)
+        with pytest.raises(ClusterError):
+            scheduler.cancel(app_id)
+    world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True)
+    described = scheduler.describe(app_id)
+    assert str(described.state) == "RUNNING"
+    assert "its cancellation was asked for at" in described.msg
+    world.cluster.error = None
+    world.phase(app_id, "Failed")
+    assert [str(item.state) for item in scheduler.list()] == ["FAILED"]
+    assert str(scheduler.describe(app_id).state) == "FAILED"
+
+
+def test_an_appwrapper_that_fails_while_a_cancel_deletes_it_is_cancelled(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit("mcad")
+    monkeypatch.setattr(world.cluster, "delete", lambda *_, **__: True)
+    world.scheduler("mcad").cancel(app_id)
+    wrapper = world.head(app_id, kinds.APP_WRAPPER)
+    assert wrapper is not None
+    wrapper["metadata"]["deletionTimestamp"] = "2026-01-02T11:00:00Z"
+    world.cluster.put({**wrapper, "status": {"state": "Failed"}})
+    assert str(world.scheduler("mcad").describe(app_id).state) == "CANCELLED"
+
+
 def test_cancel_of_the_never_heard_of_does_nothing(world: World, kind: str) -> None:
     world.scheduler(kind).cancel("default:none")
     world.scheduler(kind).delete("default:none")
