@@ -104,13 +104,16 @@ class AutomationDriver:
         try:
             entry = _followed(entry, logger.debug)
             store = open_store(entry.place.backend)
-        except (OSError, DeployError) as error:
-            # A folder that is not mounted now, for example: the observation is kept, and written later.
-            logger.debug("the backend of %s cannot be opened: %s", entry.app_id, error)
-            return Recorded.DEFERRED
-        if store is None:
+            if store is None:
+                return Recorded.LEFT
+            return write_status(store, entry.place, observed, Workplace(self._root, entry).locks)
+        except PermissionError as error:
+            logger.debug("the backend of %s may not be opened: %s", entry.app_id, error)
             return Recorded.LEFT
-        return write_status(store, entry.place, observed, Workplace(self._root, entry).locks)
+        except (OSError, ValueError, DeployError) as error:
+            # A folder that is not mounted now, or a URL that is none: the observation is kept, and written later.
+            logger.debug("the stack of %s is not written yet: %s", entry.app_id, error)
+            return Recorded.DEFERRED
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return who holds locks on an app's stack; see `torchx_pulumi.driver.Driver`."""

@@ -6,7 +6,8 @@ import importlib
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +21,48 @@ logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 1.0
 """Longest wait for one answer of an object store: a lock is held meanwhile."""
+
+REFUSALS = frozenset(
+    {
+        # botocore
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "ProfileNotFound",
+        "NoAuthTokenError",
+        "SSOError",
+        "TokenRetrievalError",
+        # google.auth
+        "DefaultCredentialsError",
+        "RefreshError",
+        # azure.core
+        "ClientAuthenticationError",
+    }
+)
+"""Names of the errors by which the clients of object stores say that the user has no credentials, or no valid ones."""
+
+REFUSED_STATUS = (401, 403)
+"""Status of an HTTP answer that refuses this user."""
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Turn the errors of the clients of object stores into `PermissionError` and `OSError`."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        kind = PermissionError if _is_refusal(error) else OSError
+        raise kind(f"{type(error).__name__}: {error}") from error
+
+
+def _is_refusal(error: Exception) -> bool:
+    response = getattr(error, "response", None)
+    answer = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+    status = {str(answer), str(getattr(error, "status_code", None)), str(getattr(error, "code", None))}
+    names = {base.__name__ for base in type(error).__mro__}
+    return not names.isdisjoint(REFUSALS) or not status.isdisjoint(map(str, REFUSED_STATUS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +80,17 @@ class StackStore(Protocol):
     Every method raises `PermissionError` where this user may not, and another `OSError` where the store fails.
     """
 
+    @property
+    def keeps_backups(self) -> bool:
+        """Return whether what a write replaces is copied to `.bak` first."""
+        ...
+
     def read(self, path: str) -> Stored | None:
         """Return a file. None: there is no such file."""
+        ...
+
+    def is_unchanged(self, path: str, stored: Stored) -> bool:
+        """Return whether a file is what was read before; one request where the store names versions."""
         ...
 
     def lock(self, path: str, data: bytes) -> None:
@@ -67,6 +119,9 @@ class StackStore(Protocol):
 class FolderStore:
     """A backend that is a folder."""
 
+    keeps_backups = True
+    """A half-written checkpoint in a folder is restored from it."""
+
     def __init__(self, root: Path) -> None:
         self._root = root
 
@@ -76,6 +131,13 @@ class FolderStore:
             return Stored(data=(self._root / path).read_bytes())
         except FileNotFoundError:
             return None
+
+    def is_unchanged(self, path: str, stored: Stored) -> bool:
+        """Return whether a file has the same bytes; see `StackStore`."""
+        try:
+            return (self._root / path).read_bytes() == stored.data
+        except FileNotFoundError:
+            return False
 
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:  # noqa: ARG002 - no versions
         """Write a file; see `StackStore`. It keeps the permissions of the file that it replaces."""
@@ -108,6 +170,9 @@ class FolderStore:
 class ObjectStore:
     """A backend in an object store, by a file system of fsspec."""
 
+    keeps_backups = False
+    """Objects appear whole, and Pulumi never reads `.bak`: no request is spent on it under the lock."""
+
     def __init__(self, files: Any, root: str) -> None:
         """Name the place.
 
@@ -118,6 +183,7 @@ class ObjectStore:
         self._files = files
         self._root = root.rstrip("/")
 
+    @_as_os_error()
     def read(self, path: str) -> Stored | None:
         """Return an object; see `StackStore`."""
         key = f"{self._root}/{path}"
@@ -128,15 +194,28 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
+    @_as_os_error()
+    def is_unchanged(self, path: str, stored: Stored) -> bool:
+        """Return whether an object has the same version, or else the same bytes; see `StackStore`."""
+        key = f"{self._root}/{path}"
+        try:
+            if stored.tag is None:
+                return bool(self._files.cat_file(key) == stored.data)
+            return bool(self._files.info(key, refresh=True).get("ETag") == stored.tag)
+        except FileNotFoundError:
+            return False
+
     def lock(self, path: str, data: bytes) -> None:
         """Make a lock; see `StackStore`."""
         self.write(path, data)
 
+    @_as_os_error()
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
         """Write an object; see `StackStore`."""
         condition = {"IfMatch": replaces.tag} if replaces is not None and replaces.tag is not None else {}
         self._files.pipe_file(f"{self._root}/{path}", data, **condition)
 
+    @_as_os_error()
     def names(self, folder: str) -> list[str]:
         """Return the names of the objects in a folder; see `StackStore`."""
         try:
@@ -145,6 +224,7 @@ class ObjectStore:
             return []
         return sorted(item["name"].rpartition("/")[2] for item in found if item.get("type") == "file")
 
+    @_as_os_error()
     def remove(self, path: str) -> None:
         """Remove an object; see `StackStore`."""
         try:
@@ -153,6 +233,7 @@ class ObjectStore:
             return
 
 
+@_as_os_error()
 def open_store(backend: str) -> StackStore | None:
     """Open a backend whose files can be written without the engine. None: it is of another kind.
 
@@ -162,7 +243,8 @@ def open_store(backend: str) -> StackStore | None:
         backend: Its URL, as Pulumi has it.
 
     Raises:
-        OSError: The store refuses its settings.
+        PermissionError: The user has no credentials for it.
+        OSError: The store refuses its settings, or the URL is none.
     """
     folder = backend_folder(backend)
     if folder is not None:

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from getpass import getuser
 from typing import Any
@@ -34,9 +35,6 @@ logger = logging.getLogger(__name__)
 HOLD_S = 1.0
 """Longest time that the lock is held."""
 
-LATEST_WRITE_S = 0.6
-"""Time under the lock after which nothing is written any more: the write and the unlocking take time too."""
-
 SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the mark by which Pulumi knows a secret, no secret itself
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Time between two attempts where another process has the lock, perhaps for as short a time."""
@@ -46,6 +44,20 @@ RESOURCES = ("checkpoint", "latest", "resources")
 
 READABLE_VERSIONS = (3, 4)
 """Versions of checkpoints whose resources lie where this expects them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hold:
+    """A lock that is held."""
+
+    since: float
+    """When it was there: half of its request's time after it was asked for."""
+    request_s: float
+    """How long its request took; the other requests are taken to need as long."""
+
+    def has_time(self, requests: int) -> bool:
+        """Return whether so many requests, the unlocking among them, end before the lock is held for too long."""
+        return time.monotonic() - self.since + requests * self.request_s <= HOLD_S
 
 
 def write_status(store: StackStore, place: Place, observed: Mapping[str, Any], owned: OwnedLocks) -> Recorded:
@@ -75,31 +87,41 @@ def write_status(store: StackStore, place: Place, observed: Mapping[str, Any], o
 
 
 def _write(store: StackStore, place: Place, observed: Mapping[str, Any], owned: OwnedLocks) -> Recorded | None:
-    """Write once; see `write_status`. None: another process has the lock."""
+    """Write once; see `write_status`. None: another process has the lock, or has written."""
     judged = _judge(_find(store, place), observed)
     if isinstance(judged, Recorded):
         return judged
-    with _locked(store, place, owned) as begun:
-        if begun is None:
+    path, before, packed = judged
+    # With the check, the write and the unlocking.
+    requests = 4 if store.keeps_backups else 3
+    with _locked(store, place, owned) as hold:
+        if hold is None:
             return None
+        if not hold.has_time(requests):
+            return _too_slow(place, hold)
         # Another process may have written since.
-        judged = _judge(_find(store, place), observed)
-        if isinstance(judged, Recorded):
-            return judged
-        path, before, text = judged
-        store.write(f"{path}.bak", before.data)
-        if time.monotonic() - begun > LATEST_WRITE_S:
-            return Recorded.DEFERRED
-        packed = gzip.compress(text.encode()) if path.endswith(".gz") else text.encode()
+        if not store.is_unchanged(path, before):
+            return None
+        if store.keeps_backups:
+            if not hold.has_time(3):
+                return _too_slow(place, hold)
+            store.write(f"{path}.bak", before.data)
+        if not hold.has_time(2):
+            return _too_slow(place, hold)
         store.write(path, packed, replaces=before)
-        held_s = time.monotonic() - begun
+        held_s = time.monotonic() - hold.since
     logger.debug("stack %s: the end is written; its lock was held for %.3f s", place.stack, held_s)
     return Recorded.WRITTEN
 
 
+def _too_slow(place: Place, hold: _Hold) -> Recorded:
+    logger.debug("stack %s is not written yet: one request takes %.3f s", place.stack, hold.request_s)
+    return Recorded.DEFERRED
+
+
 @contextmanager
-def _locked(store: StackStore, place: Place, owned: OwnedLocks) -> Iterator[float | None]:
-    """Hold the lock of a stack as Pulumi takes it; yields when it was taken. None: somebody else has it."""
+def _locked(store: StackStore, place: Place, owned: OwnedLocks) -> Iterator[_Hold | None]:
+    """Hold the lock of a stack as Pulumi takes it. None: somebody else has it."""
     folder, name, owner = lock_folder(place), f"{uuid.uuid4()}.json", this_process()
     if _locks(store, folder, owned):
         yield None
@@ -109,8 +131,11 @@ def _locked(store: StackStore, place: Place, owned: OwnedLocks) -> Iterator[floa
     begun = time.monotonic()
     try:
         store.lock(f"{folder}/{name}", json.dumps(content, separators=(",", ":")).encode())
-        # Whoever came at the same time sees ours or is seen here; both then stand back.
-        yield begun if store.names(folder) == [name] else None
+        request_s = time.monotonic() - begun
+        hold = _Hold(since=begun + request_s / 2, request_s=request_s)
+        # Of two that come at the same time each sees the other's lock, or is seen; both then stand back.
+        # Without time for one more request the caller finds that out by itself.
+        yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
     finally:
         # A lock that cannot be removed keeps its note.
         store.remove(f"{folder}/{name}")
@@ -160,19 +185,23 @@ def _find(store: StackStore, place: Place) -> tuple[str, Stored] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _judge(found: tuple[str, Stored] | None, observed: Mapping[str, Any]) -> Recorded | tuple[str, Stored, str]:
-    """Return the text to be written with what it replaces, or why there is none."""
+def _judge(found: tuple[str, Stored] | None, observed: Mapping[str, Any]) -> Recorded | tuple[str, Stored, bytes]:
+    """Return the content to be written with what it replaces, or why there is none."""
     if found is None:
         return Recorded.LEFT
     path, stored = found
     try:
         text = (gzip.decompress(stored.data) if path.endswith(".gz") else stored.data).decode()
         changed = change(text, observed)
+        if isinstance(changed, Recorded):
+            return changed
+        # A lone surrogate, which no file can have, becomes a question mark.
+        data = changed.encode(errors="replace")
+        return path, stored, gzip.compress(data) if path.endswith(".gz") else data
     except (ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
         # Cut off, or being written in place by an old engine.
         logger.debug("checkpoint %s cannot be read: %s", path, error)
         return Recorded.DEFERRED
-    return changed if isinstance(changed, Recorded) else (path, stored, changed)
 
 
 def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -105,8 +106,8 @@ def test_an_end_is_written_and_nothing_else_changes(store: StackStore, locks: Ow
     first["outputs"] |= {"state": "SUCCEEDED", "reason": "Completed"}
     first["outputs"]["torchx"]["observed"] = second["outputs"]["observed"] = WRITTEN
     assert json.loads(stored.data) == wanted
-    # As Pulumi keeps it: what was there before the last write.
-    assert store.read(f"{PATH}.bak") == Stored(data=before)
+    # As Pulumi keeps it in a folder: what was there before the last write.
+    assert store.read(f"{PATH}.bak") == (Stored(data=before) if store.keeps_backups else None)
     assert store.names(lock_folder(PLACE)) == []
     assert store.names(".pulumi/locks/organization/torchx") == []
     assert list((tmp_path / "engine").rglob("*.json")) == []
@@ -306,3 +307,127 @@ def test_backends_of_other_kinds_are_not_opened(make_order: Callable[..., Any]) 
         assert open_store(backend) is None
         entry = make_order(place=Place(backend=backend, project="torchx", stack="s")).entry
         assert AutomationDriver().record(entry, END) is Recorded.LEFT
+
+
+class SlowFiles:
+    """An object store that names versions; each request takes the same time, by a clock of the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, request_s: float) -> None:
+        self._files = fsspec.filesystem("memory", skip_instance_cache=True)
+        self._request_s = request_s
+        self._now = 0.0
+        self.requests: list[str] = []
+        monkeypatch.setattr(time, "monotonic", lambda: self._now)
+
+    def info(self, key: str, *, refresh: bool) -> dict[str, Any]:
+        found = self._files.info(key, refresh=refresh)
+        return {**found, "ETag": str(hash(self._files.cat_file(key)))}
+
+    def pipe_file(self, key: str, data: bytes, **condition: str) -> None:
+        assert condition in ({}, {"IfMatch": self.info(key, refresh=True)["ETag"]} if condition else {})
+        self._files.pipe_file(key, data)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("info", "cat_file", "pipe_file", "ls", "rm_file"):
+            self._now += self._request_s
+            self.requests.append(name)
+        own = name in ("info", "pipe_file") or name.startswith("_") or name == "requests"
+        return object.__getattribute__(self, name) if own else getattr(self._files, name)
+
+
+@pytest.mark.parametrize(("request_s", "outcome"), [(0.1, "WRITTEN"), (0.2, "WRITTEN"), (0.3, "DEFERRED")])
+def test_a_slow_store_is_written_with_few_requests_under_the_lock(
+    request_s: float, outcome: str, locks: OwnedLocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SlowFiles(monkeypatch, 0.0)
+    store = ObjectStore(files, "/bucket/slow")
+    try:
+        put(store, checkpoint())
+        files._request_s = request_s
+        files.requests.clear()
+        assert write_status(store, PLACE, END, locks) is Recorded[outcome]
+        under_lock = files.requests[files.requests.index("pipe_file") :]
+        # The lock itself and its removal count half each.
+        assert (len(under_lock) - 1) * request_s <= 1.0
+        assert under_lock[-1] == "rm_file"
+        assert store.names(lock_folder(PLACE)) == []
+    finally:
+        files._files.rm("/bucket", recursive=True)
+
+
+def test_a_checkpoint_that_changes_before_the_lock_is_judged_again(store: StackStore, locks: OwnedLocks) -> None:
+    put(store, checkpoint())
+
+    class Changing(Racing):
+        changes = 1
+
+        def lock(self, path: str, data: bytes) -> None:
+            self._store.lock(path, data)
+            if self.changes:
+                self.changes -= 1
+                put(self._store, changed(_0__outputs__mine=13 + self.changes))
+
+    changing: Any = Changing(store)
+    assert write_status(changing, PLACE, END, locks) is Recorded.WRITTEN
+    stored = store.read(PATH)
+    assert stored is not None
+    assert (outputs(stored.data)["mine"], outputs(stored.data)["state"]) == (13, "SUCCEEDED")
+    changing.changes = 9
+    assert write_status(changing, PLACE, {**END, "attempt": 2}, locks) is Recorded.DEFERRED
+    assert store.names(lock_folder(PLACE)) == []
+
+
+class NoCredentialsError(Exception):
+    """As botocore has it: no OSError."""
+
+
+class HttpError(Exception):
+    """As gcsfs has it: no OSError."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("refused")
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (NoCredentialsError("Unable to locate credentials"), Recorded.LEFT),
+        (HttpError(403), Recorded.LEFT),
+        (HttpError(500), Recorded.DEFERRED),
+        (RuntimeError("Could not connect"), Recorded.DEFERRED),
+    ],
+)
+def test_what_the_client_of_a_store_raises_is_no_error_of_the_reader(
+    error: Exception, outcome: Recorded, locks: OwnedLocks
+) -> None:
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            raise error
+
+    assert write_status(ObjectStore(Failing(), "bucket"), PLACE, END, locks) is outcome
+
+
+def test_a_backend_that_cannot_be_opened_is_no_error_of_the_reader(
+    make_order: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    server = "region=x&endpoint=127.0.0.1:1&disableSSL=true"
+    for backend, outcome in (
+        ("s3://[bucket", Recorded.DEFERRED),
+        (f"s3://bucket?{server}&profile=absent", Recorded.LEFT),
+        (f"s3://bucket?{server}", Recorded.LEFT),
+    ):
+        entry = make_order(place=Place(backend=backend, project="torchx", stack="s")).entry
+        assert AutomationDriver(tmp_path / "engine").record(entry, END) is outcome
+
+
+def test_a_lone_surrogate_in_a_message_is_written_as_a_question_mark(store: StackStore, locks: OwnedLocks) -> None:
+    put(store, checkpoint())
+    assert write_status(store, PLACE, {**END, "message": "a\ud800"}, locks) is Recorded.WRITTEN
+    stored = store.read(PATH)
+    assert stored is not None
+    assert outputs(stored.data, 1)["observed"]["message"] == "a?"
