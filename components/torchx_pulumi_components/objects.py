@@ -88,7 +88,7 @@ class ChildOptions:
         options = self.of_object(ignore_changes)
         options.import_ = self.import_id
         if self.replaces_head:
-            # The engine compares triggers only where the last deployment stored one; a run without a fixed name has none.
+            # The engine compares triggers only where the state has one; a run without a fixed name has none.
             options.replace_on_changes = ["metadata", "spec"]
         return options
 

@@ -143,13 +143,16 @@ class Driver(Protocol):
         """
         ...
 
-    def find(self, place: Place, still: Still | None = None) -> RunEntry | None:
+    def find(self, place: Place, still: Still | None = None, *, known: RunEntry | None = None) -> RunEntry | None:
         """Return an app's entry from its stack's own state, as a colleague wrote it. None: there is no such stack.
 
         Args:
             place: The stack.
             still: Whether an entry that was read a few minutes ago still holds. Where reading takes a process, such
                 an entry is returned without one. None: the stack is read, always. Never pass it before a change.
+            known: The app as it is known here. Where it has no stack at the place, the stack is looked for under the
+                name that `pulumi stack rename` gave it; the entry that is returned has the new place. None: only the
+                place is looked at.
 
         Raises:
             DeployError: The backend cannot be read.

@@ -150,10 +150,21 @@ class FakeDriver:
         """Return who holds locks on a stack."""
         return self.locked.get(entry.place, [])
 
-    def find(self, place: Place, still: Still | None = None) -> RunEntry | None:  # noqa: ARG002 - nothing is remembered
+    def find(
+        self,
+        place: Place,
+        still: Still | None = None,  # noqa: ARG002 - nothing is remembered
+        *,
+        known: RunEntry | None = None,
+    ) -> RunEntry | None:
         """Return an app's entry from its stack."""
-        found = next((stack for known, stack in self.stacks.items() if _same(known, place)), None)
-        return None if found is None else found.entry
+        for there, stack in self.stacks.items():
+            if _same(there, place):
+                return stack.entry
+        for there, stack in self.stacks.items():
+            if known is not None and (stack.entry.app_id, stack.entry.launch) == (known.app_id, known.launch):
+                return replace(stack.entry, place=there)
+        return None
 
     def places(self, backend: str, project: str) -> Iterable[Place]:
         """Return the stacks of a project in a backend."""

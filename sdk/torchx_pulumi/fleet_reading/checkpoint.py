@@ -18,6 +18,9 @@ _RESOURCES = '"resources":'
 _SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the mark by which Pulumi knows a secret, no secret itself
 _DECODER = json.JSONDecoder()
 
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading a value of another shape than ours raises."""
+
 
 class UnreadableStateError(Exception):
     """A checkpoint cannot be understood. The message says why; the caller knows which stack it is of."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.errors import ClusterError, DeployError
-from torchx_pulumi.fleet_reading.checkpoint import StackApp, StackMemory, UnreadableStateError, read_memory
+from torchx_pulumi.fleet_reading.checkpoint import DAMAGED, StackApp, StackMemory, UnreadableStateError, read_memory
 from torchx_pulumi.fleet_reading.row import FleetRow, StackName
 from torchx_pulumi.fleet_reading.rows import build_row
 from torchx_pulumi.forms import FORMS, Form
@@ -128,6 +128,9 @@ class LiveReader:
                 target = find_target(app, read_memory(self._stacks.read(row.stack)), self._connect)
             except (UnreadableStateError, DeployError) as error:
                 fresh[row.stack] = replace(row, note=f"not looked at: {error}")
+                continue
+            except DAMAGED as error:
+                fresh[row.stack] = replace(row, note=f"not looked at: its checkpoint is damaged: {error}")
                 continue
             groups.setdefault(target.way, []).append((row, app, target))
         if groups:

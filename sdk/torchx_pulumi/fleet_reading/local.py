@@ -55,7 +55,7 @@ class LocalObservations:
     def _known(self) -> dict[StackName, list[RunEntry]]:
         if self._entries is None:
             try:
-                entries = self._index.all()
+                entries = self._index.all(problem=self.problems.append)
             except DeployError as error:
                 self.problems.append(str(error))
                 entries = []

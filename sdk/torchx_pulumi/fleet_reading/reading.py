@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from torchx_pulumi import recording
 from torchx_pulumi.driver import Driver
 from torchx_pulumi.errors import BackendAbsentError, DeployError
-from torchx_pulumi.fleet_reading.checkpoint import StackApp, UnreadableStateError, read_app
+from torchx_pulumi.fleet_reading.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
 from torchx_pulumi.fleet_reading.engine import EngineStacks
 from torchx_pulumi.fleet_reading.folder import FolderStacks
 from torchx_pulumi.fleet_reading.live import PATIENCE_S, LiveReader
@@ -184,6 +184,8 @@ def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
         return read_app(stacks.read(name))
     except (UnreadableStateError, DeployError) as error:
         return str(error)
+    except DAMAGED as error:
+        return f"its checkpoint is damaged: {error}"
 
 
 def _row(

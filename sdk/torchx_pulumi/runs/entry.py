@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -175,7 +176,7 @@ def read_entry(value: Any, where: str) -> RunEntry:
     Raises:
         DeployError: It was written by a newer release, or is no entry.
     """
-    if not isinstance(value, Mapping) or not isinstance(value.get("version"), (int, float)):
+    if not isinstance(value, Mapping) or not is_version(value.get("version")):
         raise DeployError(f"{where} is no entry of a launched app: found {type(value).__name__} without a version")
     if int(value["version"]) > ENTRY_VERSION:
         raise DeployError(
@@ -190,9 +191,52 @@ def read_entry(value: Any, where: str) -> RunEntry:
         fields["owner"] = _read_owner(value)
         fields["cluster_identity"] = read_identity(fields.get("cluster_identity"))
         fields["stage"] = Stage(fields.get("stage", Stage.LAUNCHED.value))
-        return RunEntry(**{"kubeconfig": None, "kube_context": None, "queue": None, **fields})
-    except (KeyError, TypeError, ValueError) as error:
+        entry = RunEntry(**{"kubeconfig": None, "kube_context": None, "queue": None, **fields})
+        _check_types(entry)
+        return entry
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DeployError(f"{where} is no entry of a launched app: {error}; it was changed by hand") from error
+
+
+def is_version(value: Any) -> bool:
+    """Return whether a JSON value is the number of a version."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def check_fields(of: Any, kind: type | tuple[type, ...], names: str, *, optional: bool = False) -> None:
+    """Check the types of fields that were read from JSON.
+
+    Args:
+        of: The dataclass that has them.
+        kind: The type that is allowed.
+        names: Names of the fields, with blanks between them.
+        optional: None is allowed too.
+
+    Raises:
+        TypeError: A field has another type.
+    """
+    for name in names.split():
+        value = getattr(of, name)
+        if not isinstance(value, kind) and not (optional and value is None):
+            allowed = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+            raise TypeError(f"{name} is {type(value).__name__}, must be {allowed}")
+
+
+def _check_types(entry: RunEntry) -> None:
+    check_fields(entry, str, "app_id scheduler choice cluster session user name launch run launched_at organization")
+    optional = "kubeconfig kube_context queue uid cancelled_at ambient_kubeconfig ambient_context ui_url"
+    check_fields(entry, str, optional, optional=True)
+    check_fields(entry, Mapping, "app pods declared options log_options")
+    for role, pods in entry.pods.items():
+        if not isinstance(pods, (list, tuple)) or not all(isinstance(pod, str) for pod in pods):
+            raise TypeError(f"pods of role {role} are not a list of names")
+    check_fields(entry.place, str, "backend project stack organization")
+    check_fields(entry.place, str, "secrets_provider", optional=True)
+    if entry.owner is not None:
+        check_fields(entry.owner, str, "host started claim")
+        check_fields(entry.owner, (int, float), "pid")
+        check_fields(entry.owner, str, "boot_id", optional=True)
+        check_fields(entry.owner, (int, float), "pid_namespace seen_at lease_until", optional=True)
 
 
 def _owner_of_0_1_0(owner: Owner) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,6 +19,8 @@ from torchx_pulumi.runs.observation import Observation, newer, read_observation,
 from torchx_pulumi.runs.owner import lease_s
 from torchx_pulumi.runs.place import state_folder
 from torchx_pulumi.runs.whereabouts import match_identity
+
+logger = logging.getLogger(__name__)
 
 _APP_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
@@ -149,18 +152,29 @@ class RunIndex:
         """
         return _in_cluster(self._named(app_id, scheduler), cluster)
 
-    def all(self, scheduler: str | None = None) -> list[RunEntry]:
-        """Return every app, by id; one that is removed meanwhile is left out.
+    def all(self, scheduler: str | None = None, *, problem: Callable[[str], None] = logger.warning) -> list[RunEntry]:
+        """Return every app, by id; one that is removed meanwhile is left out, and so is one whose file is damaged.
 
         Args:
             scheduler: Only of this one. None: of all.
+            problem: Takes why an app is left out: its entry is damaged, or of a newer release.
 
         Raises:
-            DeployError: An entry cannot be read.
+            DeployError: The folder or a file cannot be read.
         """
+
+        def read(path: Path) -> RunEntry | None:
+            try:
+                return self._read(path)
+            except DeployError as error:
+                if isinstance(error.__cause__, OSError):
+                    raise
+                problem(f"an app is left out: {error}")
+                return None
+
         folders = [self._folder / name for name in ([scheduler] if scheduler else self._names(self._folder, ends=""))]
         paths = [folder / name for folder in folders for name in self._names(folder) if "@" in name]
-        return [entry for path in paths if (entry := self._read(path)) is not None]
+        return [entry for path in paths if (entry := read(path)) is not None]
 
     def observe(self, entry: RunEntry, observation: Observation) -> Observation:
         """Note what was seen of an app, unless something newer is noted.

@@ -11,6 +11,7 @@ from typing import Any
 from torchx_pulumi.errors import DeployError
 from torchx_pulumi.outputs.building import build_observed, written
 from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.runs.entry import check_fields, is_version
 from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.status.observed import time_at
 
@@ -137,7 +138,7 @@ def read_observation(value: Any, where: str) -> Observation:
     Raises:
         DeployError: It was written by a newer release, or is no observation.
     """
-    if not isinstance(value, Mapping) or not isinstance(value.get("version"), (int, float)):
+    if not isinstance(value, Mapping) or not is_version(value.get("version")):
         raise DeployError(f"{where} is no observation of an app: found {type(value).__name__} without a version")
     if int(value["version"]) > OBSERVATION_VERSION:
         raise DeployError(
@@ -150,7 +151,13 @@ def read_observation(value: Any, where: str) -> Observation:
         fields["state"] = JobState(fields["state"])
         fields["reason"] = _reason(fields["reason"])
         fields["roles"] = {name: tuple(items) for name, items in (fields.get("roles") or {}).items()}
-        return Observation(**fields)
+        found = Observation(**fields)
+        check_fields(found, str, "message observed_at")
+        check_fields(found, (int, float), "attempt")
+        check_fields(found, str, "phase uid queued_at started_at finished_at recorded recorded_at", optional=True)
+        # A replica that cannot be read is found here, and not by everybody who shows it.
+        remembered(found)
+        return found
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DeployError(f"{where} is no observation of an app: {error}; it was changed by hand") from error
 
@@ -165,7 +172,15 @@ def _replica(value: Mapping[str, Any]) -> ReplicaStatus:
     known = {item.name for item in dataclasses.fields(ReplicaStatus)}
     fields = {"pod": None, **{name: item for name, item in value.items() if name in known}}
     fields |= {"started_at": time_at(value, "started_at"), "finished_at": time_at(value, "finished_at")}
-    return ReplicaStatus(**{**fields, "state": JobState(fields["state"]), "reason": _reason(fields["reason"])})
+    return ReplicaStatus(**{**fields, "state": _state(fields["state"]), "reason": _reason(fields["reason"])})
+
+
+def _state(value: Any) -> JobState:
+    """Read the state of a replica; one that a newer release added is not known here."""
+    try:
+        return JobState(value)
+    except ValueError:
+        return JobState.UNKNOWN
 
 
 def _reason(value: Any) -> Reason:

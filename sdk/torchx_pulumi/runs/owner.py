@@ -206,9 +206,13 @@ def is_here(boot: str | None, namespace: int | None) -> bool:
 
 
 def _is_near(owner: Owner) -> bool:
-    """Return whether an owner's process can be looked up. 0.1.0 noted the host's name only."""
+    """Return whether an owner's process can be looked up.
+
+    0.1.0 noted the host's name and, on Linux, the boot in `started`. Two machines may have one name.
+    """
     if owner.boot_id is None:
-        return owner.host == socket.gethostname()
+        boot = owner.started.rpartition(":")[0]
+        return owner.host == socket.gethostname() and boot in ("", _boot_id_of_linux())
     return is_here(owner.boot_id, owner.pid_namespace)
 
 

@@ -103,7 +103,8 @@ class Finder:
     def again(self, entry: RunEntry) -> RunEntry | None:
         """Read an app again from its stack, because its object is gone or is another one than is known here.
 
-        A colleague may have launched it again, or deleted it. What is found is noted in the index, if the app is in it.
+        A colleague may have launched it again, renamed its stack, or deleted it. What is found is noted in the index,
+        if the app is in it.
 
         Returns:
             The app as its stack has it. None: its stack is gone, and the app with it.
@@ -113,9 +114,11 @@ class Finder:
         """
         if entry.place == NOWHERE or entry.stage is not Stage.LAUNCHED:
             return entry
-        now = self.doors.driver().find(entry.place)
+        now = self.doors.driver().find(entry.place, known=entry)
         if now is not None and now.uid in (None, entry.uid):
-            return entry
+            if (now.place.project, now.place.stack) == (entry.place.project, entry.place.stack):
+                return entry
+            now = replace(entry, place=now.place)
         here = None if now is None else self.doors.reachable(now)
 
         def noted(known: RunEntry | None) -> RunEntry | None:
@@ -171,7 +174,7 @@ class Finder:
         index = self.doors.index
         if entry.place == NOWHERE or index.get(entry) is not None:
             return entry
-        if self.doors.driver().find(entry.place) is None:
+        if self.doors.driver().find(entry.place, known=entry) is None:
             return None
         here = self.doors.reachable(entry)
         return index.update(entry, lambda now: now or here)

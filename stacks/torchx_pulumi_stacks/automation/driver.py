@@ -119,9 +119,13 @@ class AutomationDriver:
         """Return who holds locks on an app's stack; see `torchx_pulumi.driver.Driver`."""
         return [str(lock) for lock in self._stack(entry, logger.debug).locks()]
 
-    def find(self, place: Place, still: Still | None = None) -> RunEntry | None:
+    def find(self, place: Place, still: Still | None = None, *, known: RunEntry | None = None) -> RunEntry | None:
         """Read an app's entry from its stack's own state; see `torchx_pulumi.driver.Driver`."""
-        return find_entry(place, self._root, still)
+        found = find_entry(place, self._root, still)
+        if found is not None or known is None:
+            return found
+        moved = _followed(known, logger.debug).place
+        return None if moved == place else find_entry(moved, self._root, still)
 
     def places(self, backend: str, project: str) -> Iterable[Place]:
         """Return the stacks of a project in a backend; see `torchx_pulumi.driver.Driver`."""

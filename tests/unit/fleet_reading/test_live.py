@@ -288,3 +288,15 @@ def test_only_an_end_that_a_cancellation_makes_is_a_cancellation(
     RunIndex().add(replace(app, cancelled_at="2026-01-02T11:00:00Z"))
     write_stack(tmp_path, "s", checkpoint(output(), entry=app))
     assert live(tmp_path, lambda *_: cluster).rows[0].state is state
+
+
+def test_one_damaged_stack_leaves_the_others_looked_at(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    damaged = checkpoint(output(), entry=entry(cluster))
+    for resource in damaged["checkpoint"]["latest"]["resources"][1:]:
+        resource["inputs"] = "damaged"
+    write_stack(tmp_path, "t", damaged)
+    rows = {row.stack.stack: row for row in live(tmp_path, lambda *_: cluster).rows}
+    assert rows["s"].state is JobState.SUCCEEDED
+    assert "damaged" in str(rows["t"].note)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from torchx_pulumi.errors import DeployError, InvalidJobError
 from torchx_pulumi.runs import files
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import Observation, newer
+from torchx_pulumi.runs.observation import Observation, newer, remembered
 from torchx_pulumi.runs.owner import this_process
 from torchx_pulumi.runs.place import (
     backend_url,
@@ -108,8 +109,10 @@ def test_a_damaged_entry_is_named(index: RunIndex) -> None:
     with pytest.raises(DeployError, match="is no JSON"):
         index.find("default:train-1", "volcano")
     path.write_text('{"version": 99}')
-    with pytest.raises(DeployError, match="install the release that wrote it"):
-        index.all()
+    problems: list[str] = []
+    index.add(entry("train-2"))
+    assert index.all(problem=problems.append) == [entry("train-2")]
+    assert "install the release that wrote it" in problems[0]
 
 
 def test_the_last_observation_is_kept_and_a_final_one_stays(index: RunIndex) -> None:
@@ -119,7 +122,11 @@ def test_the_last_observation_is_kept_and_a_final_one_stays(index: RunIndex) -> 
     assert index.observe(entry(), first) == first
     again = index.observe(entry(), seen(JobState.RUNNING, "2026-01-02T00:00:00Z"))
     assert again.observed_at == first.observed_at
-    ended = seen(JobState.FAILED, "2026-01-03T00:00:00Z", roles={"a": ({"id": 0, "pod": "p", "state": "FAILED"},)})
+    ended = seen(
+        JobState.FAILED,
+        "2026-01-03T00:00:00Z",
+        roles={"a": ({"id": 0, "pod": "p", "state": "FAILED", "reason": "ExitCode", "message": ""},)},
+    )
     index.observe(entry(), ended)
     assert index.observe(entry(), seen(JobState.UNKNOWN, "2026-01-04T00:00:00Z")) == ended
     assert index.observation(entry()) == ended
@@ -272,6 +279,54 @@ def test_stacks_of_different_apps_have_different_names() -> None:
     }
     assert len(names) == 16
     assert all(len(name) <= 100 for name in names)
+
+
+OWNER = {"host": "h", "pid": 1, "started": ""}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"owner": OWNER, "owner_details": "x"},
+        {"owner": OWNER, "owner_details": {**OWNER, "lease_until": "soon"}},
+        {"version": float("inf")},
+        {"version": float("nan")},
+        {"app_id": 5},
+        {"app": None},
+        {"pods": None},
+        {"pods": {"a": 1}},
+    ],
+)
+def test_an_entry_of_another_shape_is_named_and_leaves_the_other_apps_listed(
+    index: RunIndex, damage: dict[str, Any]
+) -> None:
+    index.add(entry())
+    index.add(entry("train-2"))
+    path = index.folder / "volcano" / "default:train-1@c0ffee.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    with pytest.raises(DeployError, match=path.name):
+        index.find("default:train-1", "volcano")
+    assert index.all(problem=lambda _: None) == [entry("train-2")]
+
+
+REPLICA = {"id": 0, "pod": "p", "state": "PREEMPTED", "reason": "new", "message": ""}
+
+
+def test_a_replica_state_of_a_newer_release_is_unknown(index: RunIndex) -> None:
+    index.add(entry())
+    noted = index.observe(entry(), seen(JobState.RUNNING, roles={"a": (REPLICA,)}))
+    assert index.observation(entry()) == noted
+    assert remembered(noted).roles[0].replicas[0].state is JobState.UNKNOWN
+
+
+@pytest.mark.parametrize("replica", [5, {"id": 0}])
+def test_a_damaged_replica_is_named_by_its_file(index: RunIndex, replica: Any) -> None:
+    index.add(entry())
+    index.observe(entry(), seen(JobState.RUNNING))
+    (path,) = index.folder.glob("observed/*/*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "roles": {"a": [replica]}}))
+    with pytest.raises(DeployError, match=path.name):
+        index.observation(entry())
 
 
 @pytest.mark.parametrize("where", ["volcano", "volcano/default:train-1@c0ffee.json"])

@@ -29,11 +29,11 @@ class RememberingDriver(FakeDriver):
         super().__init__(cluster)
         self.memory: dict[Place, RunEntry] = {}
 
-    def find(self, place: Place, still: Still | None = None) -> RunEntry | None:
+    def find(self, place: Place, still: Still | None = None, *, known: RunEntry | None = None) -> RunEntry | None:
         kept = self.memory.get(place)
         if still is not None and kept is not None and still(kept):
             return kept
-        found = super().find(place)
+        found = super().find(place, known=known)
         if found is not None:
             self.memory[place] = found
         return found
@@ -155,7 +155,7 @@ def test_a_backend_that_cannot_be_read_makes_nothing_gone(
     app_id = alice.submit(app(), {"queue": "test"})
     world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise DeployError("the Pulumi backend s3://state cannot be read")
 
     monkeypatch.setattr(world.driver, "find", refuse)

@@ -197,3 +197,17 @@ def test_close_may_be_called_twice(world: World, submit: Callable[..., str]) -> 
     scheduler.close()
     scheduler.close()
     assert world.driver.closed == 1
+
+
+@pytest.mark.parametrize("call", ["describe", "cancel"])
+def test_an_app_whose_stack_was_renamed_is_not_forgotten(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://state")
+    app_id = submit()
+    (entry,) = RunIndex().all()
+    moved = replace(entry.place, stack="renamed")
+    world.driver.stacks[moved] = world.driver.stacks.pop(entry.place)
+    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    getattr(world.scheduler(), call)(app_id)
+    assert [known.place for known in RunIndex().all()] == [moved]

@@ -123,3 +123,16 @@ def test_a_launch_drops_what_was_remembered(
     reads = store.reads
     assert driver.find(PLACE, lambda _: True) == entry
     assert store.reads == reads + 1
+
+
+def test_an_app_that_is_known_is_read_from_its_renamed_stack(entry: RunEntry, tmp_path: Path) -> None:
+    place = replace(PLACE, backend=f"file://{tmp_path}")
+    known = replace(entry, place=place)
+    stacks = tmp_path / ".pulumi" / "stacks" / "torchx"
+    stacks.mkdir(parents=True)
+    note = {"type": "pulumi:index:Stash", "urn": "urn::train-app", "outputs": {"input": write_entry(known)}}
+    (stacks / "renamed.json").write_text(json.dumps({"version": 3, "checkpoint": {"latest": {"resources": [note]}}}))
+    driver = AutomationDriver()
+    assert driver.find(place) is None
+    assert driver.find(place, known=known) == replace(known, place=replace(place, stack="renamed"))
+    assert driver.find(place, known=replace(known, launch="another")) is None
