@@ -74,6 +74,20 @@ def test_history_caches_environments_and_stack_settings_are_left_out_and_named(
     assert list(tree.left_out) == [".pulumi", "lib/.git", "lib/__pycache__", "lib/b.pyc"]
 
 
+@pytest.mark.parametrize(
+    ("rules", "text"), [("docker", "*\n!src"), ("docker", "**\n!src/**"), ("torchx", "*\n!src\n!src/*")]
+)
+def test_an_allow_list_leaves_history_environments_and_stack_settings_out_and_names_them(
+    workspace: Path, rules: str, text: str
+) -> None:
+    sent = {"src/train.py": b""}
+    kept_out = {"src/.git/config": b"", "src/venv/pyvenv.cfg": b"", "src/venv/x.py": b"", "src/Pulumi.dev.yaml": b""}
+    fill(workspace, {".dockerignore": text.encode(), **sent, **kept_out})
+    tree = read_tree(str(workspace), ignore_rules=rules)
+    assert [path for path in paths(tree) if path.startswith("src/")] == ["src/train.py"]
+    assert list(tree.left_out) == ["src/.git", "src/Pulumi.dev.yaml", "src/venv"]
+
+
 def test_what_the_rules_leave_out_is_not_named_as_left_out_by_default(workspace: Path) -> None:
     fill(workspace, {".dockerignore": b".git\n**/env\n", ".git/config": b"", "env/pyvenv.cfg": b""})
     assert list(read_tree(str(workspace)).left_out) == []

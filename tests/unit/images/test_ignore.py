@@ -189,3 +189,57 @@ def test_some_files_are_left_out_unless_a_line_brings_them_back(
 ) -> None:
     assert rules(text, DEFAULTS).ignores(path) is ignored
     assert rules(text, DEFAULTS).by_default(path) is (ignored and path != ".git/hooks/x")
+
+
+BELOW_SRC = (
+    "src/.git",
+    "src/.git/config",
+    "src/a/__pycache__/b.pyc",
+    "src/b.pyc",
+    "src/Pulumi.dev.yaml",
+    "src/venv/x.py",
+)
+
+
+@pytest.mark.parametrize("rules", [docker_rules, torchx_rules])
+@pytest.mark.parametrize("text", ["*\n!src\n!src/*", "**\n!src\n!src/**", "*\n!*", "**\n!**", "*\n!src*", "*\n!src**"])
+def test_an_allow_list_does_not_bring_back_what_is_left_out_by_default(rules: Any, text: str) -> None:
+    judge = rules(text, DEFAULTS)
+    judge.leave_out("src/venv")
+    assert not judge.ignores("src/train.py")
+    assert [path for path in BELOW_SRC if not (judge.ignores(path) and judge.by_default(path))] == []
+
+
+@pytest.mark.parametrize("text", ["*\n!src", "**\n!src/**", "**\n!src/**/*.py"])
+def test_an_allow_list_of_docker_does_not_bring_back_what_is_left_out_by_default(text: str) -> None:
+    judge = docker_rules(text, DEFAULTS)
+    judge.leave_out("src/venv")
+    assert not judge.ignores("src/train.py")
+    assert [path for path in BELOW_SRC if not judge.ignores(path)] == []
+    assert judge.by_default("src/venv/x.py")
+
+
+@pytest.mark.parametrize("rules", [docker_rules, torchx_rules])
+@pytest.mark.parametrize(
+    ("exception", "path"),
+    [
+        ("!src/.git", "src/.git/config"),
+        ("!**/.git", "src/.git/config"),
+        ("!**/Pulumi.dev.yaml", "src/Pulumi.dev.yaml"),
+        ("!src/*.pyc", "src/b.pyc"),
+        ("!*.pyc", "b.pyc"),
+        ("!src/venv", "src/venv/x.py"),
+    ],
+)
+def test_an_exception_that_names_it_brings_back_what_is_left_out_by_default(
+    rules: Any, exception: str, path: str
+) -> None:
+    judge = rules(f"*\n!src\n{exception}", DEFAULTS)
+    judge.leave_out("src/venv")
+    assert not judge.ignores(path)
+
+
+@pytest.mark.parametrize("exception", ["!.git/keep", "!.git/**", "!.g[i/]t/keep"])
+def test_an_exception_below_a_named_folder_brings_back_what_it_matches(exception: str) -> None:
+    judge = docker_rules(exception, DEFAULTS)
+    assert (judge.ignores(".git"), judge.ignores(".git/keep"), judge.ignores("a/.git/keep")) == (True, False, True)

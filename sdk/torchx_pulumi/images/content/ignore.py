@@ -29,7 +29,7 @@ DEFAULTS: Final = (
     "**/.pulumi",
     "**/Pulumi.*.yaml",
 )
-"""Left out unless a line of the file brings it back: history with its credentials, caches, and settings of stacks."""
+"""Left out unless an exception of the file names it: history with its credentials, caches, and settings of stacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,44 @@ class Pattern:
     """Judges a whole path; true values match."""
 
 
+class _Defaults:
+    """What is left out by default, unless an exception names it.
+
+    An exception names a path or folder if it matches it, and if its last part is more than wildcards and matches the
+    last part of the path. `!src`, `!src/**` and `!*` name no `src/.git`.
+    """
+
+    def __init__(self, defaults: Iterable[str], named: Callable[[str, str], bool]) -> None:
+        self._patterns = [_compile(each) for each in defaults]
+        self._named = named
+        self._environments: set[str] = set()
+        self._matched: dict[str, tuple[str, ...]] = {"": ()}
+
+    def leave_out(self, folder: str) -> None:
+        """Add a virtual environment."""
+        self._environments.add(folder)
+        self._matched.pop(folder, None)
+
+    def ignores(self, path: str) -> bool:
+        """Return whether the path is left out by default."""
+        matched = self._above(posixpath.dirname(path)) + self._match(path)
+        return any(not self._named(each, path) for each in matched)
+
+    def _match(self, path: str) -> tuple[str, ...]:
+        found = path in self._environments or any(pattern.matches(path) for pattern in self._patterns)
+        return (path,) if found else ()
+
+    def _above(self, folder: str) -> tuple[str, ...]:
+        """Return the folder and the folders above it that a default matches."""
+        if folder not in self._matched:
+            self._matched[folder] = self._above(posixpath.dirname(folder)) + self._match(folder)
+        return self._matched[folder]
+
+
+def _is_wildcard(part: str) -> bool:
+    return not part.strip("*?.")
+
+
 class DockerRules:
     """Docker's rules, after those that hold by default.
 
@@ -55,25 +93,22 @@ class DockerRules:
     """
 
     def __init__(self, patterns: Iterable[str], defaults: Sequence[str] = ()) -> None:
-        self._environments: set[str] = set()
-        environment = Pattern(text="", brings_back=False, matches=self._environments.__contains__)
-        own = list(patterns)
-        self._patterns = [environment, *(_compile(each) for each in (*defaults, *own))]
-        self._own = DockerRules(own) if defaults else self
+        self._patterns = [_compile(each) for each in patterns]
+        exceptions = [(each, _names(each.text)) for each in self._patterns if each.brings_back]
+        self._defaults = _Defaults(defaults, lambda excluded, path: _brought_back(exceptions, excluded, path))
         self._folders: dict[str, tuple[bool, ...]] = {}
 
     def leave_out(self, folder: str) -> None:
         """Leave a folder out by default: what is in it says that it is a virtual environment."""
-        self._environments.add(folder)
-        self._folders.pop(folder, None)
+        self._defaults.leave_out(folder)
 
     def ignores(self, path: str) -> bool:
         """Return whether a path, relative and with `/`, is left out."""
-        return self._judge(path)[0]
+        return self._judge(path)[0] or self._defaults.ignores(path)
 
     def by_default(self, path: str) -> bool:
         """Return whether a path is left out that the file alone would not leave out."""
-        return self.ignores(path) and not self._own.ignores(path)
+        return not self._judge(path)[0] and self._defaults.ignores(path)
 
     def may_skip(self, folder: str) -> bool:
         """Return whether a folder that is left out is not looked into.
@@ -113,18 +148,15 @@ class TorchxRules:
     that was matched is never entered, and below a folder that `!` brought back earlier patterns do not count.
     """
 
-    def __init__(self, patterns: Iterable[str], defaults: Iterable[str] = ()) -> None:
-        # Here `*` crosses folders, and a pattern without a folder matches from the root only.
-        own = [variant for each in defaults for variant in (each.removeprefix("**/"), each.replace("**", "*", 1))]
-        written = list(patterns)
-        self._patterns = [*own, *written]
-        self._own = TorchxRules(written) if own else self
-        self._environments: set[str] = set()
+    def __init__(self, patterns: Iterable[str], defaults: Sequence[str] = ()) -> None:
+        self._patterns = list(patterns)
+        self._own = TorchxRules(self._patterns) if defaults else self
+        self._defaults = _Defaults(defaults, lambda excluded, _: self._names(excluded))
         self._first: dict[str, int | None] = {"": 0}
 
     def leave_out(self, folder: str) -> None:
         """Leave a folder out by default: what is in it says that it is a virtual environment."""
-        self._environments.add(folder)
+        self._defaults.leave_out(folder)
         self._first.pop(folder, None)
 
     def by_default(self, path: str) -> bool:
@@ -132,9 +164,9 @@ class TorchxRules:
         return self.ignores(path) and not self._own.ignores(path)
 
     def ignores(self, path: str) -> bool:
-        """Say whether a path is left out."""
+        """Return whether a path is left out."""
         first = self._start(posixpath.dirname(path))
-        return first is None or self._judge(path, first)[1]
+        return first is None or self._judge(path, first)[1] or self._defaults.ignores(path)
 
     def may_skip(self, folder: str) -> bool:
         """Say that nothing in a folder that is left out is ever brought back."""
@@ -146,7 +178,7 @@ class TorchxRules:
             return self._first[folder]
         above = self._start(posixpath.dirname(folder))
         start = None
-        if above is not None:
+        if above is not None and not self._defaults.ignores(folder):
             last, matched = self._judge(folder, above)
             begin = above + last + 1
             if not matched and not self._judge(folder, begin)[1]:
@@ -158,13 +190,22 @@ class TorchxRules:
         last, matched = -1, False
         if path == TORCHX_DOCKERFILE:
             return last, matched
-        matched = first == 0 and path in self._environments
         for index, pattern in enumerate(self._patterns[first:]):
             if pattern.startswith("!") and fnmatch.fnmatch(path, pattern[1:]):
                 last, matched = index, False
             elif fnmatch.fnmatch(path, pattern):
                 last, matched = index, True
         return last, matched
+
+    def _names(self, path: str) -> bool:
+        """Return whether an exception names a path; see `_Defaults`."""
+        exceptions = [(each[1:], posixpath.basename(each)) for each in self._patterns if each.startswith("!")]
+        return any(
+            not _is_wildcard(last := part.removeprefix("!"))
+            and fnmatch.fnmatch(posixpath.basename(path), last)
+            and fnmatch.fnmatch(path, pattern)
+            for pattern, part in exceptions
+        )
 
 
 Rules = DockerRules | TorchxRules
@@ -182,7 +223,7 @@ def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
 
     Args:
         text: The file.
-        defaults: Patterns that hold before its lines, each of which may bring back what they leave out.
+        defaults: Patterns that leave out what no exception of the file names.
 
     Raises:
         ImageError: A line is no pattern; all such lines.
@@ -228,6 +269,37 @@ def _compile(pattern: str) -> Pattern:
     back = pattern.startswith("!")
     text = pattern[1:] if back else pattern
     return Pattern(text=text, brings_back=back, matches=_matcher(text))
+
+
+_Names = Sequence[tuple[Callable[[str], object], Callable[[str], object]]]
+"""What judges a folder by the beginning of a pattern, and its name by the last part of that beginning."""
+
+
+def _names(text: str) -> _Names:
+    """Return what judges whether a pattern, or the beginning of it up to a `/`, names a path; see `_Defaults`."""
+    ends, position = [], 0
+    for part in _split(text):
+        position += len(part)
+        if part.endswith("/") and not part.startswith("["):
+            ends.append(position - 1)
+    names, begin = [], 0
+    for end in (*ends, len(text)):
+        if not _is_wildcard(last := text[begin:end]):
+            names.append((_matcher(text[:end]), _matcher(last)))
+        begin = end + 1
+    return names
+
+
+def _brought_back(exceptions: Iterable[tuple[Pattern, _Names]], excluded: str, path: str) -> bool:
+    """Return whether an exception names an excluded path, and matches the path, which is the same or below it."""
+    name = posixpath.basename(excluded)
+    ends = [at for at in range(len(excluded), len(path)) if path[at] == "/"]
+    below = [*(path[:end] for end in ends), path]
+    return any(
+        any(matches(excluded) and matches_name(name) for matches, matches_name in names)
+        and any(pattern.matches(each) for each in below)
+        for pattern, names in exceptions
+    )
 
 
 def _matcher(text: str) -> Callable[[str], object]:
