@@ -218,7 +218,8 @@ def test_a_lock_that_0_1_0_left_is_cleared_where_its_owner_is_dead(
     make_order: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_stack, "LOCK_WAIT_S", 0.1)
-    dead = Owner(host=socket.gethostname(), pid=GONE, started="boot:1")
+    boot = this_process().boot_id
+    dead = Owner(host=socket.gethostname(), pid=GONE, started=f"{boot}:1")
     stack = AppStack(make_order(owner=dead).entry, tmp_path / "engine", lambda _: None)
     path = folder_lock(tmp_path / "backend", lock(GONE, when="2026-01-01T00:00:00.123456789Z"))
     stack.clear_dead_locks()
