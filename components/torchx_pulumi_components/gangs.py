@@ -25,6 +25,7 @@ from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.leaves import Leaves
 from torchx_pulumi_components.marks import Marks
+from torchx_pulumi_components.memory import plain
 from torchx_pulumi_components.objects import ChildOptions, KubernetesObject, type_token
 
 ALL_FIELDS = ("metadata", "spec")
@@ -165,7 +166,8 @@ def register_as_launched(
     found += [(POD, f"-{task}", pod) for _, _, task, pod in _replicas(launch)]
     made = {}
     for kind, suffix, item in found:
-        stored = ((children.get((type_token(kind), suffix)) or {}).get("metadata") or {}).get("name")
+        # All of the metadata is secret where an argument is.
+        stored = (plain((children.get((type_token(kind), suffix)) or {}).get("metadata")) or {}).get("name")
         # A pod that a refresh did not find, or that belongs to another component, whose name begins with this one's.
         if stored != item:
             continue

@@ -377,6 +377,21 @@ def test_under_ignore_what_was_secret_stays_secret(engine: Any) -> None:
     assert engine.loop.run_until_complete(job.images.is_secret())
 
 
+def test_under_ignore_pods_whose_metadata_is_secret_are_kept(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+    live = copy.deepcopy(remember_all(engine, job))
+    sign = {pulumi.runtime.rpc._special_sig_key: pulumi.runtime.rpc._special_secret_sig}
+    for outputs in engine.mocks.state.values():
+        if "metadata" in outputs:
+            outputs["metadata"] = {**sign, "value": outputs["metadata"]}
+    pods = [item.name for item in engine.mocks.of_type(POD)]
+    with cluster_for_tests(cluster(*live)):
+        changed = args(gang="pods", role={"image": "app:2"}, on_running_change="ignore")
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert [item.name for item in engine.mocks.of_type(POD)] == pods != []
+
+
 def test_under_ignore_a_run_whose_deployment_was_interrupted_is_not_half_kept(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         engine.run(lambda: VolcanoTrainingJob("train", args()))

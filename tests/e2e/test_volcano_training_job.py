@@ -203,7 +203,7 @@ def test_a_fixed_name_can_be_relaunched(project: Project, look: KubernetesCluste
 
 
 def test_a_finished_job_that_is_gone_is_run_again_only_by_rerun(project: Project, look: KubernetesCluster) -> None:
-    project.job({"pod_overlay": finite()}, ttl_seconds_after_finished=6)
+    project.job({"pod_overlay": finite()}, ttl_seconds_after_finished=20)
     project.up()
     uid, name = project.output("uid"), project.output("job_name")
     eventually(lambda: phase(look, project) == "Completed")
@@ -216,9 +216,9 @@ def test_a_finished_job_that_is_gone_is_run_again_only_by_rerun(project: Project
     observed = project.output("observed")
     assert (observed["state"], observed["source"]) == ("SUCCEEDED", "record")
     assert project.output("uid") == uid
-    project.job({"pod_overlay": finite(), "min_replicas": 1}, ttl_seconds_after_finished=6)
+    project.job({"pod_overlay": finite(), "min_replicas": 1}, ttl_seconds_after_finished=20)
     assert "has nothing to act on" in project.up()
-    project.job({"pod_overlay": finite()}, ttl_seconds_after_finished=6, rerun="again")
+    project.job({"pod_overlay": finite()}, ttl_seconds_after_finished=20, rerun="again")
     project.up()
     assert project.output("uid") not in (uid, None)
 
