@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.driver import Recorded
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.runs.entry import Owner, RunEntry, Stage
@@ -112,15 +113,15 @@ def test_launch_and_delete_take_one_process_each_and_reading_none(
         driver.launch(order, print)
     assert len(calls) == 1
 
-    observed = {**launched.outputs["torchx"]["observed"], "state": "RUNNING", "reason": "Running"}
-    driver.record(found, observed)
+    seen = {"state": "RUNNING", "reason": "Running", "uid": launched.uid, "observed_at": "2100-01-01T00:00:00Z"}
+    assert driver.record(found, {**launched.outputs["torchx"]["observed"], **seen}) is Recorded.WRITTEN
     state = Path(backend.removeprefix("file://")) / ".pulumi/stacks/torchx" / f"{entry.place.stack}.json"
     assert '"state":"RUNNING"' in state.read_text().replace(" ", "")
-    assert len(calls) == 2
+    assert len(calls) == 1
 
     driver.destroy(found, told.append)
     driver.destroy(found, told.append)
-    assert len(calls) == 3
+    assert len(calls) == 2
     assert nothing_is_left(look, entry, backend)
 
 
@@ -176,11 +177,18 @@ def test_refusals_say_why_and_leave_nothing(
 
 
 def test_a_cluster_that_is_gone_is_forgotten_only_when_told_to(
-    make: Callable[..., Any], look: KubernetesCluster, backend: str, tmp_path: Path, kubeconfig: Path
+    make: Callable[..., Any],
+    look: KubernetesCluster,
+    backend: str,
+    tmp_path: Path,
+    kubeconfig: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = AutomationDriver()
     config = tmp_path / "config.yaml"
     config.write_text(kubeconfig.read_text())
+    # Another way to the same cluster would be taken.
+    monkeypatch.setenv("KUBECONFIG", str(config))
     order = make(kubeconfig=str(config))
     driver.launch(order, print)
     server = KubernetesCluster.connect(str(kubeconfig)).api_server
