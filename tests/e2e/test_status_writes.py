@@ -151,7 +151,7 @@ class Writer:
                 if outcome is Recorded.WRITTEN:
                     self.written = self.attempt
                 self.outcomes[outcome] += 1
-            time.sleep(random.uniform(0.0, 0.06))
+            time.sleep(random.uniform(0.0, 0.2))
 
 
 class HoldTimes:
