@@ -83,14 +83,16 @@ def test_jobs_of_a_program_go_on_with_their_uids(
         "running": volcano(namespace),
         "gang": volcano(namespace, {"min_replicas": 1}, gang="pods"),
         "ended": volcano(namespace, ending),
-        "vanished": volcano(namespace, ending, ttl_seconds_after_finished=8),
+        "vanished": volcano(namespace, {**ending, "image": "app:3"}),
     }
     project.jobs(jobs)
     project.up()
     name = project.output("vanished")["job_name"]
-    eventually(lambda: _phase(look, namespace, name) == "Completed")
-    # 0.1.0 sees the ends, and records them.
+    names = [project.output(key)["job_name"] for key in ("ended", "vanished")]
+    eventually(lambda: {_phase(look, namespace, ended) for ended in names} == {"Completed"})
+    # 0.1.0 sees the ends, and records them; then somebody deletes one of the objects.
     project.up()
+    look.delete(VOLCANO_JOB, namespace, name)
     eventually(lambda: look.get(VOLCANO_JOB, namespace, name) is None)
     before = objects(look, namespace)
     uids = {key: project.output(key)["uid"] for key in jobs}
@@ -202,15 +204,17 @@ def test_apps_of_torchx_run_are_looked_at_cancelled_and_deleted(
             app(namespace, RUNNING, gang="pods"),
             app(namespace, ended),
             app(namespace, ended, name="unseen"),
-            app(namespace, {**ENDED, "overlay": finite()}, name="vanished", ttl_seconds_after_finished=4),
+            app(namespace, {**ENDED, "overlay": finite()}, name="vanished"),
         ],
         env=world,
         folder=tmp_path,
     )
     running, gang, seen, unseen, vanished = handles
     name = vanished.rpartition(":")[2]
-    eventually(lambda: _phase(look, namespace, name) in ("Completed", None))
+    eventually(lambda: _phase(look, namespace, name) == "Completed")
+    eventually(lambda: _phase(look, namespace, unseen.rpartition(":")[2]) == "Failed")
     earlier.launch([], seen, vanished, env=world, folder=tmp_path)
+    look.delete(VOLCANO_JOB, namespace, name)
     eventually(lambda: look.get(VOLCANO_JOB, namespace, name) is None)
     before = objects(look, namespace)
     from torchx.runner import get_runner
@@ -221,7 +225,7 @@ def test_apps_of_torchx_run_are_looked_at_cancelled_and_deleted(
         assert states[running] in ("RUNNING", "PENDING")
         assert states[gang] in ("RUNNING", "PENDING")
         assert (states[seen], states[unseen]) == ("FAILED", "FAILED")
-        assert states[vanished] in ("SUCCEEDED", "UNKNOWN")
+        assert states[vanished] == "SUCCEEDED"
         listed = {item.app_handle for item in runner.list("pulumi_volcano")}
         assert set(handles) <= listed
         assert objects(look, namespace) == before
