@@ -60,7 +60,7 @@ class Request:
     """Labels by which `torchx list` finds an app that `torchx run` launched. Empty: a program launched it."""
     now: datetime
     end_of: Callable[[RunRecord], Mapping[str, Any] | None]
-    """Returns the end of a run as it was last seen. None: nobody saw it."""
+    """Returns the end of a run as it was last seen. None: it was not seen."""
     origin: Origin = field(default_factory=Origin)
     """Where the last run was launched, as far as its record does not say it."""
 
@@ -84,7 +84,7 @@ class Launch:
     confirmed: RunRecord | None = None
     """The run as it was recorded before. None: its launch was not confirmed yet."""
     end: Mapping[str, Any] | None = None
-    """The end of a run whose object is gone, in the shape of the output `observed`. None: nobody saw it."""
+    """The end of a run whose object is gone, in the shape of the output `observed`. None: it was not seen."""
     stored: bool = False
     """The stack's state has the job object of a run whose object is gone."""
     undecided: tuple[str, ...] = ()

@@ -64,7 +64,7 @@ class Past:
         return found
 
     def end_of(self, run: RunRecord) -> Mapping[str, Any] | None:
-        """Return the end of a run as it was last seen. None: nobody saw it.
+        """Return the end of a run as it was last seen. None: it was not seen.
 
         It is in the component's output `observed`. 0.1.0 kept it in the record; the newer one counts.
         """

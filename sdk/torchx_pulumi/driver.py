@@ -89,7 +89,7 @@ class Driver(Protocol):
             entry: The app; its owner is the process that was interrupted.
             tell: Takes progress.
             check: Called before each step and while the recovery waits.
-            take_over: Do it whoever the owner is, and clear the stack's locks whoever holds them.
+            take_over: Do it whoever the owner is, and clear the stack's locks regardless of who holds them.
 
         Returns:
             The entry as it is now. None: nothing of the app is left.
@@ -116,7 +116,7 @@ class Driver(Protocol):
             tell: Takes progress.
             forget_unreachable: Remove the stack although the cluster cannot be reached; its objects may stay there.
             check: Called before each step and while the deletion waits.
-            take_over: Clear the stack's locks whoever holds them.
+            take_over: Clear the stack's locks regardless of who holds them.
 
         Raises:
             DeployError: The engine refused, or another process works on the app.

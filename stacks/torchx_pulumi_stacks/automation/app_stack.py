@@ -142,7 +142,7 @@ class AppStack:
         """Delete the app's objects and the stack; fine where some or all of them are gone.
 
         Args:
-            take_over: Remove the stack's locks, whoever holds them.
+            take_over: Remove the stack's locks, regardless of who holds them.
 
         Raises:
             DeployError: The engine refused, or another process works on the stack.
@@ -195,7 +195,7 @@ class AppStack:
         """Remove the stack without its objects.
 
         Args:
-            take_over: Remove the stack's locks, whoever holds them.
+            take_over: Remove the stack's locks, regardless of who holds them.
 
         Raises:
             DeployError: The backend cannot be used, another process works on the stack, or a program has put resources
@@ -235,7 +235,7 @@ class AppStack:
         """Remove the stack's locks of engines that we started and that have ended; wait a moment for others to end.
 
         Args:
-            take_over: Remove all locks, whoever holds them.
+            take_over: Remove all locks, regardless of who holds them.
 
         Raises:
             DeployError: Another engine holds a lock, or one that cannot be seen from here.
@@ -357,7 +357,7 @@ class AppStack:
             if ended.code == 0 or LOCKED not in f"{ended.stdout}\n{ended.stderr}":
                 break
             if self._files is None and all(map(self._is_dead, read_locked_message(ended.stderr))):
-                # Nobody is going to remove them.
+                # No process is going to remove them.
                 break
             self.clear_dead_locks()
             time.sleep(pause_s)
