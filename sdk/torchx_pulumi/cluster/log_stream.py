@@ -13,7 +13,6 @@ from typing import Any
 from torchx_pulumi.cluster.wire import urllib3
 from torchx_pulumi.errors import ClusterError
 
-
 GROW_S = 1.0
 """How long a line may stay unfinished before the part that has come is returned."""
 

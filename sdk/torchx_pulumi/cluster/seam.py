@@ -15,7 +15,7 @@ from torchx_pulumi.options import Manifest
 
 
 class LogLines(Protocol):
-    """The lines of a log, one after the other, as they come. A line of more than a million characters comes in parts."""
+    """The lines of a log, one after the other, as they come; a line of over a million characters comes in parts."""
 
     @property
     def finished(self) -> bool:
