@@ -144,6 +144,19 @@ class Fields:
                 found[key] = int(number)
         return found
 
+    def text_lists(self, name: str) -> dict[str, list[str]]:
+        """Return a mapping of lists of texts, empty where the field was not given. A null in it is a problem."""
+        value = self.raw(name)
+        found: dict[str, list[str]] = {}
+        for key, item in (value if isinstance(value, Mapping) else self.mapping(name)).items():
+            path = f"{name}[{key}]"
+            if isinstance(item, str) or not isinstance(item, Sequence):
+                hint = "; put the text into a list" if isinstance(item, str) and not is_stand_in(item) else ""
+                self.problem(path, f"must be a list of texts, found {_found(item)}{hint}")
+            else:
+                found[str(key)] = [as_text(word) for word in item if self._is_scalar(path, word)]
+        return found
+
     def items(self, name: str, *, required: bool = False) -> list[Any]:
         """Return a list as it was given, empty where the field was not."""
         value = self.raw(name, required=required)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -10,6 +11,8 @@ from typing import Any
 import pulumi
 from torchx_pulumi.kinds import Kind
 from torchx_pulumi.options import Manifest
+
+from torchx_pulumi_components.leaves import wait_for
 
 ROLE_TYPE = "torchx:index:TrainingRole"
 
@@ -124,4 +127,13 @@ def dependencies(opts: pulumi.ResourceOptions) -> list[Any]:
     given: Any = opts.depends_on
     if given is None:
         return []
+    if isinstance(given, pulumi.Output) or inspect.isawaitable(given):
+        output = pulumi.Output.from_input(given)
+        found = wait_for(output.future())
+        # Not known yet in a preview: then what it comes from stands for it.
+        return _listed(found) if found is not None else list(wait_for(output.resources()))
+    return _listed(given)
+
+
+def _listed(given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]

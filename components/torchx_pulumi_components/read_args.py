@@ -174,7 +174,6 @@ def _mount(fields: Fields) -> MountSpec:
 
 def _volcano_options(fields: Fields) -> VolcanoOptions:
     topology = fields.raw("network_topology")
-    plugins = fields.mapping("plugins")
     return VolcanoOptions(
         queue=fields.text("queue", required=True) or "",
         namespace=fields.text("namespace") or "default",
@@ -189,9 +188,7 @@ def _volcano_options(fields: Fields) -> VolcanoOptions:
         network_topology=None
         if topology is None
         else _topology(Fields(topology, shapes.Topology, "network_topology", fields.problems)),
-        plugins={key: [str(word) for word in words] for key, words in plugins.items()}
-        if fields.has("plugins")
-        else None,
+        plugins=fields.text_lists("plugins") if fields.has("plugins") else None,
         labels=fields.text_map("labels"),
         annotations=fields.text_map("annotations"),
         image_secrets=tuple(fields.texts("image_secrets")),

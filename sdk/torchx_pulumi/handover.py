@@ -6,20 +6,29 @@ engine finds the job in its own state and `up` leaves it alone.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pprint
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
+from torchx_pulumi.doors.appfile import MOUNT_KEYS, RESOURCE_KEYS, ROLE_KEYS
+from torchx_pulumi.doors.json_values import read_value
+from torchx_pulumi.doors.run_options import read_options
 from torchx_pulumi.redaction import MARK, is_redacted, without_password
 from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.schedulers import scheduler_of
 
 COMPONENTS: Mapping[str, str] = {"volcano": "VolcanoTrainingJob", "mcad": "MCADTrainingJob"}
 """Scheduler to the component that runs its jobs."""
 
 ARGUMENTS: Mapping[str, str] = {"priority_class_name": "priority_class"}
 """Run options that a component calls otherwise."""
+
+_MARKED = ("metadata", "pod_overlay")
+"""Keys of a role in an AppDef file that are read with the marks of `json_values`."""
 
 PROGRAM = '''\
 """Goes on with the app {app_id}, which `torchx run` launched."""
@@ -47,9 +56,11 @@ def project_files(entry: RunEntry) -> dict[str, str]:
 
     Args:
         entry: The app, as the index or its stack has it.
+
+    Raises:
+        InvalidJobError: The run options of the app cannot be read.
     """
-    given = {"namespace": entry.namespace, **({"queue": entry.queue} if entry.queue is not None else {})}
-    given |= {ARGUMENTS.get(name, name): value for name, value in entry.options.items() if name not in given}
+    given = {"namespace": entry.namespace, **_chosen_options(entry)}
     for name, value in (("kubeconfig", entry.kubeconfig), ("kube_context", entry.kube_context)):
         if value is not None:
             given[name] = value
@@ -63,7 +74,7 @@ def project_files(entry: RunEntry) -> dict[str, str]:
     )
     return {
         "Pulumi.yaml": f"name: {entry.place.project}\nruntime: python\n",
-        "app.json": json.dumps(_plain(entry.app), indent=2) + "\n",
+        "app.json": json.dumps(_app_file(entry), indent=2) + "\n",
         "__main__.py": program,
     }
 
@@ -87,8 +98,59 @@ def _literal(value: Any) -> str:
     return pprint.pformat(value, width=100, compact=True).replace("\n", "\n    ")
 
 
-def _plain(value: Any) -> Any:
-    """Leave out what an AppDef file has no key for: values of Python alone, and fields that are not set."""
+def _chosen_options(entry: RunEntry) -> dict[str, Any]:
+    """Return the run options that differ from their defaults, by the names and in the form of component arguments."""
+    given = {**entry.options, **({} if entry.queue is None else {"queue": entry.queue})}
+    options: Any = read_options({**given, "namespace": entry.namespace}, entry.scheduler)
+    default = scheduler_of(options).placeholder
+    chosen = {item.name: getattr(options, item.name) for item in dataclasses.fields(options)}
+    return {
+        ARGUMENTS.get(name, name): _argument(value)
+        for name, value in chosen.items()
+        if name == "queue" or value != getattr(default, name)
+    }
+
+
+def _argument(value: Any) -> Any:
+    """Return the value of an option as a component takes it."""
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: item for name, item in dataclasses.asdict(value).items() if item is not None}
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items() if item is not None}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {name: _argument(item) for name, item in value.items()}
+    return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def _app_file(entry: RunEntry) -> dict[str, Any]:
+    """Return the AppDef as an AppDef file has it, with the images that the job was launched with.
+
+    A role's workspace is in its image. An image of this machine's daemon has another name in its registry.
+    """
+    images = [role["image"] for role in entry.declared.get("roles") or ()]
+    roles = [_role_of_file(role) for role in entry.app.get("roles") or ()]
+    for role, image in zip(roles, images, strict=False):
+        role["image"] = image
+    return {"name": entry.app.get("name"), "metadata": entry.app.get("metadata") or {}, "roles": roles}
+
+
+def _role_of_file(role: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: role[key] for key in ROLE_KEYS if role.get(key) is not None}
+    made = {key: value if key in _MARKED else _plain(value) for key, value in found.items()}
+    for key, known in (("resource", RESOURCE_KEYS), ("mounts", MOUNT_KEYS)):
+        if key in made:
+            made[key] = _only(known, made[key])
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of the index without marks, and without fields that are not set."""
+    value = read_value(value)
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
+
+
+def _only(known: Sequence[str], value: Any) -> Any:
+    """Leave out fields of a newer TorchX, which no manifest shows."""
+    if isinstance(value, list):
+        return [_only(known, item) for item in value]
+    return {key: item for key, item in value.items() if key in known and item is not None}

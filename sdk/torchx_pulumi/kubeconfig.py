@@ -60,7 +60,7 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         if not present:
             if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
                 return Access(None, None, "the cluster of this pod")
-            looked = ", ".join(map(_plain, paths))
+            looked = _looked_for(kubeconfig, paths)
             raise ClusterError(
                 f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
                 "or start a cluster"
@@ -73,6 +73,16 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
 
 def _plain(path: Path) -> str:
     return path_shown(str(path)).strip("'")
+
+
+def _looked_for(kubeconfig: str | None, paths: list[Path]) -> str:
+    """Return where a kubeconfig was looked for; nothing of contents that stand in the place of paths."""
+    named = kubeconfig or os.environ.get("KUBECONFIG") or ""
+    shown = [_plain(path) for path in paths]
+    # Contents have colons in them, at which KUBECONFIG is parted.
+    if ": " in named or any(text.endswith("no path)") for text in shown):
+        return f"({len(named)} characters that are no path)"
+    return ", ".join(shown)
 
 
 def is_contents(kubeconfig: str) -> bool:

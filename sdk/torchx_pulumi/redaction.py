@@ -119,7 +119,7 @@ def path_shown(text: str) -> str:
     >>> path_shown("a/b.yaml"), path_shown("users: [{token: abc}]")
     ("'a/b.yaml'", '(21 characters that are no path)')
     """
-    if len(text) > 250 or re.search(r"[\n{\[]|: ", text):
+    if len(text) > 250 or re.search(r"[\n\0{\[]|: ", text):
         return f"({len(text)} characters that are no path)"
     return repr(without_password(text))
 

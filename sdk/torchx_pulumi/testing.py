@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from uuid import uuid4
@@ -24,8 +23,7 @@ class FakeLog:
     """Lines that are there already."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = deque(lines)
-        self.finished = False
+        self._lines = iter(lines)
 
     def __iter__(self) -> Iterator[str]:
         """Return itself."""
@@ -33,15 +31,11 @@ class FakeLog:
 
     def __next__(self) -> str:
         """Return the next line."""
-        if not self._lines:
-            raise StopIteration
-        line = self._lines.popleft()
-        self.finished = not self._lines
-        return line
+        return next(self._lines)
 
     def close(self) -> None:
         """Give up what is left."""
-        self._lines.clear()
+        self._lines = iter(())
 
 
 class FakeCluster:

@@ -49,6 +49,10 @@ def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
         raise _refused(
             name, "component", f"{name!r}: {_first_line(error)}; `torchx builtins` lists components"
         ) from error
+    except (Exception, SystemExit) as error:  # the file is the user's code, and it is run
+        text = f"{name!r} cannot be imported: {type(error).__name__}: {_first_line(error)}; mend the file, or install "
+        text += "what it imports"
+        raise _refused(name, "component", text) from error
     said = io.StringIO()
     try:
         # TorchX parses with argparse, which prints and exits.

@@ -54,10 +54,12 @@ class Engine:
         self.loop = loop
         self.mocks = RecordingMocks()
 
-    def run(self, program: Callable[[], Any], *, preview: bool = False, stack: str = "dev") -> Any:
+    def run(
+        self, program: Callable[[], Any], *, preview: bool = False, stack: str = "dev", project: str = "proj"
+    ) -> Any:
         """Run a program and wait until all that it registered is there."""
         self.mocks.resources.clear()
-        pulumi.runtime.set_mocks(self.mocks, project="proj", stack=stack, preview=preview)
+        pulumi.runtime.set_mocks(self.mocks, project=project, stack=stack, preview=preview)
 
         async def main() -> Any:
             try:

@@ -672,3 +672,41 @@ def test_a_deployment_waits_as_far_as_it_was_asked_to(engine: Any, phase: str, g
         assert problem in failures[0]
         with pytest.raises(pulumi.RunError, match=r"it (will not|is left)"):
             engine.run(program)
+
+
+@pytest.mark.parametrize("words", ["--x", True, 3, {"a": "b"}, None, [None], [["--x"]]])
+def test_arguments_of_a_plugin_that_are_no_list_of_texts_are_refused(engine: Any, words: Any) -> None:
+    with pytest.raises(pulumi.RunError) as refused:
+        engine.run(lambda: VolcanoTrainingJob("train", args(plugins={"svc": words, "env": []}, gang="nope")))
+    assert "plugins[svc]" in str(refused.value)
+    assert "must be a list of texts" in str(refused.value) or "must be a text" in str(refused.value)
+    # All problems are said at once.
+    assert "gang: must be one of" in str(refused.value)
+
+
+@pytest.mark.parametrize("plugins", [{}, {"svc": [], "env": ["--a", 2.0]}])
+def test_plugins_are_those_that_were_asked_for(engine: Any, plugins: Any) -> None:
+    engine.run(lambda: VolcanoTrainingJob("train", args(plugins=plugins)))
+    found = engine.mocks.one(JOB).inputs["spec"]["plugins"]
+    assert found == {name: [str(word).removesuffix(".0") for word in words] for name, words in plugins.items()}
+
+
+@pytest.mark.parametrize("preview", [False, True])
+@pytest.mark.parametrize("form", ["resource", "list", "output of a resource", "output of a list", "list of outputs"])
+def test_a_job_waits_for_what_it_depends_on_in_every_form(engine: Any, form: str, preview: bool) -> None:
+    def program() -> None:
+        other = pulumi.Stash("other", input="x")
+        forms: dict[str, Any] = {
+            "resource": other,
+            "list": [other],
+            "output of a resource": other.urn.apply(lambda _: other),
+            "output of a list": other.urn.apply(lambda _: [other]),
+            "list of outputs": [other.urn.apply(lambda _: other)],
+        }
+        VolcanoTrainingJob("train", args(queue="coming"), pulumi.ResourceOptions(depends_on=forms[form]))
+
+    # What it depends on may make the queue, so that it is not looked for.
+    with cluster_for_tests(cluster()):
+        engine.run(program, preview=preview)
+    assert [item.name for item in engine.mocks.resources].index("other") == 0
+    assert engine.mocks.one(JOB).inputs["spec"]["queue"] == "coming"

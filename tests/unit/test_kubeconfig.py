@@ -130,3 +130,29 @@ def test_a_relative_kubeconfig_means_the_callers_folder(tmp_path: Path, monkeypa
     assert absolute_kubeconfig("kc.json") == f"{tmp_path}/kc.json"
     assert absolute_kubeconfig("~/kc.json") == "/own/kc.json"
     assert absolute_kubeconfig('{"clusters": []}') == '{"clusters": []}'
+
+
+SECRET = "hunter22"
+CONTENTS = {
+    "one line": f"token: {SECRET}",
+    "with escaped lines": f"apiVersion: v1\\nusers: [{{token: {SECRET}}}]",
+    "long": f"apiVersion: v1\\nusers:\\n- token: {SECRET}" + " " * 300,
+    "JSON": f'{{"token": "{SECRET}"}}',
+    "a JSON list": f'["token", "{SECRET}"]',
+    "YAML": f"apiVersion: v1\nusers:\n- token: {SECRET}\n",
+    "with a zero byte": f"a\0{SECRET}",
+}
+
+
+@pytest.mark.parametrize("by", ["option", "KUBECONFIG"])
+@pytest.mark.parametrize("contents", CONTENTS.values(), ids=CONTENTS)
+def test_contents_in_the_place_of_a_path_are_in_no_message(
+    contents: str, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "KUBECONFIG":
+        if "\0" in contents:
+            pytest.skip("no variable can have it")
+        monkeypatch.setenv("KUBECONFIG", contents)
+    with pytest.raises(ClusterError) as refused:
+        find_access(contents if by == "option" else None)
+    assert SECRET not in str(refused.value)

@@ -22,7 +22,8 @@ EXTRAS_KEY = "torchx_pulumi"
 
 EXTRAS = ("secret_env", "secret_mounts", "node_selector", "tolerations")
 
-_OVERLAY_KEY = "kubernetes"
+OVERLAY_KEY = "kubernetes"
+"""Where `role.metadata` holds the pod overlay, or the place of a file that has it."""
 _OVERLAY_KIND = "V1Pod"
 
 _MOUNT_KINDS = {"BindMount": "bind", "VolumeMount": "volume", "DeviceMount": "device"}
@@ -79,7 +80,7 @@ def _read_role(path: str, role: Any, problems: list[Problem]) -> RoleSpec:
         port_map=getattr(role, "port_map", {}),
         mounts=[*map(_read_mount, mounts), *extras.pop("mounts")] if is_list(mounts) else mounts,
         metadata=metadata,
-        pod_overlay=read_overlay(f"{path}.metadata[{_OVERLAY_KEY!r}]", metadata, problems),
+        pod_overlay=read_overlay(f"{path}.metadata[{OVERLAY_KEY!r}]", metadata, problems),
         **extras,
     )
 
@@ -118,7 +119,7 @@ def _read_mount(mount: Any) -> MountSpec:
 
 def read_overlay(path: str, metadata: object, problems: list[Problem]) -> dict[str, Any] | None:
     """Find the pod overlay of a role's metadata; a text is the place of a file, which is read here."""
-    value = metadata.get(_OVERLAY_KEY) if isinstance(metadata, Mapping) else None
+    value = metadata.get(OVERLAY_KEY) if isinstance(metadata, Mapping) else None
     if isinstance(value, str):
         try:
             value = read_overlay_file(value)

@@ -1,7 +1,8 @@
 """The door for AppDef files, YAML or JSON, and for mappings of the same form.
 
 Here: which keys there are, and what becomes of numbers where text is wanted. A file may also be what
-`dataclasses.asdict` makes of a TorchX AppDef.
+`dataclasses.asdict` makes of a TorchX AppDef, or what `torchx-pulumi program` makes of a launched one: its metadata
+has marks for what JSON has no form for (`json_values`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torchx_pulumi.checks.job import check_job
 from torchx_pulumi.checks.values import is_list, is_number, typed, unknown_keys
 from torchx_pulumi.doors.appdef import installed_torchx_version, read_extras, read_overlay, read_secret_env
 from torchx_pulumi.doors.document import DocumentError, parse_document
+from torchx_pulumi.doors.json_values import read_value
 from torchx_pulumi.doors.overlay_file import read_overlay_file
 from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.overlay import given_overlay
@@ -88,7 +90,7 @@ def read_app_mapping(app: Mapping[str, Any]) -> JobSpec:
     spec = JobSpec(
         name=_text(app.get("name")),
         roles=roles,  # type: ignore[arg-type]  # checks say what is wrong with it
-        metadata=_given(app, "metadata", {}),
+        metadata=read_value(_given(app, "metadata", {})),
         torchx_version=installed_torchx_version(),
     )
     if problems:
@@ -103,7 +105,7 @@ def _read_role(path: str, role: Any, problems: list[Problem]) -> Any:
     for key in _TORCHX_ONLY_ROLE_KEYS:
         if role.get(key):
             problems.append(Problem(f"{path}.{key}", "has no effect here; remove it"))
-    metadata = _given(role, "metadata", {})
+    metadata = read_value(_given(role, "metadata", {}))
     extras = read_extras(f"{path}.metadata['torchx_pulumi']", metadata, problems)
     secret_mounts = extras.pop("mounts")
     for field in ("node_selector", "tolerations", "secret_env"):
@@ -170,7 +172,7 @@ def _read_mount(path: str, mount: Any, problems: list[Problem]) -> Any:
 
 
 def _read_pod_overlay(path: str, role: Mapping[str, Any], metadata: object, problems: list[Problem]) -> Any:
-    overlay = role.get("pod_overlay")
+    overlay = read_value(role.get("pod_overlay"))
     if overlay is None:
         return read_overlay(f"{path}.metadata['kubernetes']", metadata, problems)
     if isinstance(overlay, str):

@@ -8,12 +8,10 @@ from typing import Any
 
 from torchx import specs
 
+from torchx_pulumi.doors.json_values import read_value, write_value
 from torchx_pulumi.torchx_scheduler import compat
 
 _MOUNTS = {"bind": specs.BindMount, "volume": specs.VolumeMount, "device": specs.DeviceMount}
-
-_MARK = "$torchx"
-"""Key of a value that JSON has no form for: `tuple`, `pairs` or `text`."""
 
 _LEFT_OUT = ("overrides",)
 """Producers of values that are asked for by reading the field; the values are what is written."""
@@ -23,7 +21,7 @@ def write_app(app: Any) -> dict[str, Any]:
     """Return an AppDef as plain JSON values."""
     return {
         "name": app.name,
-        "metadata": _write(app.metadata),
+        "metadata": write_value(app.metadata),
         "roles": [_write_role(role) for role in app.roles],
     }
 
@@ -36,13 +34,13 @@ def read_roles(value: Mapping[str, Any]) -> list[Any]:
 def read_app_json(value: Mapping[str, Any]) -> Any:
     """Return the AppDef of what `write_app` wrote."""
     return specs.AppDef(
-        name=value.get("name", ""), roles=read_roles(value), metadata=_read(value.get("metadata") or {})
+        name=value.get("name", ""), roles=read_roles(value), metadata=read_value(value.get("metadata") or {})
     )
 
 
 def read_metadata(value: Mapping[str, Any]) -> dict[str, str]:
     """Return the app's metadata of what `write_app` wrote."""
-    return dict(_read(value.get("metadata") or {}))
+    return dict(read_value(value.get("metadata") or {}))
 
 
 def _write_role(role: Any) -> dict[str, Any]:
@@ -58,7 +56,7 @@ def _write_role(role: Any) -> dict[str, Any]:
         elif item.name == "workspace":
             fields["workspace"] = None if value is None else dict(value.projects)
         else:
-            fields[item.name] = _write(getattr(value, "value", value))
+            fields[item.name] = write_value(getattr(value, "value", value))
     return fields
 
 
@@ -68,45 +66,14 @@ def _write_mount(mount: Any) -> dict[str, Any]:
 
 
 def _write_fields(value: Any) -> dict[str, Any]:
-    return {item.name: _write(getattr(value, item.name)) for item in dataclasses.fields(value)}
-
-
-def _write(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, Mapping):
-        if all(isinstance(key, str) for key in value) and _MARK not in value:
-            return {str(key): _write(item) for key, item in value.items()}
-        return {_MARK: "pairs", "value": [[_write(key), _write(item)] for key, item in value.items()]}
-    if isinstance(value, list):
-        return [_write(item) for item in value]
-    if isinstance(value, tuple):
-        return {_MARK: "tuple", "value": [_write(item) for item in value]}
-    return {_MARK: "text", "value": str(value)}
-
-
-def _read(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_read(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    kind = value.get(_MARK)
-    if kind == "pairs":
-        return {_read(key): _read(item) for key, item in value["value"]}
-    if kind == "tuple":
-        return tuple(_read(item) for item in value["value"])
-    if kind == "text":
-        return value["value"]
-    return {key: _read(item) for key, item in value.items()}
+    return {item.name: write_value(getattr(value, item.name)) for item in dataclasses.fields(value)}
 
 
 def _read_role(value: Mapping[str, Any]) -> Any:
-    fields = {name: _read(item) for name, item in value.items() if name not in ("mounts", "resource", "workspace")}
+    fields = {name: read_value(item) for name, item in value.items() if name not in ("mounts", "resource", "workspace")}
     fields["mounts"] = [_read_mount(mount) for mount in value.get("mounts") or []]
     fields["resource"] = compat.make(
-        specs.Resource, _read(value.get("resource") or {"cpu": -1, "gpu": -1, "memMB": -1})
+        specs.Resource, read_value(value.get("resource") or {"cpu": -1, "gpu": -1, "memMB": -1})
     )
     fields["retry_policy"] = _policy(value.get("retry_policy"))
     if value.get("workspace") is not None:
@@ -115,7 +82,7 @@ def _read_role(value: Mapping[str, Any]) -> Any:
 
 
 def _read_mount(value: Mapping[str, Any]) -> Any:
-    fields = {name: _read(item) for name, item in value.items() if name != "type"}
+    fields = {name: read_value(item) for name, item in value.items() if name != "type"}
     kind = _MOUNTS.get(value["type"])
     return fields if kind is None else compat.make(kind, fields)
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from torchx_pulumi import forms, labels
 from torchx_pulumi.cluster import LiveCluster
+from torchx_pulumi.doors.appdef import OVERLAY_KEY
+from torchx_pulumi.doors.json_values import write_value
 from torchx_pulumi.driver import LaunchOrder, Tell
 from torchx_pulumi.errors import BackendAbsentError, ClusterError, DeployError, TakenOverError, TorchxPulumiError
 from torchx_pulumi.kubeconfig import absolute_kubeconfig
@@ -27,6 +29,7 @@ from torchx_pulumi.runs.place import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.runs.ready_run import COMPONENT_TYPES
 from torchx_pulumi.runs.whereabouts import Ambient, ambient
 from torchx_pulumi.schedulers import scheduler_of
+from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.torchx_scheduler.app_json import write_app
 from torchx_pulumi.torchx_scheduler.doors import Doors
@@ -123,7 +126,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         user=user,
         name=plan.spec.name,
         queue=queue,
-        app=write_app(launch.app),
+        app=_with_overlay_files(write_app(launch.app), plan.spec),
         pods={role.name: [form.pod_name(plan, replica) for replica in forms.asked(role)] for role in plan.roles},
         declared=build_declared(plan, spec_hash=run, created_by=user),
         launch=owner_digest(place.organization, place.project, place.stack, urn),
@@ -133,7 +136,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         stage=Stage.LAUNCHING,
         owner=this_process(),
         ui_url=_link(chosen.get("ui_url"), namespace=namespace, name=name, scheduler=scheduler, queue=queue),
-        options={key: value for key, value in chosen_plan.items() if value not in (None, {}, [])},
+        options={key: value for key, value in chosen_plan.items() if value is not None},
         log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
         ambient_kubeconfig=here.kubeconfig,
         ambient_context=here.context,
@@ -240,8 +243,8 @@ def _wait(doors: Doors, entry: RunEntry, chosen: Mapping[str, Any], tell: Tell) 
 
     def read() -> JobStatus:
         sight = look_at(doors, entry)
-        if sight.error is not None:
-            raise sight.error
+        if not sight.reached:
+            raise ClusterError(sight.status.message, retryable=True)
         return sight.status
 
     wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), tell=tell, job=f"app {entry.app_id}")
@@ -251,6 +254,14 @@ def _without_own_labels(options: Options) -> Options:
     own = (labels.LAUNCHER, labels.SESSION)
     changed: Any = replace(options, labels={key: value for key, value in options.labels.items() if key not in own})
     return changed  # type: ignore[no-any-return]
+
+
+def _with_overlay_files(app: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
+    """Return a written AppDef with the overlays that were read from files: a file may change, or be elsewhere later."""
+    for role, planned in zip(app["roles"], spec.roles, strict=True):
+        if isinstance((role.get("metadata") or {}).get(OVERLAY_KEY), str):
+            role["pod_overlay"] = write_value(planned.pod_overlay)
+    return app
 
 
 def _link(template: str | None, **fields: Any) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.checks.job import check_job
 from torchx_pulumi.doors.appfile import read_app_file, read_app_mapping
+from torchx_pulumi.doors.json_values import write_value
 from torchx_pulumi.errors import InvalidJobError
 from torchx_pulumi.spec import MountSpec, ResourceSpec, SecretRef
 
@@ -77,6 +78,53 @@ def test_json_with_tabs_is_read(tmp_path: Path) -> None:
     assert read_app_file(path).roles[0].image == "i"
 
 
+LETTERS = ["\U0001f600", "a\u2028b\x85c", "\x7f\ufffe", "\u00e9", "a/b"]
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("indent", [None, 2, "\t"])
+def test_json_is_read_as_json_whatever_its_letters(tmp_path: Path, ascii_only: bool, indent: Any) -> None:
+    role = {"name": "a", "image": "i", "entrypoint": "m", "args": LETTERS, "env": {"k" * 2000: "<<"}}
+    text = json.dumps({"name": "app", "roles": [role]}, ensure_ascii=ascii_only, indent=indent)
+    (made,) = read_app_file(write(tmp_path, text.replace("a/b", "a\\/b"), "app.json")).roles
+    assert made.args == LETTERS
+    assert made.env == {"k" * 2000: "<<"}
+
+
+def test_numbers_in_json_are_numbers_and_where_text_is_wanted_as_written(tmp_path: Path) -> None:
+    text = """{"name": 1.50, "roles": [{"name": "a", "image": "i", "entrypoint": "m", "args": [1e5, 0.10, true, null],
+        "resource": {"cpu": 1e0, "gpu": -0, "memMB": 1E3}, "pod_overlay": {"spec": {"a": [1e5, -7, 0.5, "1e5"]}}}]}"""
+    spec = read_app_file(write(tmp_path, text, "app.json"))
+    (made,) = spec.roles
+    assert (spec.name, list(made.args)) == ("1.50", ["1e5", "0.10", "true", None])
+    assert made.resource == ResourceSpec(cpu=1.0, gpu=0, memory_mb=1000)
+    assert made.pod_overlay == {"spec": {"a": [100000.0, -7, 0.5, "1e5"]}}
+    (found,) = problems_of(write(tmp_path, '{"name": "a", "roles": [], "metadata": {"a": %s}}' % ("1" * 5000)))
+    assert "metadata.a: the value cannot be read" in found
+
+
+def test_problems_of_json_have_lines_where_yaml_can_read_it(tmp_path: Path) -> None:
+    role = {"name": "a", "image": "i", "entrypoint": "m", "replicas": 2}
+    (found,) = problems_of(write(tmp_path, json.dumps({"name": "app", "roles": [role]}, indent="\t"), "app.json"))
+    assert found.startswith("roles[0].replicas")
+    assert found.endswith("(line 8)")
+    role["args"] = ["\x7f"]
+    (found,) = problems_of(write(tmp_path, json.dumps({"name": "app", "roles": [role]}, ensure_ascii=False)))
+    assert found.startswith("roles[0].replicas")
+
+
+def test_json_with_comments_and_trailing_commas_is_read_as_yaml(tmp_path: Path) -> None:
+    text = '{"name": "a", # mine\n"roles": [{"name": "a", "image": "i", "entrypoint": "m",}],}'
+    assert read_app_file(write(tmp_path, text)).roles[0].image == "i"
+
+
+def test_what_json_has_no_form_for_is_read_by_its_marks(tmp_path: Path) -> None:
+    overlay = {"spec": {"tolerations": ({"operator": "Exists"},), "__del__:nodeSelector": None}, "metadata": {7: "x"}}
+    role = {"name": "a", "image": "i", "entrypoint": "m", "metadata": write_value({"kubernetes": {"V1Pod": overlay}})}
+    text = json.dumps({"name": "app", "roles": [role]})
+    assert read_app_file(write(tmp_path, text, "app.json")).roles[0].pod_overlay == overlay
+
+
 def test_what_asdict_makes_of_a_torchx_app_is_read(tmp_path: Path) -> None:
     specs = pytest.importorskip("torchx.specs")
     mounts = [specs.BindMount("/a", "/b"), specs.VolumeMount("c", "/d"), specs.DeviceMount("/dev/a", "/dev/a")]
@@ -103,7 +151,10 @@ def test_unknown_keys_are_refused_with_path_and_line(tmp_path: Path) -> None:
         ("name: [", "line 1: no valid YAML"),
         ("name: a\nname: b\n", "line 2: the key 'name' stands twice"),
         ("roles:\n- env:\n    A: 1\n    A: 2\n", "line 4: the key 'A' stands twice"),
-        ('{"name": "a", "name": "b"}', "stands twice"),
+        ('{"name": "a",\n"name": "b"}', "line 2: the key 'name' stands twice"),
+        ('{"name": "\x7f", "name": "b"}', "the key 'name' stands twice"),
+        ("[" * 5000, "nested too deep"),
+        ('{"a":' * 100000, "nested too deep"),
         ("name: a\n\troles: []", "line 2: no valid YAML"),
         ("? [a]\n: b", "a key must be text"),
         ("a: &x [*x]", "nested too deep"),

@@ -125,6 +125,22 @@ def test_all_problems_come_in_one_error(tmp_path: Path) -> None:
     assert "8 problems" in said
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import no_such_module_here\n", "No module named 'no_such_module_here'"),
+        ("raise RuntimeError('no GPU on this machine')\n", "RuntimeError: no GPU on this machine"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
+        ("def hello(:\n", "invalid syntax"),
+    ],
+)
+def test_a_component_file_that_cannot_be_imported_is_one_message(tmp_path: Path, code: str, said: str) -> None:
+    (tmp_path / "mine.py").write_text(code)
+    found = refusal(tmp_path, component="mine.py:hello", **QUEUE)
+    assert "torchx:component: 'mine.py:hello'" in found
+    assert said in found
+
+
 def test_neither_component_nor_app_file_is_a_problem(tmp_path: Path) -> None:
     assert "neither is set; set either component" in refusal(tmp_path, **QUEUE)
 

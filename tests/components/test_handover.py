@@ -1,0 +1,217 @@
+"""An app of `torchx run` goes over to the program that `torchx-pulumi program` writes: the same objects, the same run.
+
+The launch and the written program run on one mock engine, the program on the state that the launch has left.
+"""
+
+from __future__ import annotations
+
+import copy
+import runpy
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.driver import Launched, LaunchOrder
+from torchx_pulumi.fake_driver import FakeDriver
+from torchx_pulumi.handover import project_files
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.torchx_scheduler.doors import Doors
+from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+from torchx_pulumi_components.live import cluster_for_tests
+from torchx_pulumi_components.ready import register_ready
+from torchx_pulumi_stacks.automation.preparing import prepare
+
+from tests.parity.apps import CASES, Case, one, resource, several
+
+STASH = "pulumi:index:Stash"
+
+ELASTIC = ("elastic", "elastic in one role", "dist.ddp, elastic")
+"""Refused by MCAD."""
+
+
+class RememberingDriver(FakeDriver):
+    """Keeps the order of the last launch."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(cluster)
+        self.orders: list[LaunchOrder] = []
+
+    def launch(self, order: LaunchOrder, *given: Any, **named: Any) -> Launched:
+        self.orders.append(order)
+        return super().launch(order, *given, **named)
+
+
+class Handover:
+    """Launches apps, and runs the programs that go on with them."""
+
+    def __init__(self, engine: Any, folder: Path) -> None:
+        self.engine = engine
+        self.folder = folder
+        self.cluster = FakeCluster()
+        self.driver = RememberingDriver(self.cluster)
+
+    def launch(self, scheduler: str, app: Any, options: Mapping[str, Any]) -> Any:
+        """Launch an app as `torchx run` does; return what its stack holds."""
+        doors = Doors(make_driver=lambda: self.driver, connect=lambda *_: self.cluster)
+        runner = PulumiScheduler(scheduler, "torchx", doors)
+        app_id = runner.submit(app, dict(options))
+        self.entry = doors.index.find(app_id, scheduler)
+        assert self.entry is not None
+        ready = prepare(self.driver.orders[-1])
+        place = self.entry.place
+        made = self._run(lambda: register_ready(ready))
+        prefix = f"urn:pulumi:{place.stack}::{place.project}::torchx:index:"
+        component = next(item.typ for item in made if item.typ.endswith("TrainingJob")).rpartition(":")[2]
+        for item in made:
+            state = {**copy.deepcopy(item.inputs), **({"uid": "u"} if item.typ.endswith("TrainingJob") else {})}
+            if "metadata" in state:
+                state["metadata"]["uid"] = f"uid-of-{item.name}"
+            self.engine.mocks.state[f"{prefix}{component}${item.typ}::{item.name}"] = state
+        head = copy.deepcopy(ready.objects[0])
+        head["metadata"]["uid"] = f"uid-of-{ready.name}"
+        head["status"] = {"state": {"phase": "Running"}} if scheduler == "volcano" else {"state": "Running"}
+        self.cluster.put(head)
+        return made
+
+    def take_over(self) -> Any:
+        """Write the program and run it; return what it registers."""
+        for name, text in project_files(self.entry).items():
+            (self.folder / name).write_text(text, encoding="utf-8")
+        with cluster_for_tests(self.cluster):
+            return self._run(lambda: runpy.run_path(str(self.folder / "__main__.py"), run_name="__main__"))
+
+    def _run(self, program: Callable[[], Any]) -> Any:
+        place = self.entry.place
+        self.engine.run(program, stack=place.stack, project=place.project)
+        return list(self.engine.mocks.resources)
+
+
+@pytest.fixture
+def handover(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handover:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    monkeypatch.delenv("TORCHXCONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return Handover(engine, tmp_path)
+
+
+def registered(made: Any) -> dict[str, Any]:
+    """Return what was registered, without what says when.
+
+    The labels by which `torchx list` finds an app are in the digests of a launch, and are no part of its hash. A
+    Service keeps the labels and annotations that it was made with (`gangs.STORED_POD_FIELDS`).
+    """
+    found: dict[str, Any] = {}
+    for item in made:
+        inputs = copy.deepcopy(item.inputs)
+        if item.typ == STASH:
+            for name in ("launched_at", "uid"):
+                inputs["input"].pop(name, None)
+            inputs["input"].get("digests", {}).pop("labels", None)
+        if item.typ.endswith(":Service"):
+            inputs["metadata"] = {"name": inputs["metadata"]["name"], "namespace": inputs["metadata"]["namespace"]}
+        found[f"{item.typ}::{item.name}"] = inputs
+    return found
+
+
+def check(handover: Handover, scheduler: str, case: Case) -> None:
+    options = {name: value for name, value in case.options.items() if name != "app_id"}
+    options |= {"queue": "test"} if scheduler == "volcano" else {}
+    launched = registered(handover.launch(scheduler, case.app(), options))
+    taken = registered(handover.take_over())
+    assert taken == launched
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_program_goes_on_with_every_job_on_volcano(handover: Handover, name: str) -> None:
+    check(handover, "volcano", CASES[name])
+
+
+def mcad(case: Case) -> Case:
+    names = {"priority_class": "priority_class_name"}
+    return Case(case.app, {names.get(name, name): value for name, value in case.options.items()})
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ELASTIC])
+def test_a_program_goes_on_with_every_job_on_mcad(handover: Handover, name: str) -> None:
+    check(handover, "mcad", mcad(CASES[name]))
+
+
+class Level(str, Enum):
+    """A value as a user's own component may put it into an AppDef."""
+
+    HIGH = "high"
+
+
+SECRETS = {
+    "secret_env": {"TOKEN": {"name": "s", "key": "k", "optional": True}},
+    "secret_mounts": [{"src": "keys", "dst": "/keys"}],
+    "node_selector": {"zone": "a"},
+    "tolerations": [{"operator": "Exists", "key": None}],
+}
+
+VOLCANO: dict[str, Case] = {
+    "no plugins": Case(one(), {"plugins": {}}),
+    "no plugins, as text": Case(one(), {"plugins": "{}"}),
+    "plugins as text": Case(one(), {"plugins": '{"svc": ["--publish-not-ready-addresses=true"], "ssh": []}'}),
+    "network topology by its mode": Case(one(), {"network_topology": "soft"}),
+    "network topology as text": Case(one(), {"network_topology": '{"mode": "hard", "highestTierAllowed": 2}'}),
+    "lists and mappings": Case(one(), {"image_secrets": ["a", "b"], "labels": {"t": "x"}, "annotations": {"a": "1"}}),
+    "empty lists and mappings": Case(one(), {"image_secrets": [], "labels": {}}),
+    "other options": Case(one(), {"scheduler_name": "other", "ttl_seconds_after_finished": 0}),
+    "gang of pods": Case(several({"name": "a", "num_replicas": 2}, {"name": "b"}), {"gang": "pods"}),
+    "extras in metadata": Case(one(metadata={"torchx_pulumi": SECRETS, "other": [None, {1: "one", "n": None}]})),
+    "tuples": Case(one(args=("a", "b"), metadata={"kubernetes": {"V1Pod": {"spec": {"__put__:tolerations": ()}}}})),
+    "enums": Case(one(env={"LEVEL": Level.HIGH}, metadata={"kubernetes": {"metadata": {"labels": {"l": Level.HIGH}}}})),
+    "letters of all kinds": Case(one(args=["\U0001f600", "a\u2028b\x85c", "\x7f\ufffe", "tab\tnew\nline\\"])),
+    "numbers in texts": Case(one(args=["1e5", "0x10", "1_000", "no", "~", "<<"], env={"A": "0.10", "B": "="})),
+    "devices": Case(one(resource=resource(devices={"a.io/b": 2}, capabilities={"c": [1, (2, None)]}))),
+}
+
+MCAD: dict[str, Case] = {
+    "coscheduler": Case(several({"name": "a", "num_replicas": 2}, {"name": "b"}), {"coscheduler_name": "co"}),
+    "v1beta2": Case(one(num_replicas=2), {"api_version": "v1beta2", "local_queue": "team"}),
+    "v1beta2, suspended": Case(one(), {"api_version": "v1beta2", "suspend": True}),
+    "all options": Case(
+        one(port_map={"bad": 70000}),
+        {"priority": 0, "priority_class_name": "high", "image_secret": "pull", "network": "net",
+         "requeuing_time_s": 0, "requeuing_max_time_s": 10, "requeuing_growth": "linear", "labels": {"a": "b"}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VOLCANO)
+def test_a_program_goes_on_with_every_option_of_volcano(handover: Handover, name: str) -> None:
+    check(handover, "volcano", VOLCANO[name])
+
+
+@pytest.mark.parametrize("name", MCAD)
+def test_a_program_goes_on_with_every_option_of_mcad(handover: Handover, name: str) -> None:
+    check(handover, "mcad", MCAD[name])
+
+
+def test_an_overlay_that_was_read_from_a_file_goes_over_with_the_app(handover: Handover, tmp_path: Path) -> None:
+    file = tmp_path / "overlay.yaml"
+    file.write_text("spec:\n  tolerations: !!python/tuple [{operator: Exists}]\n  __del__:nodeSelector:\n")
+    launched = registered(handover.launch("volcano", one(metadata={"kubernetes": file.name})(), {"queue": "test"}))
+    # The file may be another one by now, and is elsewhere for a program.
+    file.unlink()
+    assert registered(handover.take_over()) == launched
+
+
+def test_a_workspace_of_a_role_is_in_its_image(handover: Handover) -> None:
+    launched = registered(handover.launch("volcano", one()(), {"queue": "test"}))
+    (role,) = handover.entry.app["roles"]
+    role |= {"workspace": {"file:///src": ""}, "base_image": "img:0", "field_of_tomorrow": [1]}
+    assert registered(handover.take_over()) == launched
+
+
+def test_an_image_of_this_machines_daemon_has_the_name_that_it_was_pushed_under(handover: Handover) -> None:
+    app = one(image="sha256:abc")()
+    launched = registered(handover.launch("volcano", app, {"queue": "test", "image_repo": "r.example.com/me/train"}))
+    assert registered(handover.take_over()) == launched
+    assert "r.example.com/me/train:abc" in repr(launched)
