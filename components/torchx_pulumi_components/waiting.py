@@ -73,7 +73,7 @@ def wait_until(
         Its objects and its status as last seen, and why it will not get there. None: it did.
 
     Raises:
-        ClusterError: The cluster does not answer and will not.
+        ClusterError: The cluster refuses, or does not answer, from the beginning; see `Wait.unanswered`.
     """
     for resource in (gang.head, *gang.pods.values()):
         wait_for(resource.urn.future())
@@ -90,18 +90,23 @@ async def _poll(
         "; an interrupt ends the wait and leaves the job running",
     )
     wait = Wait(WaitGoal(goal.value), job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s)
+    found: tuple[Seen, JobStatus] | None = None
     while True:
         try:
             seen = await asyncio.to_thread(form.look, cluster, plan.namespace, plan.job_name)
         except ClusterError as error:
-            if not error.retryable or wait.late(time.monotonic() - begun):
-                raise
-            await asyncio.sleep(POLL_S)
-            continue
-        status = form.read_status(seen, datetime.now(timezone.utc))
-        turn = wait.look(status, time.monotonic() - begun)
-        if turn.done or turn.failure is not None:
-            return seen, status, turn.failure
+            try:
+                turn = wait.unanswered(error, time.monotonic() - begun)
+            except ClusterError as given_up:
+                if found is None:
+                    raise
+                return *found, str(given_up)
+        else:
+            status = form.read_status(seen, datetime.now(timezone.utc))
+            found = (seen, status)
+            turn = wait.look(status, time.monotonic() - begun)
+            if turn.done or turn.failure is not None:
+                return seen, status, turn.failure
         if turn.line:
             pulumi.log.info(hide(turn.line) + note, gang.head)
             note = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from uuid import uuid4
@@ -23,7 +24,8 @@ class FakeLog:
     """Lines that are there already."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
+        self._lines = deque(lines)
+        self.finished = False
 
     def __iter__(self) -> Iterator[str]:
         """Return itself."""
@@ -31,11 +33,15 @@ class FakeLog:
 
     def __next__(self) -> str:
         """Return the next line."""
-        return next(self._lines)
+        if not self._lines:
+            raise StopIteration
+        line = self._lines.popleft()
+        self.finished = not self._lines
+        return line
 
     def close(self) -> None:
         """Give up what is left."""
-        self._lines = iter(())
+        self._lines.clear()
 
 
 class FakeCluster:

@@ -17,6 +17,18 @@ from torchx_pulumi.status.model import JobState, JobStatus, Reason
 POLL_S = 1.0
 """Time between two looks."""
 
+REFUSED_S = 60.0
+"""How long a wait goes on while the access is refused: 401, 403, or no usable kubeconfig."""
+
+UNREACHABLE_S = 600.0
+"""How long a wait goes on while the cluster does not answer."""
+
+GONE_S = 5.0
+"""How long a wait goes on after a job's objects are gone and how it ended is not known."""
+
+LONGEST_STEP_S = 60.0
+"""What the time between two looks counts at most: between looks that lie further apart nothing is known."""
+
 
 class WaitGoal(str, Enum):
     """How far a run is waited for."""
@@ -78,6 +90,46 @@ def progress_line(status: JobStatus) -> str:
     return f"{status.state.value}{why}: {status.message}{count}"
 
 
+class Patience:
+    """Measures for how long looks have failed in a row. No clock here: the caller passes the time in."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._unreachable_s = 0.0
+        self._refused_s = 0.0
+        self._gone_s = 0.0
+
+    def answered(self) -> None:
+        """Note that a look told the state."""
+        self._last = None
+        self._unreachable_s = self._refused_s = self._gone_s = 0.0
+
+    def failed(self, error: ClusterError, now_s: float) -> bool:
+        """Note a look that failed; return whether the wait is over.
+
+        Args:
+            error: Why it failed.
+            now_s: The time, in seconds that only grow.
+        """
+        step = self._step(now_s)
+        self._gone_s = 0.0
+        self._unreachable_s += step
+        self._refused_s = 0.0 if error.retryable else self._refused_s + step
+        return self._refused_s >= REFUSED_S or self._unreachable_s >= UNREACHABLE_S
+
+    def gone(self, now_s: float) -> bool:
+        """Note that the job's objects are gone and its end is not known; return whether the wait is over."""
+        step = self._step(now_s)
+        self._unreachable_s = self._refused_s = 0.0
+        self._gone_s += step
+        return self._gone_s >= GONE_S
+
+    def _step(self, now_s: float) -> float:
+        step = 0.0 if self._last is None else min(now_s - self._last, LONGEST_STEP_S)
+        self._last = now_s
+        return step
+
+
 class Wait:
     """One wait for one run: judges what was seen, and remembers what it told."""
 
@@ -93,6 +145,40 @@ class Wait:
         self.job = job
         self.timeout_s = timeout_s
         self._told: tuple[Any, ...] | None = None
+        self._last: JobStatus | None = None
+        self._patience = Patience()
+        self._silent = False
+
+    def unanswered(self, error: ClusterError, waited_s: float) -> Turn:
+        """Judge a look that failed: the wait goes on for a while.
+
+        Args:
+            error: Why it failed.
+            waited_s: How long the wait has lasted.
+
+        Raises:
+            ClusterError: The cluster refused before it ever answered, refused for `REFUSED_S`, did not answer for
+                `UNREACHABLE_S`, or the wait has lasted as long as it may; with the last known state.
+        """
+        if (self._last is None and not error.retryable) or self.late(waited_s):
+            raise self._given_up(error) if self._last is not None else error
+        if self._patience.failed(error, waited_s):
+            raise self._given_up(error)
+        if self._silent:
+            return Turn()
+        self._silent = True
+        does = "does not answer" if error.retryable else "refuses the access"
+        return Turn(line=f"waiting until {self.job} is {self.goal.value}: the cluster {does} ({error})")
+
+    def _given_up(self, error: ClusterError) -> ClusterError:
+        last = "its state was never seen" if self._last is None else f"it was last seen {progress_line(self._last)}"
+        return ClusterError(
+            f"{self.job}: {last}. Waiting until it is {self.goal.value} ended, and it is left as it is: {error}. "
+            f"A wait goes on for {REFUSED_S:g} s where the access is refused, and for {UNREACHABLE_S:g} s without an "
+            "answer",
+            retryable=error.retryable,
+            reason=error.reason,
+        )
 
     def look(self, status: JobStatus | None, waited_s: float) -> Turn:
         """Judge a run.
@@ -105,7 +191,13 @@ class Wait:
             return Turn(failure=f"{self.job} is not known here; it will not be {self.goal.value}")
         if reached(status, self.goal):
             return Turn(done=True)
+        self._patience.answered()
+        self._silent = False
         where = f"{self.job} is {status.state.value} ({status.reason.value}: {status.message})"
+        if status.reason is Reason.NOT_FOUND and self._last is not None:
+            where += f", last seen {progress_line(self._last)}"
+        else:
+            self._last = status
         if status.state.terminal or status.reason is Reason.NOT_FOUND:
             return Turn(failure=f"{where}; it will not be {self.goal.value}{self._advice(status)}")
         if self.late(waited_s):
@@ -141,9 +233,9 @@ def wait_until(
     """Wait until a run has come as far as the goal. An interrupt leaves the run as it is and says so.
 
     Args:
-        read: Brings the status of the run. None: nobody knows it. A retryable ClusterError is waited out.
+        read: Brings the status of the run. None: nobody knows it. A ClusterError is waited out, see `Wait.unanswered`.
         goal: How far the run is to come.
-        timeout_s: Longest wait. None: as long as it takes.
+        timeout_s: Longest wait. None: as long as the run takes and the cluster answers.
         tell: Takes lines of progress: state, reason, and how many replicas are ready.
         clock: What time it is.
         poll_s: Time between two looks.
@@ -154,23 +246,18 @@ def wait_until(
 
     Raises:
         JobFailedError: It ended before the goal, is gone, or did not get there in time; `status` is what was seen.
-        ClusterError: The cluster does not answer and will not, or did not until the time was over.
+        ClusterError: See `Wait.unanswered`.
     """
-    begun, wait, silent = clock.monotonic(), Wait(goal, job=job, timeout_s=timeout_s), False
+    begun, wait = clock.monotonic(), Wait(goal, job=job, timeout_s=timeout_s)
+    status: JobStatus | None = None
     try:
         while True:
             try:
                 status = read()
             except ClusterError as error:
-                if not error.retryable or wait.late(clock.monotonic() - begun):
-                    raise
-                if not silent:
-                    tell(f"waiting until {job} is {goal.value}: the cluster does not answer ({error})")
-                silent = True
-                clock.sleep(poll_s)
-                continue
-            silent = False
-            turn = wait.look(status, clock.monotonic() - begun)
+                turn = wait.unanswered(error, clock.monotonic() - begun)
+            else:
+                turn = wait.look(status, clock.monotonic() - begun)
             if turn.failure is not None:
                 raise JobFailedError(turn.failure, status=status)
             if turn.done and status is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.errors import ClusterError, JobFailedError
 from torchx_pulumi.status.model import Condition, Diagnosis, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.waiting import WaitGoal, progress_line, wait_until
+from torchx_pulumi.waiting import REFUSED_S, UNREACHABLE_S, WaitGoal, progress_line, wait_until
 
 
 class Clock:
@@ -29,6 +29,7 @@ def status(state: JobState, reason: Reason = Reason.RUNNING, message: str = "so"
 PENDING = status(JobState.PENDING, Reason.WAITING_IN_QUEUE, "number 2 of 3")
 RUNNING = status(JobState.RUNNING)
 DONE = status(JobState.SUCCEEDED, Reason.COMPLETED)
+AWAY = ClusterError("no answer", retryable=True)
 
 
 def reads(*given: Any) -> Callable[[], JobStatus | None]:
@@ -127,3 +128,31 @@ def test_an_interrupt_says_that_the_job_goes_on() -> None:
     error, lines = wait(RUNNING, KeyboardInterrupt())
     assert isinstance(error, KeyboardInterrupt)
     assert lines[-1] == "no longer waiting; job a/b is left as it is and goes on"
+
+
+@pytest.mark.parametrize(("error", "bound"), [(ClusterError("401"), REFUSED_S), (AWAY, UNREACHABLE_S)])
+def test_a_wait_that_was_answered_ends_within_the_bound_with_the_last_state(error: ClusterError, bound: float) -> None:
+    clock = Clock()
+    with pytest.raises(ClusterError, match=f"it was last seen RUNNING: so.*{error}") as caught:
+        wait_until(
+            reads(RUNNING, error), WaitGoal.COMPLETED, timeout_s=None, tell=lambda _: None, clock=clock, job="job a/b"
+        )
+    assert bound <= clock.now <= bound + 2
+    assert caught.value.retryable is error.retryable
+
+
+def test_a_cluster_that_never_answers_is_waited_for_within_the_bound() -> None:
+    error, lines = wait(AWAY)
+    assert "its state was never seen" in str(error)
+    assert len(lines) == 1
+
+
+def test_what_fails_now_and_then_is_waited_out() -> None:
+    found, lines = wait(*[RUNNING, AWAY, AWAY, ClusterError("401")] * 300, DONE)
+    assert found is DONE
+    assert len([line for line in lines if "does not answer" in line]) == 300
+
+
+def test_of_a_job_that_is_gone_the_last_state_is_told() -> None:
+    error, _ = wait(RUNNING, status(JobState.UNKNOWN, Reason.NOT_FOUND, "gone"))
+    assert "job a/b is UNKNOWN (NotFound: gone), last seen RUNNING: so; it will not be completed" in str(error)

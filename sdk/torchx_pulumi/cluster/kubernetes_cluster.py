@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from torchx_pulumi.cluster.bus_command import command
-from torchx_pulumi.cluster.log_stream import LogStream
+from torchx_pulumi.cluster.log_stream import GROW_S, LogStream
 from torchx_pulumi.cluster.refusals import refusal, unreachable
 from torchx_pulumi.cluster.wire import READ_TIMEOUT_S, Query, Wire, urllib3, wire_of
 from torchx_pulumi.cluster_identity import HOME_NAMESPACE, ClusterIdentity
@@ -170,7 +170,7 @@ class KubernetesCluster:
             raise ClusterError(
                 f"there is no pod {pod!r} in namespace {namespace!r} of {self._where}", reason="NotFound"
             )
-        return LogStream(response, self._where, keep_ends=keep_ends)
+        return LogStream(response, self._where, keep_ends=keep_ends, grow_s=GROW_S if follow and keep_ends else None)
 
     def version(self) -> str:
         """Return the version of the API server."""

@@ -15,7 +15,12 @@ from torchx_pulumi.options import Manifest
 
 
 class LogLines(Protocol):
-    """The lines of a log, one after the other, as they come."""
+    """The lines of a log, one after the other, as they come; a line of over a million characters comes in parts."""
+
+    @property
+    def finished(self) -> bool:
+        """Return whether the log was read to its end, and the last line was returned."""
+        ...
 
     def __iter__(self) -> Iterator[str]:
         """Return itself."""
@@ -106,7 +111,8 @@ class Cluster(Protocol):
             limit_bytes: Stop after so many bytes, maybe inside a line. None: no limit.
             silence_s: Longest time without a line; a longer one ends the stream as one that broke off. None: 30 s,
                 without limit where the log is followed.
-            keep_ends: Lines keep their newline, by which a last line that has none is told.
+            keep_ends: Lines keep their newline, by which a line that has none is told: the last one, and the parts of
+                a line that stays unfinished while the log is followed.
 
         Raises:
             ClusterError: No answer, no permission, no such pod, or (retryable) a container that has not started.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.cluster import Cluster, LogLines
@@ -12,7 +13,7 @@ from torchx_pulumi.kinds import POD
 from torchx_pulumi.logs.clock import Clock
 from torchx_pulumi.logs.containers import no_pod, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, logger
-from torchx_pulumi.logs.stamps import Delivered, Line, read_line
+from torchx_pulumi.logs.stamps import Delivered, Line, part_of, read_line
 
 POLL_S = 1.0
 """How often a pod is looked at while there is nothing to read."""
@@ -142,7 +143,8 @@ class ContainerLog:
     def _read(self, *, follow: bool, previous: bool = False) -> Any:
         """Yield the new lines of one stream; return whether there were any.
 
-        A line without its end is left out while more may come of it: it is read again.
+        The last line of a followed stream is left out where it has no end, since more may come of it: it is read again.
+        What came of a line before that is yielded as a line, and what follows as another one.
         """
         resume_at = self._delivered.resume_at
         self._delivered.begin_again()
@@ -162,15 +164,18 @@ class ContainerLog:
         if self._stop.is_set():
             stream.close()
         any_new = False
+        begun: Line | None = None
         try:
             for raw in stream:
-                line = read_line(raw, self._delivered.last_ns)
-                if follow and not line.ended:
+                line = read_line(raw, self._delivered.last_ns) if begun is None else part_of(begun, raw)
+                if follow and not line.ended and stream.finished:
                     break
-                if self._delivered.take(line, from_the_end=self._query.tail_lines is not None):
+                goes_on, begun = begun is not None, None if line.ended else line
+                new = self._delivered.take(line, from_the_end=self._query.tail_lines is not None)
+                if new is not None:
                     any_new = True
                     self._works()
-                    yield line
+                    yield replace(line, text=new.removeprefix("\r") if goes_on else new)
         finally:
             self._stream = None
             stream.close()

@@ -19,9 +19,13 @@ Standard output and standard error are stamped apart, and then written one after
 """
 
 
+HEAD = 256
+"""Characters of a line by which it is known again, with its time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a log."""
+    """One line of a log, or a part of one."""
 
     at_ns: int
     """When it was written, since 1970. A line without a time: that of the line before."""
@@ -30,7 +34,7 @@ class Line:
     text: str
     """Without its end."""
     ended: bool
-    """It had a newline."""
+    """It had a newline. A line without one may go on in a next part."""
 
 
 def nanoseconds_of(moment: datetime) -> int:
@@ -62,14 +66,39 @@ def read_line(raw: str, before_ns: int) -> Line:
     return Line(at_ns, stamp, text, ended)
 
 
+def part_of(begun: Line, raw: str) -> Line:
+    r"""Read what goes on of a line whose first part was read.
+
+    >>> part_of(Line(1, "a stamp", "one", False), " two\n")
+    Line(at_ns=1, stamp='a stamp', text=' two', ended=True)
+    """
+    ended = raw.endswith("\n")
+    return Line(begun.at_ns, begun.stamp, raw[:-1] if ended else raw, ended)
+
+
 @lru_cache(maxsize=16)
 def _second(text: str, zone: str) -> int:
     moment = datetime.fromisoformat(text + ("+00:00" if zone == "Z" else zone))
     return int((moment - EPOCH).total_seconds())
 
 
+@dataclass(slots=True)
+class _Begun:
+    """The line of a stream of which a part was read."""
+
+    key: tuple[int, str]
+    """Its time, and its first characters as far as they were read."""
+    read: int
+    """Characters that were read of it in this stream."""
+    skip: int | None
+    """Characters of it that were delivered before. None: all."""
+
+
 class Delivered:
-    """What was delivered of the last seconds: where to begin again, and which lines not to give twice."""
+    """What was delivered of the last seconds: where to begin again, and which lines not to give twice.
+
+    A line is known again by its time and its first characters, so that one of any length takes no more memory.
+    """
 
     def __init__(self) -> None:
         self.last_ns = 0
@@ -78,6 +107,9 @@ class Delivered:
         self._window: deque[tuple[int, str]] = deque()
         self._again: Counter[tuple[int, str]] = Counter()
         self._matched = True
+        self._begun: _Begun | None = None
+        self._partial: tuple[tuple[int, str], int] | None = None
+        """The line that was delivered in part, and how many characters of it."""
 
     @property
     def resume_at(self) -> datetime | None:
@@ -92,27 +124,70 @@ class Delivered:
         """Expect a stream that begins at `resume_at`."""
         self._again = Counter(self._window)
         self._matched = not self._again
+        self._begun = None
 
-    def take(self, line: Line, *, from_the_end: bool) -> bool:
-        """Tell whether a line of the stream is new, and remember it.
+    def take(self, line: Line, *, from_the_end: bool) -> str | None:
+        """Return the text of a line, or of a part of one, as far as it is new, and remember it. None: nothing is new.
 
         Args:
-            line: The next one.
+            line: The next one. A part that goes on has the time of its line.
             from_the_end: The first stream began with some lines of the end; what lay before them was not wanted.
         """
-        key = (line.at_ns, line.text)
-        if self._again[key] > 0:
-            self._again[key] -= 1
+        if self._begun is None:
+            skip = self._delivered_of(line, from_the_end=from_the_end)
+            self._begun = _Begun((line.at_ns, ""), 0, skip)
+        begun = self._begun
+        at_ns, head = begun.key
+        begun.key = (at_ns, head + line.text[: HEAD - len(head)])
+        text = None if begun.skip is None else line.text[max(begun.skip - begun.read, 0) :]
+        begun.read += len(line.text)
+        if line.ended:
+            self._begun = None
+        if begun.skip is None:
+            return None
+        self._first_ns = at_ns if self._first_ns is None else self._first_ns
+        self.last_ns = max(self.last_ns, at_ns)
+        if line.ended:
+            self._partial = None
+            self._window.append(begun.key)
+            while self._window and self._window[0][0] < self._resume_ns:
+                self._window.popleft()
+        else:
+            self._partial = (begun.key, max(begun.read, begun.skip))
+        # What ends a line whose text was delivered is no line.
+        return text if text or (line.ended and not begun.read and not begun.skip) else None
+
+    def _delivered_of(self, line: Line, *, from_the_end: bool) -> int | None:
+        """Return how many characters were delivered of the line that begins. None: all of it."""
+        found = self._replayed(line)
+        if found is not None:
+            self._again[found] -= 1
             self._matched = True
-            return False
+            return None
+        if self._partial is not None:
+            (at_ns, head), count = self._partial
+            if line.at_ns == at_ns and (line.text.startswith(head) or head.startswith(line.text)):
+                self._matched = True
+                return count
         if from_the_end and not self._matched and line.at_ns <= (self._first_ns or 0):
-            return False
+            return None
         # What was delivered comes first; the rest of it went when the log was rotated.
         self._again.clear()
         self._matched = True
-        self._first_ns = line.at_ns if self._first_ns is None else self._first_ns
-        self.last_ns = max(self.last_ns, line.at_ns)
-        self._window.append(key)
-        while self._window and self._window[0][0] < self._resume_ns:
-            self._window.popleft()
-        return True
+        return 0
+
+    def _replayed(self, line: Line) -> tuple[int, str] | None:
+        key = (line.at_ns, line.text[:HEAD])
+        if self._again[key] > 0:
+            return key
+        if line.ended or len(line.text) >= HEAD:
+            return None
+        # The first part of a line is shorter than what it is known by.
+        return next(
+            (known for known, left in self._again.items() if left > 0 and _begins(known, line)),
+            None,
+        )
+
+
+def _begins(known: tuple[int, str], line: Line) -> bool:
+    return known[0] == line.at_ns and known[1].startswith(line.text)

@@ -12,6 +12,7 @@ from typing import Any
 from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
 from torchx_pulumi.driver import Driver
 from torchx_pulumi.kubeconfig import locations
+from torchx_pulumi.logs import Clock, SystemClock
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.whereabouts import Connect, reachable
@@ -38,6 +39,8 @@ class Doors:
     connect: Connect = connect_kubernetes
     index: RunIndex = field(default_factory=RunIndex)
     now: Callable[[], datetime] = utc_now
+    clock: Clock = field(default_factory=SystemClock)
+    """Measures waits and lets time pass in them."""
     client: Any = None
     """A Kubernetes `ApiClient` of the caller's, which is used where no kubeconfig is named. None: there is none."""
     options: Callable[[], Mapping[str, Any]] = dict

@@ -243,8 +243,8 @@ def _wait(doors: Doors, entry: RunEntry, chosen: Mapping[str, Any], tell: Tell) 
 
     def read() -> JobStatus:
         sight = look_at(doors, entry)
-        if not sight.reached:
-            raise ClusterError(sight.status.message, retryable=True)
+        if sight.error is not None:
+            raise sight.error
         return sight.status
 
     wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), tell=tell, job=f"app {entry.app_id}")

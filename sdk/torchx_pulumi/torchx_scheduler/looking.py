@@ -32,10 +32,15 @@ class Sight:
     status: JobStatus
     seen: Seen = dataclasses.field(default_factory=Seen)
     """Its live objects. Empty: the status is from the record."""
-    reached: bool = True
-    """The cluster answered."""
+    error: ClusterError | None = None
+    """Why the present state is not known. None: the cluster told it."""
     relaunched: bool = False
     """The cluster has an object of the app, with another uid than is known here."""
+
+    @property
+    def reached(self) -> bool:
+        """Return whether the cluster answered."""
+        return self.error is None
 
     @property
     def present(self) -> bool:
@@ -73,7 +78,7 @@ def look_at(doors: Doors, entry: RunEntry) -> Sight:
     except ClusterError as error:
         if error.reason == DIFFERENT_CLUSTER:
             raise
-        return Sight(status=_unreached(entry, doors.index.observation(entry), error), reached=False)
+        return Sight(status=_unreached(entry, doors.index.observation(entry), error), error=error)
     if seen.head is None or not is_ours(entry, seen.head):
         return Sight(
             status=_note_gone(doors, entry),

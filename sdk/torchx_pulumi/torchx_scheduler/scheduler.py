@@ -26,6 +26,7 @@ from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler import compat, torchxconfig
 from torchx_pulumi.torchx_scheduler.answers import describe_app
 from torchx_pulumi.torchx_scheduler.app_json import read_app_json
+from torchx_pulumi.torchx_scheduler.bounds import Bounds
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.dryrun import make_request, namespace_of, validate, with_discovered
 from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
@@ -64,6 +65,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._doors = doors
         doors.options = self._ambient
         self._workspaces = Workspaces(docker_client=docker_client)
+        self._bounds = Bounds(doors.clock)
         self._finder = Finder(doors=doors, scheduler=scheduler, ambient=self._ambient)
 
     def run_opts(self) -> CheckedOptions:
@@ -144,12 +146,20 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return launch_app(self._doors, self._finder, launch)
 
     def describe(self, app_id: str) -> Any:
-        """Describe an app. None: it was never heard of."""
+        """Describe an app. None: no such app is known.
+
+        Raises:
+            ClusterError: The cluster is not the one of the launch, or calls for this app have not learned its state for
+                as long as `bounds` allows.
+        """
         entry = self._finder.find(app_id)
         if entry is None:
             return None
         found = self._sight(entry)
-        return None if found is None else describe_app(*found, self._doors.now())
+        if found is None:
+            return None
+        self._bounds.check(*found)
+        return describe_app(*found, self._doors.now())
 
     def _sight(self, entry: RunEntry) -> tuple[RunEntry, Sight] | None:
         """Look at an app; one whose launch or deletion was interrupted is put right if its object does not tell."""
@@ -330,11 +340,13 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 def _under_way(entry: RunEntry, sight: Sight) -> Sight:
     """Return what is known of an app that another process works on, or worked on until it gave no sign of life."""
     doing = {Stage.LAUNCHING: "is being launched", Stage.DELETING: "is being deleted"}[entry.stage]
-    message = f"it {doing} by {describe_owner(entry.owner)}"
+    message, error = f"it {doing} by {describe_owner(entry.owner)}", sight.error
     if life_of(entry.owner) is Life.EXPIRED:
         message += f"; if that is gone for certain, `{delete_command(entry)} --take-over` removes the app"
+        # A wait for an owner that gives no sign of life ends as one for a cluster that does not answer.
+        error = error or ClusterError(message, retryable=True)
     state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else sight.status.state
-    return Sight(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=message))
+    return Sight(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=message), error=error)
 
 
 def _check_kubeconfig(given: str | None, job: str) -> None:

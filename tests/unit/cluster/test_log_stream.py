@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.cluster import KubernetesCluster
+from torchx_pulumi.cluster.log_stream import GROW_S, LONGEST_PART, LogStream
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.logs import LogQuery, read_lines
 
@@ -114,6 +115,55 @@ def test_lines_come_before_the_stream_breaks_and_a_begun_one_does_not(serve: Ser
         next(lines)
     assert caught.value.retryable
     assert list(lines) == []
+
+
+def test_a_line_without_newline_is_given_while_it_grows(serve: Serve) -> None:
+    log = HEAD + chunk("2026-01-01T00:00:00.000000000Z \r10%\r20%")
+    query = LogQuery(namespace="n", pod="p", containers=("main",), follow=True)
+    lines = read_lines(serve(log).cluster(), query)
+    assert next(lines) == "2026-01-01T00:00:00.000000000Z \r10%\r20%\n"
+    lines.close()  # type: ignore[attr-defined]
+
+
+def test_lines_that_came_in_one_piece_are_not_taken_for_growing_ones(serve: Serve) -> None:
+    # The second chunk waits in the reader of the connection, while nothing more comes over it.
+    long = "x" * 20_000
+    stream = serve(HEAD + chunk(long) + chunk("y\nz\n")).cluster().logs("n", "p", follow=True, keep_ends=True)
+    begun = time.monotonic()
+    assert [next(stream), next(stream)] == [f"{long}y\n", "z\n"]
+    assert time.monotonic() - begun < GROW_S
+    stream.close()
+
+
+class Blocks:
+    """A response that is there already."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self.given = 0
+        self._blocks = blocks
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        for block in self._blocks:
+            self.given += len(block)
+            yield block
+
+    def close(self) -> None: ...
+
+    def release_conn(self) -> None: ...
+
+
+@pytest.mark.parametrize("word", ["\rstep", "....."])
+def test_a_line_without_end_takes_no_more_memory_however_long_it_is(word: str) -> None:
+    block = word.encode() * 6553
+    response = Blocks(iter([block] * 300))
+    stream = LogStream(response, "here", keep_ends=True)
+    read = 0
+    for part in stream:
+        read += len(part)
+        assert len(part) <= LONGEST_PART + len(block)
+        assert response.given - read <= LONGEST_PART + 2 * len(block)
+        assert part.startswith("\r") == word.startswith("\r")
+    assert read == 300 * len(block)
 
 
 def test_silence_is_told_from_a_break(serve: Serve) -> None:

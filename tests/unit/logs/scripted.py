@@ -55,15 +55,31 @@ class Stream:
 class ScriptedLog:
     def __init__(self, pieces: Iterator[str]) -> None:
         self._pieces = pieces
+        self._next: str | ClusterError | None = None
         self.closed = False
+        self._advance()
+
+    @property
+    def finished(self) -> bool:
+        return self._next is None
+
+    def _advance(self) -> None:
+        try:
+            self._next = next(self._pieces, None)
+        except ClusterError as error:
+            self._next = error
 
     def __iter__(self) -> ScriptedLog:
         return self
 
     def __next__(self) -> str:
-        if self.closed:
+        if self.closed or self._next is None:
             raise StopIteration
-        return next(self._pieces)
+        if isinstance(self._next, ClusterError):
+            raise self._next
+        piece = self._next
+        self._advance()
+        return piece
 
     def close(self) -> None:
         self.closed = True
@@ -76,6 +92,8 @@ class ScriptedCluster:
     lines: list[Written] = field(default_factory=list)
     previous_lines: list[Written] = field(default_factory=list)
     no_newline: bool = False
+    parts: int | None = None
+    """Streams give lines in parts of so many characters. None: whole."""
     pod: dict[str, Any] | None = None
     streams: list[Stream] = field(default_factory=list)
     """What the next calls give; those after them give all."""
@@ -116,6 +134,8 @@ class ScriptedCluster:
         whole = script.characters is None or script.characters >= len(text)
         sent = text if whole else text[: script.characters]
         lines = sent.splitlines(keepends=True)
+        if self.parts is not None:
+            lines = [line[at : at + self.parts] for line in lines for at in range(0, len(line), self.parts)]
         if not whole and script.error is not None and lines and not lines[-1].endswith("\n"):
             # Of a stream that breaks, the begun line is not given.
             lines.pop()

@@ -23,6 +23,7 @@ from tests.unit.logs.scripted import (
     Written,
     pod,
     shown,
+    stamp,
 )
 
 SECOND = 10**9
@@ -87,6 +88,33 @@ def test_no_line_is_lost_or_given_twice(steps: list[tuple[int, str]], breaks: li
 
     cluster.on_get = [lambda: None] * 3 + [more]
     assert read(cluster, ask(follow=True), ended=after(8), clock=clock) == [shown(line) for line in lines]
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(31, 400), st.lists(st.integers(0, 900), max_size=4), st.booleans())
+def test_of_a_line_in_parts_nothing_is_lost_or_given_twice(parts: int, breaks: list[int], no_newline: bool) -> None:
+    lines = [(SECOND, "short"), (SECOND, "x" * 300 + "y" * 300), (SECOND, ""), (SECOND + 1, "0123456789" * 20)]
+    cluster = ScriptedCluster(
+        lines=lines,
+        pod=pod(RUNNING),
+        streams=[Stream(at, BROKEN) for at in breaks],
+        parts=parts,
+        no_newline=no_newline,
+    )
+    got = read(cluster, ask(follow=True), ended=after(8))
+    assert all(line.endswith("\n") for line in got)
+    texts = [line.rstrip("\n").partition(" ")[::2] for line in got]
+    assert [text for _, text in texts if not text] == [""]
+    assert "".join(text for _, text in texts) == "".join(text for _, text in lines)
+
+
+def test_the_parts_of_a_line_are_lines_with_its_time_and_each_is_searched() -> None:
+    progress = "".join(f"\r{percent}%" for percent in range(10))
+    cluster = ScriptedCluster(lines=[(SECOND, progress)], pod=pod(), parts=len(stamp(SECOND)) + 1 + 9)
+    got = read(cluster, ask(follow=True))
+    assert [line.partition(" ")[0] for line in got] == [stamp(SECOND)] * len(got)
+    assert len(got) > 1
+    assert read(cluster, ask(regex="9%")) == got[-1:]
 
 
 def test_a_time_that_goes_back_over_a_second_is_read_on() -> None:
