@@ -11,12 +11,15 @@ ONLY ?=
 ARGS ?=
 # What can differ between the versions: the door for AppDefs, what is rendered of them, and the component that takes one.
 NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/doors/test_appdef.py tests/unit/test_rendering.py tests/unit/test_macros.py tests/unit/torchx_scheduler tests/unit/stacks
+# How many cases the long runs try; each variable is read by the test of its name.
+EXTENDED := TORCHX_PULUMI_IGNORE_CASES=20000 TORCHX_PULUMI_INTERLEAVINGS=200 TORCHX_PULUMI_KILLS=100 TORCHX_PULUMI_LAUNCHES=32 TORCHX_PULUMI_STATUS_WRITES=500
+EXTENDED_TESTS := tests/e2e/test_ignore_rules.py tests/e2e/test_two_hosts.py tests/e2e/test_automation.py tests/e2e/test_torchx.py tests/e2e/test_status_writes.py
 
 VENV := .venv/bin
 SYNCED := .venv/.synced
 NIGHTLY := .venv-nightly/.synced
 
-.PHONY: help sync check test golden e2e demo bench schema wheel cluster-up cluster-status cluster-down clean
+.PHONY: help sync check test golden e2e e2e-extended demo bench schema wheel cluster-up cluster-status cluster-down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -50,6 +53,10 @@ golden: $(SYNCED) ## Write the golden files anew; read the diff
 
 e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
 	@$(VENV)/python -m tools.e2e $(ARGS)
+
+e2e-extended: $(SYNCED) $(NIGHTLY) ## The long runs of what e2e does briefly; an hour or two
+	@TORCHX_PULUMI_RECORDINGS=all $(VENV)/python -m pytest -q -n 2 tests/recordings
+	@$(EXTENDED) $(VENV)/python -m tools.e2e $(if $(ARGS),$(ARGS),$(EXTENDED_TESTS))
 
 demo: $(SYNCED) ## A real dist.ddp job on a local cluster (KEEP=1 leaves it, CLUSTER=current uses yours)
 	@$(VENV)/python -m tools.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster $(CLUSTER)) $(ARGS)

@@ -294,6 +294,16 @@ PARTS: Final[tuple[Part, ...]] = (
         ),
         installed=Installed(),
     ),
+    Part(
+        name="patternmatcher",
+        version="0.6.1",
+        expected_s=5,
+        source=GoSource(
+            folder=GO_FAMILIES / "patternmatcher",
+            module="github.com/moby/patternmatcher",
+            targets=(GoTarget(executable="patternmatcher", package="."),),
+        ),
+    ),
     *DEBIAN_PARTS,
 )
 """Every part, in the order in which missing ones are best built: what others share is built first."""

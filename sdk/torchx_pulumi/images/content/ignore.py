@@ -6,6 +6,7 @@ one that matches wins, `**` crosses folders, `!` brings back.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import posixpath
 import re
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from torchx_pulumi.errors import ImageError
+from torchx_pulumi.images.content.moby_patterns import Judge, clean, judge_of
 
 IGNORE_FILE: Final = ".dockerignore"
 TORCHX_DOCKERFILE: Final = "Dockerfile.torchx"
@@ -40,7 +42,7 @@ class Pattern:
     """The line, cleaned, without its `!`."""
     brings_back: bool
     """Whether it began with `!`."""
-    matches: Callable[[str], object]
+    matches: Judge
     """Judges a whole path; true values match."""
 
 
@@ -212,9 +214,9 @@ Rules = DockerRules | TorchxRules
 
 
 def docker_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a `.dockerignore` that are patterns to Docker, with their numbers."""
+    """Yield the lines of a `.dockerignore` that are no comments to Docker, with their numbers."""
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        if not line.startswith("#") and line.strip():
+        if not line.startswith("#"):
             yield number, line
 
 
@@ -231,8 +233,10 @@ def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
     patterns, wrong = [], []
     for number, line in docker_lines(text):
         try:
-            patterns.append(clean(line))
-            _compile(patterns[-1])
+            pattern = clean(line)
+            if pattern:
+                _compile(pattern)
+                patterns.append(pattern)
         except ValueError as error:
             wrong.append(f"line {number}, {line.strip()!r}: {error}")
     if wrong:
@@ -246,32 +250,13 @@ def torchx_rules(text: str, defaults: Sequence[str] = ()) -> TorchxRules:
     return TorchxRules((line for line in lines if line and line != "."), defaults)
 
 
-def clean(line: str) -> str:
-    """Return a line as Docker reads it: trimmed, and its path made plain.
-
-    >>> clean(" !/a/./b/../c/ "), clean("."), clean("./x")
-    ('!a/c', '.', 'x')
-    """
-    line = line.strip()
-    sign = "!" if line.startswith("!") else ""
-    path = line[len(sign) :].strip()
-    if sign and not path:
-        raise ValueError("`!` stands alone; name what is to be kept after it")
-    if sign and path == "/":
-        raise ValueError("`!/` names no path; name what is to be kept after it")
-    # Twice, with the blanks in between: as Docker reads the file, and then its patterns.
-    path = posixpath.normpath(posixpath.normpath(path).strip() or ".")
-    # normpath keeps two leading slashes, which Go's Clean does not.
-    return sign + (re.sub("^/+", "", path) or "." if len(path) > 1 else path)
-
-
 def _compile(pattern: str) -> Pattern:
     back = pattern.startswith("!")
     text = pattern[1:] if back else pattern
-    return Pattern(text=text, brings_back=back, matches=_matcher(text))
+    return Pattern(text=text, brings_back=back, matches=judge_of(text))
 
 
-_Names = Sequence[tuple[Callable[[str], object], Callable[[str], object]]]
+_Names = Sequence[tuple[Judge, Judge]]
 """What judges a folder by the beginning of a pattern, and its name by the last part of that beginning."""
 
 
@@ -284,9 +269,11 @@ def _names(text: str) -> _Names:
             ends.append(position - 1)
     names, begin = [], 0
     for end in (*ends, len(text)):
-        if not _is_wildcard(last := text[begin:end]):
-            names.append((_matcher(text[:end]), _matcher(last)))
-        begin = end + 1
+        last, begin = text[begin:end], end + 1
+        if not _is_wildcard(last):
+            # A part of a pattern may be none: `a/|{2}` is one, `|{2}` is not.
+            with contextlib.suppress(ValueError):
+                names.append((judge_of(text[:end]), judge_of(last)))
     return names
 
 
@@ -302,77 +289,6 @@ def _brought_back(exceptions: Iterable[tuple[Pattern, _Names]], excluded: str, p
     )
 
 
-def _matcher(text: str) -> Callable[[str], object]:
-    """Return what judges a path by a pattern: as moby does, by equality, by an end, or by an expression."""
-    parts = _split(text)
-    plain = [part for part in parts if part[0] not in "*?[]\\"]
-    if plain == parts:
-        # The pattern `.` is the context itself, which no path is.
-        return text.__eq__
-    if parts[0].startswith("**") and plain == parts[1:]:
-        ending = text.removeprefix("**")
-        # `**.pem` leaves out `a/key.pem`, and `**/bar` is not `rebar`.
-        return lambda path: path.endswith(ending) or f"/{path}" == ending
-    if parts[-1].startswith("**") and plain == parts[:-1]:
-        beginning = text.removesuffix("**")
-        return lambda path: path.startswith(beginning)
-    return re.compile(f"^{_expression(parts)}\\Z", re.DOTALL | re.ASCII).search
-
-
 def _split(text: str) -> Sequence[str]:
     """Return a pattern's parts: `*`, `**`, `**/`, `?`, classes, and single characters behind a backslash."""
-    parts = re.findall(r"\*\*/?|\*|\?|\[\^?(?:\\.|[^\]\\])+\]|\\.|[^*?\\]", text, re.DOTALL)
-    if "".join(parts) != text:
-        raise ValueError("ends in a backslash; write two of them for one")
-    return parts
-
-
-def _expression(parts: Sequence[str]) -> str:
-    made = []
-    for index, part in enumerate(parts):
-        if part.startswith("**"):
-            made.append(".*" if index == len(parts) - 1 else "(?:.*/)?")
-        elif part == "*":
-            made.append("[^/]*")
-        elif part == "?":
-            made.append("[^/]")
-        elif part.startswith("[") and len(part) > 1:
-            made.append(_class(part))
-        elif part == "[":
-            raise ValueError("a `[` is not closed by a `]`; write \\[ for the character")
-        elif part in "^|":
-            # moby passes them on to its expression: the beginning, and what ends one alternative.
-            made.append(part)
-        elif part.startswith("\\"):
-            made.append(_escaped(part[1]))
-        else:
-            made.append(re.escape(part))
-    return "".join(made)
-
-
-def _escaped(character: str) -> str:
-    """Return what a backslash and a character match: the character, or, as moby has it, what Go's expressions say."""
-    if character == "s":
-        return r"[\t\n\f\r ]"
-    if character == "z":
-        return r"\Z"
-    if character in "afnrtvdDSwWbBA":
-        return f"\\{character}"
-    if character.isascii() and character.isalnum():
-        raise ValueError(f"a backslash before {character!r} has no meaning; leave it out")
-    return re.escape(character)
-
-
-def _class(part: str) -> str:
-    inner = part[1:-1]
-    negated = inner.startswith("^")
-    inner = inner[1:] if negated else inner
-    if not inner:
-        raise ValueError(f"the class {part!r} is empty")
-    # `[` would begin a nested set, and `&&`, `~~`, `||` are reserved in Python.
-    inner = re.sub(r"\\(.)|([\[&~|^])", lambda found: re.escape(found[1]) if found[1] else f"\\{found[2]}", inner)
-    try:
-        re.compile(f"[{inner}]")
-    except re.error as error:
-        raise ValueError(f"the class {part!r} is none ({error.msg})") from error
-    return f"[{'^' if negated else ''}{inner}]"
+    return re.findall(r"\*\*/?|\*|\?|\[\^?(?:\\.|[^\]\\])+\]|\\.|[^*?\\]", text, re.DOTALL)

@@ -102,7 +102,11 @@ def read_first_tree(
     sources = [(open_source(place), _destination(place, to)) for place, to in _places(workspace).items()]
     text = _read_text(sources, IGNORE_FILE)
     try:
-        first = torchx_rules(text) if ignore_rules == "torchx" else FirstRules(line for _, line in docker_lines(text))
+        first = (
+            torchx_rules(text)
+            if ignore_rules == "torchx"
+            else FirstRules(line for _, line in docker_lines(text) if line.strip())
+        )
     except ValueError:
         return None
     return _read(workspace, sources, first, dockerfile, defaults=False)
