@@ -71,15 +71,23 @@ def keep_recorded(plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore
     """
     if not plan.left_out and not plan.has_rules:
         return plan
-    recorded = recorded_images()
-    if not recorded or digest(plan.reference) in recorded:
+    if not recorded_images() or is_in_record(plan):
         return plan
     try:
         first = first_plan(plan, workspace, ignore_rules=ignore_rules)
     except ImageError:
         # What is left out now could not be read: 0.1.0 made no image of this workspace.
         return plan
-    return first if first is not None and digest(first.reference) in recorded else plan
+    return first if first is not None and is_in_record(first) else plan
+
+
+def is_in_record(plan: ImagePlan) -> bool:
+    """Return whether a run that this stack has recorded has the image.
+
+    Raises:
+        DeployError: The stack's state cannot be read.
+    """
+    return digest(plan.reference) in recorded_images()
 
 
 def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:

@@ -22,12 +22,13 @@ from torchx_pulumi.images import (
 )
 from torchx_pulumi.spec import JobSpec, RoleSpec
 from torchx_pulumi_components.construct import spec_of
-from torchx_pulumi_components.images import build_in_up, keep_recorded
+from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded
 
 from torchx_pulumi_stacks.settings import Settings
 
 IMAGE_KEYS = ("workspace", "imageRepo", "dockerfile", "buildArgs", "platform", "ignoreRules", "sharedDaemon")
 """Configuration keys that are read here."""
+_FLAGS = ("true", "false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ def read_image_config(settings: Settings, root: Path) -> ImageConfig:
         workspace={_placed(place, root): to for place, to in places.items()},
         image_repo=settings.text("imageRepo"),
         dockerfile=settings.text("dockerfile"),
-        build_args={name: str(value) for name, value in settings.mapping("buildArgs").items()},
+        build_args=settings.texts_by_name("buildArgs"),
         platform=settings.text("platform"),
         ignore_rules=settings.choice("ignoreRules", ("docker", "torchx"), "docker"),
         shared_daemon=settings.flag("sharedDaemon"),
@@ -117,12 +118,22 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
 
 
 def _plan(image: str, config: ImageConfig) -> ImagePlan:
+    plan = _plan_with(image, config, config.build_args)
+    # Release 0.1.0 made `True` of a `true`. A run that it recorded is not to be launched again for that.
+    first = {name: value.title() if value in _FLAGS else value for name, value in config.build_args.items()}
+    if plan.is_recorded or first == config.build_args or is_in_record(plan):
+        return plan
+    recorded = _plan_with(image, config, first)
+    return replace(recorded, is_recorded=True) if is_in_record(recorded) else plan
+
+
+def _plan_with(image: str, config: ImageConfig, build_args: Mapping[str, str]) -> ImagePlan:
     plan = plan_patch(
         image,
         config.workspace,
         config.image_repo,
         dockerfile=config.dockerfile,
-        build_args=config.build_args,
+        build_args=build_args,
         platform=config.platform,
         ignore_rules=config.ignore_rules,
     )

@@ -88,6 +88,14 @@ class Settings:
             return {}
         return dict(value)
 
+    def texts_by_name(self, key: str) -> dict[str, str]:
+        """Read a mapping of texts; numbers and flags in it become text. Empty: unset."""
+        given = self.mapping(key)
+        for name, value in given.items():
+            if value is None or isinstance(value, (dict, list)):
+                self.refuse(f"{key}.{name}", f"is {_kind(value)}, must be text; write a value, or remove the line")
+        return {name: _plain(value) for name, value in given.items()}
+
     def text_or_mapping(self, key: str) -> str | dict[str, Any]:
         """Read text, or a mapping of text. Empty mapping: unset."""
         value = self._structure(key)
@@ -104,7 +112,7 @@ class Settings:
         wrong = [item for item in value if isinstance(item, (dict, list)) or item is None]
         if wrong:
             self.refuse(key, f"has an item that is {_kind(wrong[0])}, must have text only; quote it")
-        return [str(item).lower() if isinstance(item, bool) else str(item) for item in value]
+        return [_plain(item) for item in value]
 
     def _structure(self, key: str) -> Any:
         value = self._config.get(key)
@@ -118,6 +126,11 @@ class Settings:
     def _how(self, key: str, part: str, bracket: str = ".") -> str:
         close = "]" if bracket == "[" else ""
         return f"write it in the stack's YAML, or `pulumi config set --path '{key}{bracket}{part}{close}' VALUE`"
+
+
+def _plain(value: object) -> str:
+    """Return a value as it stands in the stack's YAML."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _kind(value: object) -> str:

@@ -81,12 +81,15 @@ def plan_patch(
     )
 
 
-def build_plans(plans: Sequence[ImagePlan], tell: Callable[[str], None], *, client: Any = None) -> Mapping[str, str]:
+def build_plans(
+    plans: Sequence[ImagePlan], tell: Callable[[str], None], *, every_line: bool = False, client: Any = None
+) -> Mapping[str, str]:
     """Build and push what the registry lacks; plans with one reference are one build, others run side by side.
 
     Args:
         plans: What `plan_patch` returned.
         tell: Takes lines of progress, from several threads.
+        every_line: Tell every line of a build, not only its steps and a line now and then.
         client: docker-py client to use, one image after the other. Unset: Docker's own environment says which daemon.
 
     Returns:
@@ -95,7 +98,7 @@ def build_plans(plans: Sequence[ImagePlan], tell: Callable[[str], None], *, clie
     Raises:
         ImageError: An image could not be built or pushed; all of them in one message. No tag was left half done.
     """
-    made = Workshop(registry=RegistryClient(), tell=tell, client=client).make(plans)
+    made = Workshop(registry=RegistryClient(), tell=tell, client=client, every_line=every_line).make(plans)
     return {image.reference: image.digest for image in made}
 
 
@@ -143,7 +146,10 @@ def patch_image(
         ignore_rules=ignore_rules,
         client=client,
     )
-    return Workshop(registry=RegistryClient(), tell=tell or _nothing, client=client).make([plan])[0]
+    tell = tell or _nothing
+    for line in (*plan.warnings, *([describe_left_out(plan)] if plan.left_out else [])):
+        tell(line)
+    return Workshop(registry=RegistryClient(), tell=tell, client=client).make([plan])[0]
 
 
 def known_digests(references: Sequence[str]) -> Mapping[str, str]:

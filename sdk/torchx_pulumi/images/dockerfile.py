@@ -75,7 +75,8 @@ def _instructions(text: str) -> Iterator[tuple[str, str]]:
         if stripped.endswith(escape):
             gathered += stripped[:-1] + " "
             continue
-        word, _, rest = (gathered + stripped).strip().partition(" ")
+        # Words are parted by blanks of any kind.
+        word, rest = [*(gathered + stripped).split(maxsplit=1), ""][:2]
         gathered = ""
         yield word.upper(), rest.strip()
 

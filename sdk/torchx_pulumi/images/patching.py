@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.bases import Registry
-from torchx_pulumi.images.building.bases import provide
+from torchx_pulumi.images.building.bases import provide, runs_on
 from torchx_pulumi.images.building.build import build
 from torchx_pulumi.images.building.daemon import Daemon, in_our_words
 from torchx_pulumi.images.building.progress import Progress, Tell
@@ -51,6 +51,8 @@ class Workshop:
     tell: Tell
     client: Any = None
     """docker-py client to use. None: each thread connects when it needs the daemon."""
+    every_line: bool = False
+    """Whether every line of a build is told. False: its steps, and a line now and then."""
     backoff: Backoff = field(default_factory=lambda: Backoff(tries=3, first_s=1.0))
 
     def make(self, plans: Iterable[ImagePlan]) -> list[PatchedImage]:
@@ -79,7 +81,7 @@ class Workshop:
             found = daemon.inspect(plan.reference)
             labels = ((found or {}).get("Config") or {}).get("Labels") or {}
             # It was built and its push broke off, or it stays local; anybody could have given its name to another.
-            done = found is not None and labels.get(CONTENT_LABEL) == plan.address
+            done = found is not None and labels.get(CONTENT_LABEL) == plan.address and runs_on(found, plan.platform)
             image_id = str((found or {})["Id"]) if done else self._build(daemon, plan, progress)
             if plan.repository is None:
                 return self._keep(daemon, plan, image_id, progress, built=not done)
@@ -95,9 +97,10 @@ class Workshop:
             stream([*plan.sent_only, *plan.entries], plan.hashes, plan.extra),
             dockerfile=plan.dockerfile,
             build_args=plan.build_args,
-            labels=image_labels(plan, _version()),
+            labels=image_labels(plan, _version("torchx-pulumi") or "unreleased", _torchx_version()),
             platform=plan.platform,
             progress=progress,
+            every_line=self.every_line,
         )
 
     def _keep(self, daemon: Daemon, plan: ImagePlan, image_id: str, progress: Progress, *, built: bool) -> PatchedImage:
@@ -137,11 +140,15 @@ class _connected:  # noqa: N801  reads as what it is
             self._daemon.close()
 
 
-def _version() -> str:
+def _version(package: str) -> str | None:
     try:
-        return importlib.metadata.version("torchx-pulumi")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "unreleased"  # a checkout on the path, not installed
+        return None  # a checkout on the path, or not there at all
+
+
+def _torchx_version() -> str | None:
+    return _version("torchx") or _version("torchx-nightly")
 
 
 def _patched(plan: ImagePlan, digest: str, *, built: bool = False, pushed: bool = False) -> PatchedImage:

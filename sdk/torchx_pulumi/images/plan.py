@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform as machine
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -24,6 +25,8 @@ WORKSPACE_LABEL: Final = "torchx-pulumi/workspace"
 """Label of an image: address of the workspace's files alone."""
 VERSION_LABEL: Final = "torchx-pulumi/version"
 """Label of an image: release of this package that built it."""
+TORCHX_VERSION_LABEL: Final = "torchx.pytorch.org/version"
+"""Label that TorchX gives to the images that it builds: its own release."""
 _TAG_DIGITS: Final = 40
 _MOST_NAMED: Final = 8
 """Files and folders that a line about what is left out names."""
@@ -46,12 +49,12 @@ class ImagePlan:
     """The images that the build takes from outside. Empty: it begins from scratch."""
     dockerfile: str
     """Path of the Dockerfile in the context."""
+    platform: str
+    """What bases are pulled and the image is built for, for example `linux/arm64`."""
     build_args: Mapping[str, str] = field(default_factory=dict, repr=False)
     """All of them, with their values."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The user's own labels."""
-    platform: str | None = None
-    """For example `linux/arm64`. None: the daemon's own."""
     warnings: Sequence[str] = ()
     """What the user should know."""
     left_out: Sequence[str] = ()
@@ -102,7 +105,7 @@ def make_plan(
     if repository is not None:
         repository = parse_repository(repository).name
     arguments = _arguments(base, build_args or {})
-    name = dockerfile or TORCHX_DOCKERFILE
+    name = posixpath.normpath(dockerfile or TORCHX_DOCKERFILE)
     tree = read_tree(workspace, ignore_rules=ignore_rules, dockerfile=name)
     sent = [*tree.sent_only, *tree.entries]
     hashes = hash_files(sent)
@@ -119,7 +122,8 @@ def make_plan(
         dockerfile=name,
         build_args=arguments,
         labels=dict(labels or {}),
-        platform=platform,
+        # The address names it, so that pull and build must be told, too: a daemon may be of another platform.
+        platform=platform or _own_platform(),
         warnings=tree.warnings,
         left_out=tree.left_out,
         has_rules=tree.has_rules,
@@ -169,7 +173,7 @@ def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:
         dockerfile_path=plan.dockerfile,
         build_args={key: value for key, value in plan.build_args.items() if key not in dockerfiles.SHOWN_ARGUMENTS},
         labels=dict(plan.labels),
-        platform=plan.platform or _own_platform(),
+        platform=plan.platform,
         files=files,
     )
 
@@ -182,9 +186,17 @@ def describe_left_out(plan: ImagePlan) -> str:
     return f"image {plan.reference}: left out by default: {shown}{more} ({kept})"
 
 
-def image_labels(plan: ImagePlan, version: str) -> dict[str, str]:
-    """Return the labels that the image is built with. None of them has a value of a build argument."""
+def image_labels(plan: ImagePlan, version: str, torchx_version: str | None) -> dict[str, str]:
+    """Return the labels that the image is built with. None of them has a value of a build argument.
+
+    Args:
+        plan: Of the image.
+        version: Release of this package.
+        torchx_version: Release of TorchX. None: it is not installed.
+    """
     own = {CONTENT_LABEL: plan.address, WORKSPACE_LABEL: plan.workspace_address, VERSION_LABEL: version}
+    if torchx_version:
+        own[TORCHX_VERSION_LABEL] = torchx_version
     return {**plan.labels, **own}
 
 
@@ -213,6 +225,6 @@ def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
 
 
 def _own_platform() -> str:
-    """Return the platform that a daemon of this machine builds for."""
+    """Return the platform of this machine, as Docker calls it."""
     processor = machine.machine().lower()
     return f"linux/{_PROCESSORS.get(processor, processor)}"

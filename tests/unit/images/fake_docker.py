@@ -18,6 +18,8 @@ class FakeDocker:
         """What can be pulled: name to digest."""
         self.built: list[dict[str, Any]] = []
         self.pulled: list[str] = []
+        self.pulled_for: list[str] = []
+        """Platforms of what was pulled."""
         self.pull_errors: list[str] = []
         self.pushed: list[str] = []
         self.build_events: list[dict[str, Any]] = [{"stream": "Step 1/1 : FROM $IMAGE\n"}]
@@ -53,7 +55,8 @@ class FakeDocker:
         self.pushed.append(f"{repository}:{tag}")
         yield from self.push_events.pop(0) if self.push_events else [{"aux": {"Digest": f"sha256:{'e' * 64}"}}]
 
-    def _pull(self, name: str, tag: str, **_: Any) -> Iterator[dict[str, Any]]:
+    def _pull(self, name: str, tag: str, *, platform: str, **_: Any) -> Iterator[dict[str, Any]]:
+        self.pulled_for.append(platform)
         whole = f"{name}@{tag}" if tag.startswith("sha256:") else f"{name}:{tag}"
         self.pulled.append(whole)
         if self.pull_errors:
@@ -65,7 +68,7 @@ class FakeDocker:
         self.images[whole] = {
             "Id": "sha256:" + "b" * 64,
             "RepoDigests": [f"{name}@{self.remote[whole]}"],
-            "Os": "linux",
-            "Architecture": "amd64",
+            "Os": platform.split("/")[0],
+            "Architecture": platform.split("/")[1],
         }
         yield {"status": "Pull complete", "id": "layer"}

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.errors import ImageError
+from torchx_pulumi.images import plan_patch
 from torchx_pulumi.images.content import files, hashing
 from torchx_pulumi.images.content.address import files_address
 from torchx_pulumi.images.content.archive import stream
@@ -100,26 +101,26 @@ def test_below_a_folder_left_out_only_what_an_exception_names_is_sent(workspace:
     assert list(tree.left_out) == [".git"]
 
 
-def test_two_clones_of_one_commit_have_one_address(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
+def test_fresh_clones_of_one_commit_have_one_tag(tmp_path: Path) -> None:
+    def git(*words: str, umask: int = 0o022) -> None:
         who = ("-c", "user.name=n", "-c", "user.email=e@example.com", "-c", "init.defaultBranch=main")
         subprocess.run(["git", *who, *words], check=True, capture_output=True, umask=umask)
 
-    umask = 0o022
     origin = fill(tmp_path / "origin", {"train.py": b"one", "lib/run.sh": b"two", "Pulumi.yaml": b"name: x"})
     (origin / "lib/run.sh").chmod(0o755)
+    (origin / "lib/link").symlink_to("run.sh")
     git("init", str(origin))
     git("-C", str(origin), "add", "-A")
     git("-C", str(origin), "commit", "-m", "one")
-    git("clone", str(origin), str(tmp_path / "a"))
-    umask = 0o077
-    git("clone", "--no-local", str(origin), str(tmp_path / "deep/er/b"))
-    git("-C", str(tmp_path / "a"), "gc")
-    (tmp_path / "a/lib/__pycache__").mkdir()
-    (tmp_path / "a/lib/__pycache__/x.pyc").write_bytes(b"x")
-    found = [read_tree(str(tmp_path / clone)) for clone in ("a", "deep/er/b")]
-    one, two = (files_address(tree.entries, hash_files(tree.entries)) for tree in found)
-    assert one == two
+    clones = [tmp_path / "a", tmp_path / "deep/er/b", tmp_path / "c"]
+    for clone, umask in zip(clones, (0o022, 0o077, 0o002), strict=True):
+        git("clone", "--no-local", str(origin), str(clone), umask=umask)
+    git("-C", str(clones[0]), "gc")
+    git("-C", str(clones[2]), "fetch", "origin", "main:other")
+    (clones[0] / "lib/__pycache__").mkdir()
+    (clones[0] / "lib/__pycache__/x.pyc").write_bytes(b"x")
+    base = f"reg.example.com/base@sha256:{'1' * 64}"
+    assert len({plan_patch(base, str(clone), "reg.example.com/app").tag for clone in clones}) == 1
 
 
 def test_dockerfile_and_dockerignore_are_sent_for_the_daemon_though_ignored(workspace: Path) -> None:
@@ -314,6 +315,24 @@ def test_several_places_are_laid_over_each_other(workspace: Path, tmp_path: Path
     over = read_tree({str(workspace): "", str(shared): ""})
     assert paths(over) == [".dockerignore", "train.py"]
     assert hash_files(over.entries)["train.py"] == hash_files(read_tree(str(shared)).entries)["train.py"]
+
+
+def test_a_file_or_link_over_a_folder_replaces_it(workspace: Path, tmp_path: Path) -> None:
+    fill(workspace, {"sub/a.py": b"a", "sub/deep/b.py": b"b", "other/c.py": b"c", "subway": b""})
+    over = fill(tmp_path / "over", {"one.py": b"one"})
+    (over / "other").symlink_to("one.py")
+    tree = read_tree({str(workspace): "", str(over / "one.py"): "sub", str(over): ""})
+    assert paths(tree) == ["one.py", "other", "sub", "subway", "train.py"]
+    back = read_tree({str(over / "one.py"): "sub", str(workspace): ""})
+    assert paths(back) == ["other", "other/c.py", "sub", "sub/a.py", "sub/deep", "sub/deep/b.py", "subway", "train.py"]
+
+
+def test_a_file_url_may_be_escaped_or_not(tmp_path: Path) -> None:
+    fill(tmp_path / "a b", {"blank.py": b""})
+    assert paths(read_tree(f"file://{tmp_path}/a%20b")) == paths(read_tree(f"file://{tmp_path}/a b")) == ["blank.py"]
+    # TorchX and fsspec take the text as it is, which is first.
+    fill(tmp_path / "a%20b", {"literal.py": b""})
+    assert paths(read_tree(f"file://{tmp_path}/a%20b")) == ["literal.py"]
 
 
 def test_a_url_is_read_as_a_folder_is(workspace: Path) -> None:

@@ -22,6 +22,8 @@ ARGS = {"IMAGE": "base:1", "WORKSPACE": "workspace"}
         ("# FROM commented\nfrom \\\n  --platform=linux/amd64 \\\n  other:2", ["other:2"]),
         ("FROM a AS build\nFROM b\nCOPY --from=build x y\nCOPY --from=0 x y", ["a", "b"]),
         ("# escape=`\nFROM `\n  other:2", ["other:2"]),
+        ("ARG\tIMAGE\nFROM\t$IMAGE\tAS one\nCOPY\t--from=tools:3\t/x /x", ["base:1", "tools:3"]),
+        ("ARG V=3\nFROM\t \\ \n\tpython:$V", ["python:3"]),
     ],
 )
 def test_images_of(text: str, images: list[str]) -> None:

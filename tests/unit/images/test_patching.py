@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -149,6 +150,58 @@ def test_an_image_is_built_once_and_pushed_under_its_content(
     assert (built["labels"]["team"], built["labels"]["torchx-pulumi/content"]) == ("vision", one.address)
     assert docker.pushed == [one.reference]
     assert docker.pulled == ["base:1"]
+
+
+def test_the_platform_of_the_tag_is_what_is_pulled_and_built(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    ours = plan(workspace, registry_)
+    assert ours.platform == "linux/amd64"
+    assert ours.tag == plan(workspace, registry_, platform="linux/amd64").tag
+    other = {"Os": "linux", "Architecture": "arm64", "RepoDigests": [f"base@{BASE_DIGEST}"]}
+    docker.images["base:1"] = {"Id": "sha256:" + "a" * 64, **other}
+    # What an earlier release built of it, and did not come to push.
+    docker.images[ours.reference] = {"Id": "x", **other, "Config": {"Labels": {"torchx-pulumi/content": ours.address}}}
+    assert workshop.make([ours])[0].built
+    assert docker.pulled_for == ["linux/amd64"]
+    assert docker.built[0]["platform"] == "linux/amd64"
+
+
+def test_a_base_of_another_platform_that_only_the_daemon_has_is_refused(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    docker.images["mine:1"] = {"Id": "sha256:" + "c" * 64, "Os": "linux", "Architecture": "s390x"}
+    with pytest.raises(ImageError, match=r"only the daemon has it, for linux/s390x.*set platform to linux/s390x"):
+        workshop.make([plan(workspace, registry_, base="mine:1", platform="linux/arm64", client=docker)])
+    made = plan(workspace, registry_, base="mine:1", platform="linux/s390x", client=docker)
+    assert workshop.make([made])[0].built
+
+
+def test_the_dockerfile_may_be_named_from_the_folder(workspace: Path, registry_: KnownRegistry) -> None:
+    (workspace / "sub").mkdir()
+    (workspace / "sub/Dockerfile").write_text("FROM base:1\nCOPY . /\n")
+    tags = [plan(workspace, registry_, dockerfile=name).tag for name in ("sub/Dockerfile", "./sub//Dockerfile")]
+    assert tags[0] == tags[1]
+
+
+@pytest.mark.parametrize("every_line", [True, False])
+def test_all_lines_of_a_build_are_told_if_asked_for(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, told: list[str], every_line: bool
+) -> None:
+    docker.build_events = [{"stream": "Step 1/1 : RUN make\n"}, *({"stream": f"line {n}\n\n"} for n in range(9))]
+    replace(workshop, every_line=every_line).make([plan(workspace, registry_)])
+    lines = [line.partition(": ")[2] for line in told if ": line " in line]
+    assert lines == ([f"line {n}" for n in range(9)] if every_line else [])
+
+
+def test_an_image_says_which_torchx_it_was_built_with(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    import torchx
+
+    workshop.make([plan(workspace, registry_)])
+    assert docker.built[0]["labels"]["torchx.pytorch.org/version"] == torchx.__version__
 
 
 def test_what_the_registry_has_is_neither_built_nor_pushed(

@@ -179,6 +179,20 @@ def test_a_run_that_0_1_0_recorded_keeps_its_image_until_the_workspace_changes(
     assert images() not in ([first], [new])
 
 
+def test_flags_among_build_arguments_are_text_and_a_run_of_0_1_0_keeps_its_image(
+    engine: Engine, workspace: Path, loop: Any
+) -> None:
+    first = patched_image(BASE, str(workspace), REPOSITORY, build_args={"DEBUG": "True", "NAME": "x"})
+    chosen = config(workspace, build_args={"DEBUG": "true", "NAME": "x"})
+    engine.built.clear()
+    pulumi.runtime.set_mocks(State(first), project="proj", stack="dev")
+    assert [role.image for role in prepare_images(job(BASE), chosen).spec.roles] == [first]
+    assert engine.built == []
+    pulumi.runtime.set_mocks(State("another"), project="proj", stack="dev")
+    (role,) = prepare_images(job(BASE), chosen).spec.roles
+    assert role.image == patched_image(BASE, str(workspace), REPOSITORY, build_args=chosen.build_args) != first
+
+
 def test_what_0_1_0_could_not_have_sent_is_no_reason_to_fail_now(engine: Engine, tmp_path: Path, loop: Any) -> None:
     (tmp_path / "code/.git").mkdir(parents=True)
     (tmp_path / "code/train.py").write_text("print('one')\n")
@@ -234,6 +248,18 @@ def test_the_configuration_names_workspaces_from_the_projects_folder(tmp_path: P
     several = read(tmp_path, workspace={"/code": None, "s3://bucket/x": "data"}, sharedDaemon="true").images
     assert several.workspace == {"/code": "", "s3://bucket/x": "data"}
     assert several.shared_daemon
+
+
+def test_build_arguments_are_texts(tmp_path: Path) -> None:
+    given = {"A": True, "B": False, "C": 1, "D": "None"}
+    assert read(tmp_path, buildArgs=given).images.build_args == {"A": "true", "B": "false", "C": "1", "D": "None"}
+    with pytest.raises(InvalidJobError) as caught:
+        read(tmp_path, buildArgs={"A": None, "B": {"C": "s3cret"}, "D": ["s3cret"]})
+    said = [f"{problem.path} {problem.message}" for problem in caught.value.problems]
+    assert [text.partition(",")[0] for text in said] == [
+        *("torchx:buildArgs.A is null", "torchx:buildArgs.B is a mapping", "torchx:buildArgs.D is a list"),
+    ]
+    assert "s3cret" not in str(caught.value)
 
 
 def test_wrong_keys_are_named(tmp_path: Path) -> None:

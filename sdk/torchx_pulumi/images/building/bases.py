@@ -13,15 +13,21 @@ from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retrying import Backoff
 
 
-def provide(daemon: Daemon, base: Base, platform: str | None, progress: Progress, backoff: Backoff) -> None:
+def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, backoff: Backoff) -> None:
     """See that the daemon has an image under its name as the plan has seen it; pull it otherwise.
 
     Raises:
         ImageError: It cannot be pulled, or the name stands for something else by now.
     """
-    if _fits(daemon.inspect(base.image), base, platform):
+    found = daemon.inspect(base.image)
+    if _fits(found, base, platform):
         return
     if base.origin is Origin.DAEMON:
+        if found is not None and not runs_on(found, platform):
+            raise ImageError(
+                f"base image {base.image!r}: only the daemon has it, for {_platform_of(found)}, and the image is to be "
+                f"for {platform}; set platform to {_platform_of(found)}, or build the base for {platform}"
+            )
         raise ImageError(f"base image {base.image!r}: is no longer what the plan saw on the daemon; run again")
     progress.say(f"pulling {base.image}")
     patiently(lambda: _pull(daemon, base, platform, progress), backoff, progress)
@@ -32,22 +38,32 @@ def provide(daemon: Daemon, base: Base, platform: str | None, progress: Progress
         )
 
 
-def _fits(found: Mapping[str, Any] | None, base: Base, platform: str | None) -> bool:
+def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
     if found is None:
         return False
-    if platform and not _runs_on(found, platform):
+    if not runs_on(found, platform):
         return False
     if base.origin is Origin.DAEMON:
         return str(found["Id"]) == base.digest
     return any(each.endswith(f"@{base.digest}") for each in found.get("RepoDigests") or [])
 
 
-def _runs_on(found: Mapping[str, Any], platform: str) -> bool:
-    system, _, rest = platform.partition("/")
-    return found.get("Os") == system and found.get("Architecture") == rest.partition("/")[0]
+def runs_on(found: Mapping[str, Any], platform: str) -> bool:
+    """Return whether an image of the daemon is for a platform."""
+    # An image that says nothing of it runs anywhere as far as the daemon knows.
+    wanted = platform.split("/")
+    return all(not has or has == want for has, want in zip(_parts(found), wanted, strict=False))
 
 
-def _pull(daemon: Daemon, base: Base, platform: str | None, progress: Progress) -> None:
+def _platform_of(found: Mapping[str, Any]) -> str:
+    return "/".join(_parts(found))
+
+
+def _parts(found: Mapping[str, Any]) -> tuple[str, str]:
+    return str(found.get("Os") or ""), str(found.get("Architecture") or "")
+
+
+def _pull(daemon: Daemon, base: Base, platform: str, progress: Progress) -> None:
     reference = parse_reference(base.image)
     layers = Layers(f"pulling {base.image},")
     with in_our_words(f"base image {base.image!r}"):

@@ -23,10 +23,13 @@ def build(
     dockerfile: str,
     build_args: Mapping[str, str],
     labels: Mapping[str, str],
-    platform: str | None,
+    platform: str,
     progress: Progress,
+    every_line: bool,
 ) -> str:
     """Build an image and return its id; it has no name yet, so that a build that fails leaves none.
+
+    With `every_line` all that the daemon says is told, else the steps, and a line now and then.
 
     Raises:
         ImageError: A step failed; its name and its last lines are in the message.
@@ -55,7 +58,7 @@ def build(
                     progress.say(step)
                 elif line.strip():
                     lines.append(line.rstrip())
-                    progress.say_now_and_then(line.strip)
+                    (progress.say(line.rstrip()) if every_line else progress.say_now_and_then(line.strip))
             image_id = (event.get("aux") or {}).get("ID") or image_id
             if "error" in event:
                 raise ImageError(progress.redact(_failed(step, str(event["error"]), lines)))

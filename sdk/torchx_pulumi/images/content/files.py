@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any, Protocol
+from urllib.parse import unquote
 
 from torchx_pulumi.errors import ImageError
 
@@ -184,7 +185,13 @@ def open_source(workspace: str) -> Source:
         ImageError: It is not there, or cannot be opened.
     """
     if workspace.startswith("file://"):
-        return LocalSource(workspace.removeprefix("file://"))
+        return LocalSource(_path_of(workspace.removeprefix("file://")))
     if "://" in workspace:
         return FsspecSource(workspace)
     return LocalSource(workspace)
+
+
+def _path_of(text: str) -> str:
+    """Return the path of a file URL. TorchX and fsspec write paths as they are, other programs write `%20`."""
+    decoded = unquote(text, errors="surrogateescape")
+    return decoded if not Path(text).expanduser().exists() and Path(decoded).expanduser().exists() else text

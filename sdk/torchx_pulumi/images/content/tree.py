@@ -220,8 +220,18 @@ def _take(walk: _Walk, source: Source, found: Found, path: str) -> bool:
     if found.kind is Kind.SPECIAL:
         walk.problems.append(f"{_quoted(path)}: is a socket, a pipe or a device; add it to {IGNORE_FILE}")
         return False
+    before = walk.entries.get(path)
+    if before is not None and before.found.kind is Kind.FOLDER and found.kind is not Kind.FOLDER:
+        _drop_below(walk, path)
     walk.entries[path] = entry
     return found.kind is Kind.FOLDER
+
+
+def _drop_below(walk: _Walk, path: str) -> None:
+    """Forget what an earlier source has below a path, where a later one has a file or a link."""
+    for known in (walk.entries, walk.kept):
+        for below in [each for each in known if each.startswith(f"{path}/")]:
+            del known[below]
 
 
 def _holds(folder: str, kept: frozenset[str]) -> bool:
