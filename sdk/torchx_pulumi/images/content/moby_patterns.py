@@ -1,8 +1,8 @@
-r"""One pattern of a `.dockerignore` as moby's patternmatcher compiles it. Pure: a pattern to what judges a path.
+"""One pattern of a `.dockerignore` as moby's patternmatcher compiles it. Pure: a pattern to what judges a path.
 
 moby checks a pattern's syntax with Go's `filepath.Match`, and then makes a regular expression of Go's of it. The
-expression escapes less than it should: `|`, `{`, `}`, `^`, escapes like `\d`, and `*` and `?` inside of a class come
-through. What Docker sends depends on that, so that both steps are repeated here, character by character.
+expression escapes less than it should: `|`, `{`, `}`, `^`, escapes of letters, and `*` and `?` inside of a class
+come through. What Docker sends depends on that, so that both steps are repeated here, character by character.
 """
 
 from __future__ import annotations
