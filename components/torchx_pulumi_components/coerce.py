@@ -203,7 +203,8 @@ def whole_numbers(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): whole_numbers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [whole_numbers(item) for item in value]
+        items = [whole_numbers(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

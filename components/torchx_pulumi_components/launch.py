@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,6 @@ from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.cluster_identity import ClusterIdentity
 from torchx_pulumi.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
 from torchx_pulumi.forms import Form, Seen, choice_of, choice_of_run, chooser, form_of, form_of_run
-from torchx_pulumi.options import Options
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.preflight import discover, preflight
@@ -20,14 +19,13 @@ from torchx_pulumi.relaunch.change import GONE, Action, Decision, Look, Wish, de
 from torchx_pulumi.relaunch.identity import (
     FIRST_VERSION,
     IDENTITY_VERSION,
-    changed_in_place,
     field_digests,
     fields_with,
     job_name,
-    relaunch_hash,
     run_hash_of,
 )
 from torchx_pulumi.relaunch.record import Memory, RunRecord
+from torchx_pulumi.run_hash import run_hash
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
@@ -115,18 +113,19 @@ def plan_launch(request: Request) -> Launch:
         DeployError: An object of somebody else has the job's name.
         ClusterError: The cluster does not answer, or is not the one of the last run.
     """
-    wanted = request.wanted
+    given = request.wanted
+    # What was left to the cluster counts as found there: it is rendered, recorded and compared.
+    wanted = replace(given, options=discover(request.cluster, given.options, given.left_open))
+    request = replace(request, wanted=wanted)
     last, seen, interrupted = _last_run(request)
-    replicas = {role.name: role.num_replicas for role in wanted.spec.roles}
-    resizes = scheduler_of(wanted.options).resizes
-    launched = launched_replicas(last, replicas) if resizes else replicas
-    new, undecided = _new_run(request, last, replicas, launched, IDENTITY_VERSION)
+    new = _new_run(request, IDENTITY_VERSION)
     if last is None:
-        new, seen = _without_record(request, new, replicas, launched)
+        new, seen = _without_record(request, new)
     new_name = new.job_name
     # A job that cannot be planned is refused with all its problems before anything is said about change.
     _plan(wanted.spec, new, request)
-    wish = _wish(request, last, new, launched)
+    undecided = _undecided(request)
+    wish = _wish(request, last, new, undecided)
     begun = last or request.memory.intent
     cluster = find_cluster(request.name, request.cluster, begun, request.origin, seen.head)
     look = _judge(request, last, seen)
@@ -141,7 +140,7 @@ def plan_launch(request: Request) -> Launch:
     warnings: list[str] = []
     if launch.launching and request.cluster is not None:
         problems, warnings = preflight(
-            request.cluster, _options(request), may_come=request.may_come, not_known=is_stand_in
+            request.cluster, wanted.options, may_come=request.may_come, not_known=is_stand_in
         )
     if problems:
         raise invalid_job(request.name, problems)
@@ -189,82 +188,75 @@ def _form_of(request: Request, run: RunRecord | None) -> Form:
     return form_of_run(run, request.wanted.options)
 
 
-def _options(request: Request) -> Options:
-    """Return the wanted options with what was left to the cluster filled in. Identity is of what was wanted."""
-    return discover(request.cluster, request.wanted.options, request.wanted.left_open)
+def _undecided(request: Request) -> set[str]:
+    """Return the paths of the fields that are not known yet."""
+    wanted = request.wanted
+    return fields_with(STAND_IN, wanted.spec, wanted.options, rerun=wanted.settings.rerun)
 
 
-def _digests(wanted: Wanted, last: RunRecord | None, version: int) -> tuple[dict[str, str], set[str]]:
-    """Return the digests, with the last run's for fields that are not known yet, and the paths of those."""
-    rerun = wanted.settings.rerun
+def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: Set[str]) -> Wish:
+    """Return what is wanted, in terms of the version that the last run's identity is of.
+
+    What is not known yet, or is left to the cluster, is what the last run has.
+    """
+    wanted = request.wanted
+    if last is None:
+        return Wish(digests=new.digests, hash=new.hash, job_name=wanted.settings.job_name)
+    replicas = new.replicas
+    launched = launched_replicas(last, replicas) if scheduler_of(wanted.options).resizes else replicas
+    version, rerun = last.identity_version, wanted.settings.rerun
     digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
-    undecided = fields_with(STAND_IN, wanted.spec, wanted.options, rerun=rerun, version=version)
-    if last is not None and last.identity_version == version:
-        digests |= {path: last.digests[path] for path in undecided if path in last.digests}
-    return digests, undecided
+    digests = {path: digest for path, digest in digests.items() if path not in wanted.left_open}
+    digests |= {path: last.digests[path] for path in {*undecided, *wanted.left_open} & last.digests.keys()}
+    wished = run_hash(digests, launched, wanted.spec, wanted.options, rerun=rerun, version=version)
+    return Wish(digests=digests, hash=wished, launched=launched, job_name=wanted.settings.job_name)
 
 
-def _wish(request: Request, last: RunRecord | None, new: RunRecord, launched: Mapping[str, int]) -> Wish:
-    """Return what is wanted, in terms of the version that the last run's identity is of."""
-    digests, run_hash = new.digests, new.hash
-    if last is not None and last.identity_version != new.identity_version:
-        digests, _ = _digests(request.wanted, last, last.identity_version)
-        run_hash = relaunch_hash(digests, launched)
-    return Wish(digests=digests, hash=run_hash, job_name=request.wanted.settings.job_name)
-
-
-def _without_record(
-    request: Request, new: RunRecord, replicas: Mapping[str, int], launched: Mapping[str, int]
-) -> tuple[RunRecord, Seen]:
+def _without_record(request: Request, new: RunRecord) -> tuple[RunRecord, Seen]:
     """Look for a run that no record is of, also under the name that an earlier release gave it."""
     seen = _look(request, new.namespace, new.job_name, None)
     if seen.head is not None or request.wanted.settings.job_name is not None:
         return new, seen
-    earlier, _ = _new_run(request, None, replicas, launched, FIRST_VERSION)
+    earlier = _new_run(request, FIRST_VERSION)
     found = _look(request, earlier.namespace, earlier.job_name, None)
     if found.head is not None and _is_ours(request, None, found.head):
         return earlier, found
     return new, seen
 
 
-def _job_name(request: Request, run_hash: str, launched: Mapping[str, int], version: int) -> str:
+def _job_name(request: Request, run: str, version: int) -> str:
     wanted = request.wanted
     roles = names.role_names([role.name for role in wanted.spec.roles])
     tasks = [
         names.task_name(dns_name, index)
         for dns_name, role in zip(roles, wanted.spec.roles, strict=True)
-        for index in range(max(launched[role.name], 1))
+        for index in range(max(role.num_replicas, 1))
     ]
     tail = form_of(wanted.options).name_tail(tasks)
-    return job_name(request.name, run_hash, request.owners[0], version=version, tail=tail)
+    return job_name(request.name, run, request.owners[0], version=version, tail=tail)
 
 
-def _new_run(
-    request: Request,
-    last: RunRecord | None,
-    replicas: Mapping[str, int],
-    launched: Mapping[str, int],
-    version: int,
-) -> tuple[RunRecord, set[str]]:
-    """Return the run that a launch would make, and the paths of fields that are not known yet."""
-    memory = request.memory
-    digests, undecided = _digests(request.wanted, last, version)
-    run_hash = relaunch_hash(digests, launched)
-    name = request.wanted.settings.job_name or _job_name(request, run_hash, launched, version)
+def _new_run(request: Request, version: int) -> RunRecord:
+    """Return the run that a launch would make: the same whatever ran before it."""
+    wanted, memory = request.wanted, request.memory
+    rerun = wanted.settings.rerun
+    replicas = {role.name: role.num_replicas for role in wanted.spec.roles}
+    digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
+    run = run_hash(digests, replicas, wanted.spec, wanted.options, rerun=rerun, version=version)
+    name = wanted.settings.job_name or _job_name(request, run, version)
     attempts = [run.attempt for run in (memory.record, memory.intent) if run is not None]
-    run = RunRecord(
+    return RunRecord(
         app_id=name,
         job_name=name,
-        namespace=request.wanted.options.namespace,
-        hash=run_hash,
+        namespace=wanted.options.namespace,
+        hash=run,
         digests=digests,
-        launched=launched,
+        launched=replicas,
         replicas=replicas,
         attempt=max(attempts, default=0) + 1,
         launched_at=request.now.isoformat(timespec="seconds"),
         identity_version=version,
     )
-    return run, undecided
 
 
 def _judge(request: Request, last: RunRecord | None, seen: Seen) -> Look:
@@ -342,8 +334,7 @@ def _launch(
         )
     run = last
     if decision.action is Action.KEEP:
-        digests = changed_in_place(last.digests, wish.digests)
-        run = _with_uid(replace(last, replicas=new.replicas, digests=digests), seen)
+        run = _with_uid(replace(last, replicas=new.replicas, digests=wish.digests), seen)
     intent = memory.intent
     if intent is None or intent.attempt != run.attempt:
         intent = replace(last, uid=None, observed=None)
@@ -385,7 +376,7 @@ def _with_uid(run: RunRecord, seen: Seen) -> RunRecord:
 
 def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:
     """Plan a run, with our own label and annotation on the job object."""
-    options = _options(request)
+    options = request.wanted.options
     own: Any = replace(
         options,
         labels={**options.labels, **request.launcher, labels.LAUNCH: request.owners[0]},

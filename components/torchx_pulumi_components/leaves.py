@@ -75,7 +75,9 @@ class Leaves:
         if isinstance(value, Mapping):
             return {key: self.resolve(item, (*place, key)) for key, item in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            return [self.resolve(item, (*place, index)) for index, item in enumerate(value)]
+            items = [self.resolve(item, (*place, index)) for index, item in enumerate(value)]
+            # In a pod overlay a tuple replaces a list.
+            return tuple(items) if isinstance(value, tuple) else items
         if _is_unknown(value):
             return self._stand_in(pulumi.Output.from_input(value), place)
         return value
@@ -88,7 +90,7 @@ class Leaves:
         if wait_for(output.is_secret()):
             self.secret_places.append(place)
             self.secrets |= set(texts_in(value))
-        return self.resolve(value, place)
+        return self.resolve(in_fixed_order(value), place)
 
     def _stand_in(self, output: pulumi.Output[Any], place: Place) -> str:
         text = f"{STAND_IN}{len(self.unknown)}"
@@ -187,6 +189,17 @@ def path_of(place: Place) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
 
 
+def in_fixed_order(value: Any) -> Any:
+    """Return a value with the keys of all mappings sorted: on its way from an engine or a program their order is lost.
+
+    >>> in_fixed_order({"b": 1, "a": [{"d": 1, "c": 2}]})
+    {'a': [{'c': 2, 'd': 1}], 'b': 1}
+    """
+    if isinstance(value, Mapping):
+        return {key: in_fixed_order(value[key]) for key in sorted(value, key=str)}
+    return [in_fixed_order(item) for item in value] if isinstance(value, list) else value
+
+
 def known(value: pulumi.Output[T] | None) -> T | None:
     """Return what an Output holds now, None where that is not known."""
     if value is None or not wait_for(value.is_known()):
@@ -216,7 +229,8 @@ def _changed_at(value: Any, place: Place) -> Any:
     first, *rest = place
     if isinstance(value, Mapping):
         return {key: _changed_at(item, tuple(rest)) if key == first else item for key, item in value.items()}
-    return [_changed_at(item, tuple(rest)) if index == first else item for index, item in enumerate(value)]
+    items = [_changed_at(item, tuple(rest)) if index == first else item for index, item in enumerate(value)]
+    return tuple(items) if isinstance(value, tuple) else items
 
 
 def _changed(value: Any) -> Any:
@@ -224,7 +238,8 @@ def _changed(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _changed(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_changed(item) for item in value]
+        changed = [_changed(item) for item in value]
+        return tuple(changed) if isinstance(value, tuple) else changed
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):

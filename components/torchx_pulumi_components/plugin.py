@@ -17,6 +17,7 @@ from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
 from torchx_pulumi.errors import TorchxPulumiError
 
+from torchx_pulumi_components.leaves import in_fixed_order
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
 
@@ -34,7 +35,7 @@ class TorchxProvider(ComponentProvider):
     ) -> Any:
         """Make a component, with its errors turned into what the engine prints plainly."""
         try:
-            return super().construct(name, resource_type, inputs, options)
+            return super().construct(name, resource_type, in_fixed_order(inputs), options)
         except ComponentInitError as error:
             if isinstance(error.inner, (pulumi.RunError, TorchxPulumiError)):
                 raise pulumi.InputPropertiesError(str(error.inner), []) from error

@@ -87,6 +87,8 @@ def discover(cluster: Cluster | None, options: Options, left_open: Iterable[str]
     """
     if cluster is None or not isinstance(options, MCADOptions) or "pod_group_api" not in left_open:
         return options
+    if options.coscheduler_name is None:
+        return options
     for api in (PodGroupApi.X_K8S, PodGroupApi.SIGS):
         if cluster.serves(POD_GROUP_APIS[api][0]):
             return replace(options, pod_group_api=api)

@@ -9,6 +9,7 @@ import pulumi
 import pytest
 from torchx_pulumi import kinds
 from torchx_pulumi.labels import LAUNCH, RUN
+from torchx_pulumi.relaunch.identity import digest, relaunch_hash
 from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi_components import MCADTrainingJob
 from torchx_pulumi_components.live import cluster_for_tests
@@ -176,17 +177,64 @@ def test_what_the_cluster_does_not_have_is_refused_before_launch(
     assert part in refusal(engine, cluster(without=absent), **given)
 
 
-def test_the_pod_groups_api_is_found_on_the_cluster_and_is_no_identity(engine: Any) -> None:
-    make(engine, cluster(), coscheduler_name="c")
-    usual = engine.mocks.one(V1BETA1).inputs
+USUAL, OLDER = "scheduling.x-k8s.io/v1alpha1", "scheduling.sigs.k8s.io/v1alpha1"
+
+
+def api_of_pod_groups(wrapper: Any) -> Any:
+    return wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["apiVersion"]
+
+
+def recorded(engine: Any) -> Any:
+    (record,) = [item.inputs["input"] for item in engine.mocks.of_type(STASH) if item.name.endswith("-record")]
+    return record
+
+
+@pytest.mark.parametrize(
+    ("given", "without", "api"),
+    [
+        ({}, (), USUAL),
+        ({}, (kinds.X_K8S_POD_GROUP,), OLDER),
+        ({"pod_group_api": USUAL}, (), USUAL),
+        ({"pod_group_api": OLDER}, (), OLDER),
+    ],
+)
+def test_the_pod_groups_api_is_the_given_one_or_found_on_the_cluster_and_is_recorded(
+    engine: Any, given: Any, without: tuple[kinds.Kind, ...], api: str
+) -> None:
+    make(engine, cluster(without=without), coscheduler_name="c", **given)
+    assert api_of_pod_groups(engine.mocks.one(V1BETA1).inputs) == api
+    # The usual one is the default, and defaults are in no record.
+    assert recorded(engine)["digests"].get("pod_group_api") == (None if api == USUAL else digest(api))
+
+
+@pytest.mark.parametrize("then", [{}, {"pod_group_api": OLDER}])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_running_job_is_kept_whichever_pod_groups_the_cluster_serves_later(
+    engine: Any, then: Any, version: int
+) -> None:
     make(engine, cluster(without=(kinds.X_K8S_POD_GROUP,)), coscheduler_name="c")
-    older = engine.mocks.one(V1BETA1).inputs
+    live = remember(engine, state="Running")
+    for note in engine.mocks.state.values():
+        if version == 1:
+            # As `torchx run` of 0.1.0 recorded it: with the one that it found.
+            del note["input"]["identity_version"]
+            note["input"]["hash"] = relaunch_hash(note["input"]["digests"], {"trainer": 1})
+    make(engine, cluster(live), coscheduler_name="c", **then)
+    assert engine.mocks.one(V1BETA1).inputs["metadata"]["name"] == live["metadata"]["name"]
 
-    def api(wrapper: Any) -> Any:
-        return wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["apiVersion"]
 
-    assert (api(usual), api(older)) == ("scheduling.x-k8s.io/v1alpha1", "scheduling.sigs.k8s.io/v1alpha1")
-    assert usual["metadata"] == older["metadata"]
+def test_another_pod_groups_api_on_purpose_is_a_change(engine: Any) -> None:
+    make(engine, cluster(), coscheduler_name="c")
+    live = remember(engine, state="Running")
+    said = refusal(engine, cluster(live), coscheduler_name="c", pod_group_api=OLDER)
+    assert "changing pod_group_api would relaunch" in said
+
+
+def test_without_a_coscheduler_the_pod_groups_api_is_no_change(engine: Any) -> None:
+    make(engine, cluster())
+    live = remember(engine, state="Running")
+    make(engine, cluster(live), pod_group_api=OLDER)
+    assert engine.mocks.one(V1BETA1).inputs["metadata"]["name"] == live["metadata"]["name"]
 
 
 def test_a_running_job_is_kept_and_its_end_is_read_from_its_pods(engine: Any) -> None:

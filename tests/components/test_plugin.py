@@ -51,3 +51,13 @@ def test_a_job_from_another_language_is_made(engine: Any) -> None:
     assert len(job["spec"]["tasks"]) == 2
     assert {"name": "A", "value": "1"} in job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["env"]
     assert result.state.keys() >= {"appId", "jobName", "rank0Host", "podNames", "declared", "observed"}
+
+
+def test_the_order_in_which_another_language_sends_names_does_not_count(engine: Any) -> None:
+    def env(order: str) -> Any:
+        role = {"name": "trainer", "image": "app:1", "entrypoint": "python", "env": dict.fromkeys(order, "1")}
+        inputs = {"queue": "default", "roles": [role]}
+        engine.run(lambda: provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs))
+        return engine.mocks.one("kubernetes:batch.volcano.sh/v1alpha1:Job").inputs
+
+    assert env("CAB") == env("BCA")

@@ -228,6 +228,67 @@ def test_fewer_replicas_are_the_same_run(engine: Any) -> None:
     assert stashed(engine, "-record")["launched"] == {"trainer": 3}
 
 
+@pytest.mark.parametrize("gang", ["job", "pods"])
+def test_a_new_run_after_a_shrink_is_the_same_as_the_job_from_scratch(engine: Any, gang: str) -> None:
+    def launch(replicas: int, seen: Any = None, **given: Any) -> dict[str, Any]:
+        wanted: Any = args(role={"num_replicas": replicas}, gang=gang, **given)
+        with cluster_for_tests(seen or cluster()):
+            engine.run(lambda: VolcanoTrainingJob("train", wanted))
+        objects = (JOB, POD_GROUP, POD, "kubernetes:core/v1:Service", ROLE)
+        return {item.name: item.inputs for token in objects for item in engine.mocks.of_type(token)}
+
+    scratch = launch(2, rerun="again")
+    record = stashed(engine, "-record")
+    launch(3)
+    live = remember(engine)
+    ended = [] if live is None else [{**live, "status": {"state": {"phase": "Completed"}}}]
+    assert launch(2, cluster(*ended), rerun="again") == scratch
+    new = stashed(engine, "-record")
+    assert new["attempt"] == 2
+    same = ("job_name", "hash", "digests", "launched", "replicas")
+    assert {key: new[key] for key in same} == {key: record[key] for key in same}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"retry_policy": "REPLICA"},
+        {"resource": {"capabilities": {"kinds": ["a"]}}},
+        {"mounts": ()},
+    ],
+)
+def test_a_change_of_which_nothing_is_rendered_keeps_the_run(engine: Any, change: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    before = engine.mocks.one(JOB).inputs
+    live = remember(engine)
+    with cluster_for_tests(cluster(live)):
+        engine.run(lambda: VolcanoTrainingJob("train", args(role=change)))
+    assert engine.mocks.one(JOB).inputs == before
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"env": {"A": "1", "B": "2"}}, {"env": {"B": "2", "A": "1"}}),
+        (
+            {"pod_overlay": {"spec": {"volumes": [{"name": "a"}]}}},
+            {"pod_overlay": {"spec": {"volumes": ({"name": "a"},)}}},
+        ),
+    ],
+)
+def test_order_and_form_that_are_rendered_are_a_change(engine: Any, one: Any, other: Any) -> None:
+    with cluster_for_tests(cluster()):
+        engine.run(lambda: VolcanoTrainingJob("train", args(role=one)))
+    live = remember(engine)
+    (path,) = one
+    with (
+        cluster_for_tests(cluster(live)),
+        pytest.raises(pulumi.RunError, match=rf"changing roles\[trainer\].{path} would relaunch"),
+    ):
+        engine.run(lambda: VolcanoTrainingJob("train", args(role=other)))
+
+
 @pytest.mark.parametrize("change", [{"image": "app:2"}, {"num_replicas": 2}])
 def test_a_change_of_a_running_job_is_refused(engine: Any, change: Any) -> None:
     with cluster_for_tests(cluster()):

@@ -43,7 +43,9 @@ class Wish:
     digests: Mapping[str, str]
     """`identity.field_digests`."""
     hash: str
-    """`identity.relaunch_hash`, with the launched replicas of the last run where the job only shrank."""
+    """`run_hash.run_hash`, with the launched replicas of the last run where the job only shrank."""
+    launched: Mapping[str, int] | None = None
+    """Replicas that the hash was made with. None: not known, and only equal hashes are the same run."""
     job_name: str | None = None
     """Name that the job object must have. None: whatever name the run has."""
 
@@ -111,11 +113,21 @@ def decide(
         return Decision(action=Action.KEEP if look.exists else Action.LAUNCH)
     fields = changed_fields(record.digests, wish.digests)
     renamed = wish.job_name is not None and wish.job_name != record.job_name
-    if wish.hash == record.hash and not renamed:
+    if _is_same_run(record, wish, fields) and not renamed:
         return _same_run(record, [path for path in fields if is_in_place(path)], look, interrupted)
     immutable = [path for path in fields if not is_in_place(path)] + (["job_name"] if renamed else [])
     fields = immutable or _grown(fields)
     return _new_run(record, fields, look, policy, now, interrupted)
+
+
+def _is_same_run(record: RunRecord, wish: Wish, fields: Sequence[str]) -> bool:
+    """Return whether the last run is what is asked for: the same is rendered of it, or it is written down the same.
+
+    The second, because a later release may render the same job in another way.
+    """
+    if wish.hash == record.hash:
+        return True
+    return wish.launched == record.launched and all(is_in_place(path) for path in fields)
 
 
 def _same_run(record: RunRecord, fields: Sequence[str], look: Look, interrupted: bool) -> Decision:

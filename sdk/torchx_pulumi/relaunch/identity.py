@@ -1,10 +1,10 @@
 """What makes two jobs the same run: digests of fields, and the hash that a job's name ends in.
 
-Pure. Taken of what the user asked for, before macros and names, so that another release of TorchX or of this package
-keeps the identity of a running job. Digests only: no value of a field goes into a record.
+Pure. Digests are of what the user asked for, before macros and names, so that another release of TorchX or of this
+package keeps the identity of a running job. Digests only: no value of a field goes into a record.
 
 A record says by which version of this it was made, and a recorded run is compared by that version. Fields and their
-defaults are in `identity_fields`. Digests and hashes are the same in versions 1 and 2; names are not.
+defaults are in `identity_fields`. The hash of version 1 is here, that of version 2 in `torchx_pulumi.run_hash`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 from torchx_pulumi import labels, names
 from torchx_pulumi.options import Options
-from torchx_pulumi.relaunch.identity_fields import canonical, set_fields
+from torchx_pulumi.relaunch.identity_fields import canonical, in_order, set_fields
 from torchx_pulumi.spec import JobSpec, RoleSpec
 
 FIRST_VERSION = 1
 """Version of 0.1.0, whose records do not say it: a job's name ends in a hash of the component's name and the run's."""
 
 IDENTITY_VERSION = 2
-"""Version of new runs: the owner's digest is in that hash too, so that two owners' equal jobs have two names."""
+"""Version of new runs: their hash is of what is rendered, and the owner's digest is in the hash of the name too."""
 
 RUNNER_ENV = frozenset({"TORCHX_JOB_ID", "TORCHX_INTERNAL_SESSION_ID", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS"})
 """Environment that TorchX's Runner adds at each launch; it says who launched, not what runs."""
@@ -111,7 +111,7 @@ def field_values(
 
 
 def relaunch_hash(digests: Mapping[str, str], launched: Mapping[str, int]) -> str:
-    """Return 16 hex digits that change when, and only when, a new run is needed.
+    """Return the hash of a run of version 1: 16 hex digits of its fields.
 
     Args:
         digests: Of all fields; those that change in place are left out here.
@@ -147,12 +147,16 @@ def job_name(name: str, run: str, owner: str, *, version: int, tail: int) -> str
 
 
 def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return the paths whose digests differ, sorted.
+    """Return the paths whose digests differ, sorted; the order of entries only where no entry differs.
 
     >>> changed_fields({"queue": "1", "rerun": "2"}, {"queue": "1", "roles": "3"})
     ['rerun', 'roles']
+    >>> changed_fields({"env": "1"}, {"env": "2", "env[A]": "3"})
+    ['env[A]']
     """
-    return sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+    changed = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+    entries = {path[: path.rindex("[")] for path in changed if path.endswith("]")}
+    return [path for path in changed if path not in entries]
 
 
 def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
@@ -160,7 +164,14 @@ def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
         if path == "resource":
             yield from ((f"resource.{part}", item) for part, item in set_fields(value, version) if not _is_none(item))
         elif path in ("env", "secret_env"):
-            yield from ((f"{path}[{key}]", item) for key, item in value.items() if not is_runner_env(key))
+            kept = {key: item for key, item in value.items() if not is_runner_env(key)}
+            yield from ((f"{path}[{key}]", item) for key, item in kept.items())
+            if version > FIRST_VERSION and len(kept) > 1:
+                yield path, list(kept)
+        elif path == "port_map" and version > FIRST_VERSION:
+            yield path, list(value.items())
+        elif path == "pod_overlay" and version > FIRST_VERSION:
+            yield path, in_order(value)
         else:
             yield path, value
 
@@ -168,12 +179,6 @@ def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
 def _is_none(amount: Any) -> bool:
     """Take a zero or negative amount for none, as the renderers do."""
     return isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount <= 0
-
-
-def changed_in_place(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return the old digests with those of fields that may change in place taken from the new ones."""
-    kept = {path: value for path, value in old.items() if not is_in_place(path)}
-    return kept | {path: value for path, value in new.items() if is_in_place(path)}
 
 
 def run_hash_of(head: Mapping[str, Any]) -> str | None:

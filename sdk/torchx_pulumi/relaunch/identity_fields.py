@@ -9,7 +9,7 @@ stays what it is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -155,4 +155,16 @@ def canonical(value: Any, version: int) -> Any:
         return [canonical(item, version) for item in value]
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
+    if isinstance(value, Set) and version > 1:
+        return sorted((canonical(item, version) for item in value), key=repr)
     return repr(value)
+
+
+def in_order(overlay: Any) -> Any:
+    """Return a pod overlay so that what counts in it differs: tuples replace, operators work in their order."""
+    if isinstance(overlay, Mapping):
+        entries = {str(key): in_order(item) for key, item in overlay.items()}
+        return [list(entry) for entry in entries.items()] if any(key.startswith("__") for key in entries) else entries
+    if isinstance(overlay, tuple):
+        return {"$tuple": [in_order(item) for item in overlay]}
+    return [in_order(item) for item in overlay] if isinstance(overlay, list) else overlay

@@ -20,7 +20,8 @@ from torchx_pulumi.options import Options
 from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.relaunch.identity import field_digests, owner_digest, relaunch_hash
+from torchx_pulumi.relaunch.identity import IDENTITY_VERSION, field_digests, owner_digest
+from torchx_pulumi.run_hash import run_hash
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.holding import Holding
 from torchx_pulumi.runs.organization import choose_organization
@@ -108,9 +109,9 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         organization=choose_organization(backend, chosen.get("pulumi_organization")),
     )
     urn = f"urn:pulumi:{place.stack}::{place.project}::{COMPONENT_TYPES[scheduler]}::{plan.spec.name}"
-    run = relaunch_hash(
-        field_digests(plan.spec, _without_own_labels(plan.options)), {role.name: role.replicas for role in plan.roles}
-    )
+    digests = field_digests(plan.spec, _without_own_labels(plan.options))
+    replicas = {role.name: role.replicas for role in plan.roles}
+    run = run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION)
     user, queue = _user(), getattr(plan.options, "queue", None)
     here = Ambient() if doors.client is not None else ambient(chosen.get("kubeconfig"), chosen.get("kube_context"))
     return RunEntry(

@@ -16,8 +16,9 @@ from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.outputs.building import assemble, build_declared, build_observed, flatten
 from torchx_pulumi.plan import JobPlan, RolePlan
-from torchx_pulumi.relaunch.identity import IDENTITY_VERSION, field_digests, relaunch_hash
+from torchx_pulumi.relaunch.identity import IDENTITY_VERSION, field_digests
 from torchx_pulumi.relaunch.record import RunRecord, write_record
+from torchx_pulumi.run_hash import run_hash
 from torchx_pulumi.runs.entry import Stage, write_entry
 from torchx_pulumi.runs.ready_run import UID, ReadyRun
 from torchx_pulumi.schedulers import scheduler_of
@@ -90,7 +91,7 @@ def _record(order: LaunchOrder, now: datetime) -> RunRecord:
         job_name=plan.job_name,
         namespace=plan.namespace,
         # What the entry says is on the object already, or will be; a record must say the same.
-        hash=order.entry.run or relaunch_hash(digests, replicas),
+        hash=order.entry.run or run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION),
         digests=digests,
         launched=replicas,
         replicas=replicas,

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 from torchx_pulumi.options import Gang, VolcanoOptions
-from torchx_pulumi.relaunch.identity import changed_fields, field_digests, relaunch_hash
+from torchx_pulumi.relaunch.identity import FIRST_VERSION, changed_fields, field_digests, relaunch_hash
 from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec
 
 ROLE = RoleSpec(name="trainer", image="app:1", entrypoint="python", args=("-m", "train"), env={"LR": "0.1"})
@@ -16,7 +16,7 @@ def job(**changes: object) -> JobSpec:
 
 def hash_of(spec: JobSpec = SPEC, options: VolcanoOptions = OPTIONS, rerun: str | None = None) -> str:
     launched = {role.name: role.num_replicas for role in spec.roles}
-    return relaunch_hash(field_digests(spec, options, rerun=rerun), launched)
+    return relaunch_hash(field_digests(spec, options, rerun=rerun, version=FIRST_VERSION), launched)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,36 @@ def test_no_value_is_in_the_digests() -> None:
     assert all(len(value) == 12 for value in digests.values())
 
 
-def test_the_hash_of_a_job_is_fixed_for_ever() -> None:
-    # A change of this value relaunches every job that is running anywhere.
+def test_the_hash_of_a_job_of_version_1_is_fixed_for_ever() -> None:
+    # A change of this value relaunches every job that 0.1.0 launched and that is still running.
     assert hash_of() == "e2a137f1bcaecf15"
+
+
+OVERLAY = {"spec": {"tolerations": [{"key": "a"}]}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "path"),
+    [
+        (job(env={"A": "1", "B": "2"}), job(env={"B": "2", "A": "1"}), "roles[trainer].env"),
+        (job(port_map={"a": 1, "b": 2}), job(port_map={"b": 2, "a": 1}), "roles[trainer].port_map"),
+        (
+            job(pod_overlay=OVERLAY),
+            job(pod_overlay={"spec": {"tolerations": ({"key": "a"},)}}),
+            "roles[trainer].pod_overlay",
+        ),
+        (
+            job(pod_overlay={"spec": {"__put__:volumes": [], "volumes": [1]}}),
+            job(pod_overlay={"spec": {"volumes": [1], "__put__:volumes": []}}),
+            "roles[trainer].pod_overlay",
+        ),
+    ],
+)
+def test_order_and_form_are_named_where_they_count_since_version_2(one: JobSpec, other: JobSpec, path: str) -> None:
+    assert changed_fields(field_digests(one, OPTIONS), field_digests(other, OPTIONS)) == [path]
+    assert hash_of(one) == hash_of(other), "version 1 is as 0.1.0 has it"
+
+
+def test_a_variable_more_is_named_and_not_the_order_of_all() -> None:
+    one, other = job(env={"B": "1", "C": "1"}), job(env={"A": "1", "B": "1", "C": "1"})
+    assert changed_fields(field_digests(one, OPTIONS), field_digests(other, OPTIONS)) == ["roles[trainer].env[A]"]
