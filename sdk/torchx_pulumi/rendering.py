@@ -51,7 +51,8 @@ def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: st
         problems.extend(error.problems)
         chosen = None
     if spec is None or chosen is None or problems:
-        raise invalid_job(job, [*_other_problems(known or VOLCANO, spec, chosen, app_id), *problems])
+        every = [*_other_problems(known or VOLCANO, spec, chosen, app_id), *problems]
+        raise invalid_job(job, [problem for problem in every if problem.rule not in (known or VOLCANO).tolerated])
     return plan_job(spec, chosen, app_id)
 
 

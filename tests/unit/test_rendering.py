@@ -151,3 +151,13 @@ def test_any_mapping_gives_a_manifest_or_one_clear_error(app: Any) -> None:
         render(app, "volcano", {"queue": "q"}, app_id="app-x1")
     except InvalidJobError:
         return
+
+
+@pytest.mark.parametrize("wrong", [{"options": {"priority": 1 << 40}}, {"options": {"nothing": 1}}, {"app_id": "A B"}])
+def test_a_port_that_mcad_tolerates_is_never_a_problem(wrong: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"options": {}, "app_id": "a", **wrong}
+    tolerated = job(roles=[role(port_map={"x": 70000})])
+    render(tolerated, scheduler="mcad", app_id="a")
+    with pytest.raises(InvalidJobError) as caught:
+        render(tolerated, scheduler="mcad", **given)
+    assert "70000" not in str(caught.value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal, overload
@@ -68,8 +68,9 @@ def read_options(options: Mapping[str, Any], scheduler: str = "volcano") -> Opti
             except ValueError as error:
                 what = typed(value) if name in _MANY else found(value)
                 problems.append(Problem(f"options.{given}", f"{what}, {error}"))
-    if values.get("namespace") == "":
-        del values["namespace"]
+    for name in form.unset_by_nothing:
+        if values.get(name) == "":
+            del values[name]
     for name, wanted in form.required.items():
         if name not in values and not any(problem.path == f"options.{name}" for problem in problems):
             problems.append(Problem(f"options.{name}", f"is not set, must be {wanted}", rule="required"))
@@ -123,9 +124,9 @@ def _yes_or_no(value: Any) -> Any:
 
 
 def _texts(value: Any) -> Any:
-    """Read a mapping of texts; from text: JSON, or `key=value,key=value`."""
+    """Read a mapping of texts; from text: JSON, `key=value,key=value` or `key:value,key:value`."""
     if isinstance(value, str):
-        return _json_or(value, dict, lambda: _pairs(value))
+        return _json_or(value, dict, lambda: read_pairs(word for word in value.split(",") if word.strip()))
     return value
 
 
@@ -168,11 +169,19 @@ def _json_or(text: str, kind: type, otherwise: Callable[[], Any]) -> Any:
     return otherwise()
 
 
-def _pairs(text: str) -> dict[str, str]:
-    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    if not all(sign for _, sign, _ in pairs):
-        raise ValueError("must be key=value,key=value or JSON")
-    return {key.strip(): value.strip() for key, _, value in pairs}
+def read_pairs(words: Iterable[str]) -> dict[str, str]:
+    """Read `name=value` or, as TorchX writes it, `name:value`; the first of the two signs ends the name.
+
+    Raises:
+        ValueError: A word has none of the two.
+
+    >>> read_pairs(["team=a", "tier:b", "page=https://a.example"])
+    {'team': 'a', 'tier': 'b', 'page': 'https://a.example'}
+    """
+    pairs = [re.fullmatch(r"([^:=]*)[:=](.*)", word, re.DOTALL) for word in words]
+    if not all(pairs):
+        raise ValueError("must be name:value,name:value or name=value,name=value")
+    return {pair[1].strip(): pair[2].strip() for pair in pairs if pair}
 
 
 def _refuse(message: str) -> Callable[[], Any]:
@@ -204,6 +213,8 @@ class _Form:
     """Options that must be there, and what they must be."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of options."""
+    unset_by_nothing: frozenset[str]
+    """Options for which an empty text is the same as unset, as it is for Kubernetes."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Options of other schedulers, and what to do instead."""
 
@@ -223,6 +234,7 @@ _FORMS: Mapping[str, _Form] = {
             "image_secrets": _names,
         },
         required={"queue": "the name of a Volcano queue"},
+        unset_by_nothing=frozenset({"namespace", "service_account", "priority_class"}),
     ),
     "mcad": _Form(
         kind=MCADOptions,
@@ -242,6 +254,7 @@ _FORMS: Mapping[str, _Form] = {
             "requeuing_growth": _text,
         },
         aliases={"priority_class": "priority_class_name"},
+        unset_by_nothing=frozenset({"namespace", "service_account", "priority_class_name"}),
         elsewhere={
             "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
             "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",

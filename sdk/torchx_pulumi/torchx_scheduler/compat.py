@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+import configparser
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
 
 from torchx import specs
 from torchx.schedulers.api import DescribeAppResponse, ListAppResponse
 
 ROLE_WORKSPACES: bool = "workspace" in {item.name for item in dataclasses.fields(specs.Role)}
 """Nightly: every role may have a workspace of its own. 0.7.0: there is one, and it is the first role's."""
+
+FILES_HOLD_UNKNOWN_OPTIONS: bool = not hasattr(specs.runopts, "canonical_key")
+"""0.7.0: `unknown = None` in `.torchxconfig` reaches the scheduler, and is left out there. Nightly leaves it out."""
+
+ONE_SPELLING_PER_FILE: bool = not FILES_HOLD_UNKNOWN_OPTIONS
+"""Nightly: a file that sets an option under two spellings to two values is refused. 0.7.0: the first one holds."""
+
+_BOOLEANS = configparser.ConfigParser.BOOLEAN_STATES
+
+
+def read_file_option(text: str, option: Any) -> Any:
+    """Read an option of `.torchxconfig` as TorchX does for a launch.
+
+    Args:
+        text: Its value in the file.
+        option: TorchX's `runopt`.
+
+    Raises:
+        ValueError: The text is not of the option's type.
+    """
+    try:
+        if hasattr(option, "cast_to_type"):
+            return option.cast_to_type(text)
+        if option.opt_type is bool:
+            return _BOOLEANS[text.lower()]
+        if option.opt_type is List[str]:  # noqa: UP006
+            return text.split(";")
+        if option.opt_type is Dict[str, str]:  # noqa: UP006
+            return {pair.split(":", 1)[0]: pair.split(":", 1)[1] for pair in text.replace(",", ";").split(";")}
+        return option.opt_type(text)
+    except (IndexError, KeyError):
+        wanted = "true or false" if option.opt_type is bool else "name:value,name:value"
+        raise ValueError(f"{text!r} must be {wanted}") from None
 
 
 def app_of(info: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import uuid
 from collections.abc import Mapping
@@ -23,15 +24,22 @@ from torchx_pulumi.errors import (
     invalid_job,
 )
 from torchx_pulumi.forms import form_of
+from torchx_pulumi.kubeconfig import is_contents
 from torchx_pulumi.manifest_objects import objects_of
 from torchx_pulumi.options import Manifest, Options
+from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.preflight import discover
+from torchx_pulumi.redaction import path_shown
 from torchx_pulumi.rendering import render_plan
+from torchx_pulumi.runs.organization import check_organization
+from torchx_pulumi.runs.place import choose_backend
 from torchx_pulumi.schedulers import SCHEDULERS
 from torchx_pulumi.spec import JobSpec
+from torchx_pulumi.torchx_scheduler.api_object import attributed
+from torchx_pulumi.torchx_scheduler.app_json import write_app
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
-from torchx_pulumi.torchx_scheduler.run_opts import split_options
+from torchx_pulumi.torchx_scheduler.run_opts import LEFT_OPEN, split_options
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +65,7 @@ def make_request(
     """
     chosen, launch = split_options(config)
     spec, options = _read(app, chosen, scheduler)
+    given = write_app(app)
     spec, pushed = _with_remote_images(spec, launch.get("image_repo"))
     pushed |= {role.image: patched[role.image] for role in spec.roles if role.image in patched}
     own: Any = replace(
@@ -70,7 +79,30 @@ def make_request(
     plan = plan_job(spec, own, _new_name(spec, options))
     for warning in plan.warnings:
         logger.warning("%s", warning)
-    return PulumiJob(images_to_push=pushed, resource=render_plan(plan), plan=plan)
+    return PulumiJob(images_to_push=pushed, resource=render_plan(plan), plan=plan, app=given, config=config)
+
+
+def check_app(app: Any, config: Mapping[str, Any], scheduler: str) -> None:
+    """Check an app and its run options, whatever images it will have.
+
+    Raises:
+        InvalidJobError: The job or an option is wrong; all problems at once.
+    """
+    chosen, _ = split_options(config)
+    spec, options = _read(app, chosen, scheduler)
+    plan_job(spec, options, _new_name(spec, options))
+
+
+def check_launch_options(app: Any, config: Mapping[str, Any]) -> None:
+    """Refuse options of the launch that no manifest shows.
+
+    Raises:
+        InvalidJobError: One of them is wrong.
+    """
+    job = str(getattr(app, "name", "unnamed"))
+    _check_link(config.get("ui_url"), job)
+    check_organization(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"), job)
+    _check_kubeconfig(config.get("kubeconfig"), job)
 
 
 def validate(request: PulumiJob, cluster: LiveCluster, namespace: str) -> None:
@@ -93,16 +125,27 @@ def validate(request: PulumiJob, cluster: LiveCluster, namespace: str) -> None:
             return
 
 
-def with_discovered(request: PulumiJob, cluster: Cluster) -> PulumiJob:
-    """Render a request anew with what was left to the cluster: which PodGroups its coscheduler reads."""
+def leaves_open(request: PulumiJob, config: Mapping[str, Any]) -> bool:
+    """Say whether the cluster has to be asked which PodGroups its coscheduler reads: an option that was given stays."""
     plan = request.plan
-    if plan is None or getattr(plan.options, "coscheduler_name", None) is None:
-        return request
-    options = discover(cluster, plan.options, ("pod_group_api",))
-    if options == plan.options:
+    needed = plan is not None and getattr(plan.options, "coscheduler_name", None) is not None
+    return needed and config.get("pod_group_api") is None
+
+
+def with_discovered(request: PulumiJob, cluster: Cluster) -> PulumiJob:
+    """Return the request with what was left to the cluster.
+
+    Raises:
+        ClusterError: The cluster does not answer.
+    """
+    plan = request.plan
+    options = discover(cluster, plan.options, LEFT_OPEN) if plan is not None else None
+    if plan is None or options is None or options == plan.options:
         return request
     again = plan_job(plan.spec, options, plan.job_name)
-    return PulumiJob(images_to_push=request.images_to_push, resource=render_plan(again), plan=again)
+    changed = copy.copy(request)
+    changed.resource, changed.plan = attributed(render_plan(again)), again
+    return changed
 
 
 def namespace_of(manifest: Manifest, default: str) -> str:
@@ -115,6 +158,8 @@ def _read(app: Any, chosen: Mapping[str, Any], scheduler: str) -> tuple[JobSpec,
     problems: list[Problem] = []
     job = str(getattr(app, "name", "unnamed"))
     spec, options = None, None
+    # A port that this scheduler tolerates, and all rules of job and options together, are the planner's.
+    tolerated = SCHEDULERS[scheduler].tolerated
     try:
         spec = read_app(app)
     except InvalidJobError as error:
@@ -123,14 +168,10 @@ def _read(app: Any, chosen: Mapping[str, Any], scheduler: str) -> tuple[JobSpec,
         options = read_options(chosen, scheduler)
     except InvalidJobError as error:
         problems.extend(error.problems)
-        if spec is not None:
-            problems.extend(check_job(spec))
-    if spec is None or options is None:
-        raise invalid_job(job, problems)
-    # A port that this scheduler tolerates, and all rules of job and options together, are the planner's.
-    tolerated = SCHEDULERS[scheduler].tolerated
-    found = [problem for problem in check_job(spec) if problem.rule not in tolerated]
-    if found:
+    if spec is not None:
+        problems.extend(check_job(spec))
+    found = [problem for problem in problems if problem.rule not in tolerated]
+    if spec is None or options is None or found:
         raise invalid_job(job, found)
     return spec, options
 
@@ -162,3 +203,16 @@ def _new_name(spec: JobSpec, options: Options) -> str:
     if len(unique) + tail <= names.MAX_LABEL and names.is_service_name(unique):
         return unique
     return names.job_name(spec.name, uuid.uuid4().hex, tail=tail)
+
+
+def _check_kubeconfig(given: str | None, job: str) -> None:
+    """Refuse the contents of a kubeconfig: the index and the stack would hold them, and with them its credentials."""
+    if given is not None and (is_contents(given) or path_shown(given).endswith("no path)")):
+        text = "must be the path of a file, found contents; write them to a file that only you can read"
+        raise invalid_job(job, [Problem("kubeconfig", text)])
+
+
+def _check_link(template: str | None, job: str) -> None:
+    problems = check_ui_url(template) if template else []
+    if problems:
+        raise invalid_job(job, problems)

@@ -37,7 +37,7 @@ from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
 from torchx_pulumi.torchx_scheduler.looking import look_at
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
-from torchx_pulumi.torchx_scheduler.run_opts import split_options
+from torchx_pulumi.torchx_scheduler.run_opts import LEFT_OPEN, split_options
 from torchx_pulumi.waiting import WaitGoal, wait_until
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:
         stage=Stage.LAUNCHING,
         owner=this_process(),
         ui_url=_link(chosen.get("ui_url"), namespace=namespace, name=name, scheduler=scheduler, queue=queue),
-        options={key: value for key, value in chosen_plan.items() if value is not None},
+        options={key: value for key, value in _in_force(chosen_plan, plan).items() if value is not None},
         log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
         ambient_kubeconfig=here.kubeconfig,
         ambient_context=here.context,
@@ -184,7 +184,7 @@ def _is_there(doors: Doors, finder: Finder, launch: Launch, entry: RunEntry, clu
 def _launch(
     doors: Doors, launch: Launch, entry: RunEntry, digests: Mapping[str, str], tell: Tell, holding: Holding
 ) -> RunEntry:
-    order = LaunchOrder(entry=entry, plan=launch.plan, manifest=launch.request.resource, digests=digests)
+    order = LaunchOrder(entry=entry, plan=launch.plan, manifest=launch.request.manifest(), digests=digests)
     driver = doors.driver()
     try:
         launched = driver.launch(order, tell, check=holding.check)
@@ -263,6 +263,12 @@ def _with_overlay_files(app: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
         if isinstance((role.get("metadata") or {}).get(OVERLAY_KEY), str):
             role["pod_overlay"] = write_value(planned.pod_overlay)
     return app
+
+
+def _in_force(options: Mapping[str, Any], plan: JobPlan[Any]) -> dict[str, Any]:
+    """Return the options of a manifest; those that were left open are recorded as they were rendered."""
+    found = {name: getattr(plan.options, name) for name in LEFT_OPEN if name in options}
+    return {**options, **{name: getattr(value, "value", value) for name, value in found.items()}}
 
 
 def _link(template: str | None, **fields: Any) -> str | None:

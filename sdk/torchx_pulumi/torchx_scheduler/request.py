@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.torchx_scheduler.api_object import attributed, plain
 from torchx_pulumi.yaml_text import to_yaml
 
 
-@dataclass
+@dataclass(init=False)
 class PulumiJob:
-    """The request of one app: as TorchX's `KubernetesJob`, it may be changed before it is submitted."""
+    """The request of one app: as TorchX's `KubernetesJob`, it may be changed before it is submitted.
+
+    It has the fields of TorchX's, which `torchx run --dryrun --json` prints. What else a launch needs are attributes
+    that are no fields; they are copied and pickled with it.
+    """
 
     images_to_push: dict[str, tuple[str, str]]
     """Image to its repository and tag, for images that are built or pushed before the launch."""
     resource: Manifest
-    """What is created, as plain values: one object, or a `List` of them. Submitted as it is, never rendered again."""
-    plan: JobPlan[Any] | None = field(default=None, repr=False, compare=False)
-    """The plan that it was rendered from. None: it was read back, or made by hand."""
+    """What is created: one object, or a `List` of them; submitted as it is, never rendered again. Its mappings have the
+    attributes of the official client's models, and models may be put into it."""
+
+    def __init__(
+        self,
+        images_to_push: dict[str, tuple[str, str]],
+        resource: Manifest,
+        plan: JobPlan[Any] | None = None,
+        app: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a request.
+
+        Args:
+            images_to_push: As the field.
+            resource: As the field.
+            plan: The plan that it was rendered from. None: it was read back, or made by hand.
+            app: Its AppDef, as `write_app` writes it. None: only the dry run has it.
+            config: The resolved run options of the dry run. None: only the dry run has them.
+        """
+        self.images_to_push = images_to_push
+        self.resource = attributed(resource)
+        self.plan = plan
+        self.app = app
+        self.config = config
+
+    def manifest(self) -> Manifest:
+        """Return what is created, as plain values."""
+        made: Manifest = plain(self.resource)
+        return made
 
     def __str__(self) -> str:
         """Return the manifest as YAML."""
-        return to_yaml(self.resource)
+        return to_yaml(self.manifest())
 
     def __repr__(self) -> str:
         """Return the manifest as YAML."""

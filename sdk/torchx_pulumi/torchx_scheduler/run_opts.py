@@ -6,8 +6,9 @@ import ast
 import dataclasses
 import functools
 import inspect
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
 
 from torchx import specs
@@ -15,8 +16,12 @@ from torchx.specs import InvalidRunConfigException
 from torchx.util.types import to_dict
 
 from torchx_pulumi import options as option_types
+from torchx_pulumi.doors.run_options import read_pairs
 from torchx_pulumi.options import MCADOptions, VolcanoOptions
 from torchx_pulumi.runs.place import DEFAULT_PROJECT
+from torchx_pulumi.torchx_scheduler import compat
+
+logger = logging.getLogger(__name__)
 
 TEXTS = List[str]  # noqa: UP006
 PAIRS = Dict[str, str]  # noqa: UP006
@@ -42,11 +47,6 @@ class LaunchOption:
 
 
 LAUNCH_OPTIONS = (
-    LaunchOption(name="image_repo", kind=str, text=(
-        "(remote jobs) the image repository to use when pushing patched images, must have push access. "
-        "Ex: example.com/your/container")),
-    LaunchOption(name="quiet", kind=bool, default=False, text=(
-        "whether to suppress verbose output for image building. Defaults to ``False``.")),
     LaunchOption(name="validate_spec", kind=bool, default=True, text=(
         "Have the cluster judge the job in the dry run, without creating it; a cluster that cannot be reached is a "
         "warning")),
@@ -76,6 +76,15 @@ LAUNCH_OPTIONS = (
     LaunchOption(name="log_previous", kind=bool, default=False, text=(
         "Read the logs of the run before a container's last restart")),
     LaunchOption(name="log_timestamps", kind=bool, default=True, text="Begin each line with the time of its writing"),
+)  # fmt: skip
+"""Options of a launch, for both schedulers."""
+
+WORKSPACE_OPTIONS = (
+    LaunchOption(name="image_repo", kind=str, text=(
+        "(remote jobs) the image repository to use when pushing patched images, must have push access. "
+        "Ex: example.com/your/container")),
+    LaunchOption(name="quiet", kind=bool, default=False, text=(
+        "whether to suppress verbose output for image building. Defaults to ``False``.")),
     LaunchOption(name="dockerfile", kind=str, text=(
         "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx where there is one")),
     LaunchOption(name="build_args", kind=PAIRS, text="Build arguments of patched images: NAME:value,NAME:value"),
@@ -85,7 +94,7 @@ LAUNCH_OPTIONS = (
     LaunchOption(name="shared_daemon", kind=bool, default=False, text=(
         "The cluster's nodes use this machine's Docker daemon: patched images are not pushed, image_repo is no need")),
 )  # fmt: skip
-"""Options of a launch, for both schedulers."""
+"""Options of patched images: the `workspace_opts` of both schedulers."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "wait_for": ("created", "admitted", "running", "completed"),
@@ -97,11 +106,43 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 STRUCTURED = frozenset({"plugins", "network_topology"})
 """Options that are JSON on the command line, and may be a mapping in a program."""
 
-LAUNCH_NAMES = frozenset(option.name for option in LAUNCH_OPTIONS)
+LAUNCH_NAMES = frozenset(option.name for option in (*LAUNCH_OPTIONS, *WORKSPACE_OPTIONS))
+
+LEFT_OPEN: Mapping[str, str] = {"pod_group_api": "Unset: the one that the cluster serves"}
+"""Options without a default, which are read from the cluster where they are not set, and what their help says of that.
+A default would count as given, and what was given is never replaced."""
 
 
 class MissingRunOptionError(InvalidRunConfigException, TypeError):  # type: ignore[misc]
     """A required option is absent or of another type; TorchX's own schedulers raise TypeError then."""
+
+
+class GivenOptions(dict[str, Any]):
+    """Options of the command line, to which TorchX 0.7.0 adds those of `.torchxconfig` in whatever spelling they have.
+
+    What was given first wins over another spelling of it, as in TorchX nightly.
+    """
+
+    def __init__(self, options: CheckedOptions, given: Mapping[str, Any]) -> None:
+        """Begin with what was given."""
+        super().__init__(given)
+        self._options = options
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Add an option of a file."""
+        key = self._options.canonical_key(name)
+        if key is None and value is None:
+            return
+        if key is None or key not in self:
+            super().__setitem__(key or name, value)
+        elif self[key] != value:
+            logger.warning(
+                "`%s` of .torchxconfig is left out: `%s` is the same run option and is set already", name, key
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as a plain dict."""
+        return dict, (dict(self),)
 
 
 class CheckedOptions(specs.runopts):  # type: ignore[misc]
@@ -130,7 +171,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             if key is None:
                 if ignore_unknown:
                     resolved[given] = value
-                else:
+                elif value is not None or not compat.FILES_HOLD_UNKNOWN_OPTIONS:
                     problems[given] = f"unknown run option `{given}`; known are {', '.join(sorted(self._opts))}"
             elif key in resolved and resolved[key] != value:
                 problems[given] = f"`{given}` is the same run option as `{key}`, with another value; give it once"
@@ -155,7 +196,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             raise kind("; ".join(problems.values()), next(iter(problems)), cfg)
         return resolved
 
-    def cfg_from_str(self, cfg_str: str) -> dict[str, Any]:
+    def cfg_from_str(self, cfg_str: str | None) -> dict[str, Any]:
         """Read options from a command line, `key=value,key=value`.
 
         Raises:
@@ -163,7 +204,12 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
         """
         read: dict[str, Any] = {}
         problems: dict[str, str] = {}
-        words = to_dict(cfg_str)
+        try:
+            words = to_dict(self._with_colons(cfg_str or ""))
+        except ValueError:
+            # What stands there may be a secret.
+            text = "the run options cannot be read; write name=value,name=value, lists as a;b, mappings as a:1;b:2"
+            raise InvalidRunConfigException(text, "cfg", {}) from None
         for given, text in words.items():
             key = self.canonical_key(given)
             if key is None:
@@ -179,17 +225,53 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             read[key] = value
         if problems:
             raise InvalidRunConfigException("; ".join(problems.values()), next(iter(problems)), words)
-        return read
+        return GivenOptions(self, read)
+
+    def _with_colons(self, text: str) -> str:
+        """Write `labels=a=1;b=2` as `labels=a:1;b:2`, which is what TorchX can part into options."""
+        mappings = {name for name, option in self._opts.items() if option.opt_type == PAIRS}
+        parts = re.split("([,;])", text)
+        inside = False
+        for index in range(0, len(parts), 2):
+            name, sign, value = parts[index].partition("=")
+            key = self.canonical_key(name.strip())
+            if key in mappings:
+                inside = True
+                pair = re.sub("^([^:=]*)=", r"\1:", value)
+                parts[index] = f"{name}{sign}{pair}"
+            elif key is None and inside and parts[index - 1] == ";":
+                parts[index] = re.sub("^([^:=]*)=", r"\1:", parts[index])
+            else:
+                inside = False
+        return "".join(parts)
 
 
 def run_options(scheduler: str) -> CheckedOptions:
-    """Return the run options of a scheduler: the manifest's, then those of the launch."""
+    """Return all run options of a scheduler: the manifest's, then those of the launch, then those of images."""
+    opts = scheduler_options(scheduler)
+    opts.update(workspace_options())
+    return opts
+
+
+def scheduler_options(scheduler: str) -> CheckedOptions:
+    """Return the run options of a scheduler without those of patched images."""
     opts = CheckedOptions()
     for name, kind, text, default, required in _manifest_options(scheduler):
         opts.add(name, type_=kind, help=text, default=default, required=required)
-    for option in LAUNCH_OPTIONS:
-        opts.add(option.name, type_=option.kind, help=option.text, default=option.default)
+    _add(opts, LAUNCH_OPTIONS)
     return opts
+
+
+def workspace_options() -> CheckedOptions:
+    """Return the run options of patched images."""
+    opts = CheckedOptions()
+    _add(opts, WORKSPACE_OPTIONS)
+    return opts
+
+
+def _add(opts: CheckedOptions, options: Iterable[LaunchOption]) -> None:
+    for option in options:
+        opts.add(option.name, type_=option.kind, help=option.text, default=option.default)
 
 
 def split_options(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -204,7 +286,7 @@ def cast(text: str, kind: Any) -> Any:
     Raises:
         ValueError: It is not of this type.
 
-    >>> cast("yes", bool), cast("a;b", TEXTS), cast("a:1,b:2", PAIRS)
+    >>> cast("yes", bool), cast("a;b", TEXTS), cast("a:1,b=2", PAIRS)
     (True, ['a', 'b'], {'a': '1', 'b': '2'})
     """
     if kind is bool:
@@ -229,10 +311,7 @@ def cast(text: str, kind: Any) -> Any:
     if kind == TEXTS:
         return parts
     if kind == PAIRS:
-        pairs = [part.partition(":") for part in parts]
-        if not all(sign for _, sign, _ in pairs):
-            raise ValueError(f"{text!r} must be name:value,name:value")
-        return {name.strip(): value for name, _, value in pairs}
+        return read_pairs(parts)
     return text
 
 
@@ -261,9 +340,10 @@ def _manifest_options(scheduler: str) -> Iterator[tuple[str, Any, str, Any, bool
     for item in dataclasses.fields(kind):
         default = None if item.default is dataclasses.MISSING else item.default
         required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-        if isinstance(default, (tuple, dict)):
+        if isinstance(default, (tuple, dict)) or item.name in LEFT_OPEN:
             default = None
-        yield item.name, _KINDS.get(str(item.type), str), helps[item.name], getattr(default, "value", default), required
+        text = ". ".join(filter(None, (helps[item.name], LEFT_OPEN.get(item.name))))
+        yield item.name, _KINDS.get(str(item.type), str), text, getattr(default, "value", default), required
 
 
 @functools.lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -11,16 +12,12 @@ from torchx.schedulers.api import Scheduler, Stream
 from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
-from torchx_pulumi.errors import ClusterError, DeployError, Problem, TakenOverError, invalid_job
-from torchx_pulumi.kubeconfig import is_contents
-from torchx_pulumi.outputs.ui_url import check_ui_url
-from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.redaction import path_shown
+from torchx_pulumi.cluster import LiveCluster
+from torchx_pulumi.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.handle import delete_command
-from torchx_pulumi.runs.organization import check_organization
 from torchx_pulumi.runs.owner import Life, describe_owner, life_of
-from torchx_pulumi.runs.place import choose_backend, know_backend
+from torchx_pulumi.runs.place import know_backend
 from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler import compat, torchxconfig
@@ -28,14 +25,22 @@ from torchx_pulumi.torchx_scheduler.answers import describe_app
 from torchx_pulumi.torchx_scheduler.app_json import read_app_json
 from torchx_pulumi.torchx_scheduler.bounds import Bounds
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.dryrun import make_request, namespace_of, validate, with_discovered
+from torchx_pulumi.torchx_scheduler.dryrun import (
+    check_app,
+    check_launch_options,
+    leaves_open,
+    make_request,
+    namespace_of,
+    validate,
+    with_discovered,
+)
 from torchx_pulumi.torchx_scheduler.finding import Finder, is_shared
 from torchx_pulumi.torchx_scheduler.launching import Launch, launch_app
 from torchx_pulumi.torchx_scheduler.listing import Choice, list_apps
 from torchx_pulumi.torchx_scheduler.looking import Sight, form_named, look_at, warn_of_cluster
 from torchx_pulumi.torchx_scheduler.reading_logs import read_log
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
-from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions, run_options
+from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions, scheduler_options, workspace_options
 from torchx_pulumi.torchx_scheduler.stopping import cancel_app, delete_app, resume_app
 from torchx_pulumi.torchx_scheduler.workspaces import Workspaces
 
@@ -68,12 +73,12 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._bounds = Bounds(doors.clock)
         self._finder = Finder(doors=doors, scheduler=scheduler, ambient=self._ambient)
 
-    def run_opts(self) -> CheckedOptions:
-        """Return the run options: the seeds', and ours."""
-        return run_options(self._kind)
-
     def _run_opts(self) -> CheckedOptions:
-        return run_options(self._kind)
+        return scheduler_options(self._kind)
+
+    def workspace_opts(self) -> CheckedOptions:
+        """Return the run options of patched images; `run_opts` adds them to those of the scheduler."""
+        return workspace_options()
 
     def build_workspace_and_update_role(
         self, role: Any, workspace: str | Mapping[str, str], cfg: Mapping[str, Any]
@@ -93,26 +98,32 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             single = next(iter(folders)) if list(folders.values()) == [""] else None
             self._workspaces.patch(role, single if single is not None else folders, cfg)
 
+    def _pre_build_validate(self, app: Any, scheduler: str, cfg: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Refuse a wrong name, job or option before an image is built for it. TorchX 0.7.0 has no such step."""
+        check_app(app, cfg, self._kind)
+        check_launch_options(app, cfg)
+
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         config = self.run_opts().resolve(dict(cfg))
         request = make_request(app, config, self._kind, self.session_name, self._workspaces.patched())
-        _check_link(config.get("ui_url"), str(getattr(app, "name", "unnamed")))
-        backend = choose_backend(config.get("pulumi_backend"))
-        check_organization(backend, config.get("pulumi_organization"), str(getattr(app, "name", "unnamed")))
-        _check_kubeconfig(config.get("kubeconfig"), str(getattr(app, "name", "unnamed")))
-        if config.get("validate_spec"):
-            request = self._validated(request, config)
-        return AppDryRunInfo(request, repr)
+        check_launch_options(app, config)
+        return AppDryRunInfo(self._asked(request, config), repr)
 
-    def _validated(self, request: PulumiJob, config: Mapping[str, Any]) -> PulumiJob:
+    def _asked(self, request: PulumiJob, config: Mapping[str, Any]) -> PulumiJob:
+        """Ask the cluster what was left open, and to judge the request; a cluster that does not answer is a warning."""
         try:
-            cluster = self._doors.cluster(config.get("kubeconfig"), config.get("kube_context"))
-            request = with_discovered(request, cluster)
+            if leaves_open(request, config):
+                request = with_discovered(request, self._cluster_of(config))
+            if config.get("validate_spec"):
+                where = namespace_of(request.resource, config.get("namespace") or "default")
+                validate(request, self._cluster_of(config), where)
         except ClusterError as error:
-            logger.warning("the request was not validated: %s", error)
-            return request
-        validate(request, cluster, namespace_of(request.resource, config.get("namespace") or "default"))
+            what = "not validated" if config.get("validate_spec") else "not completed"
+            logger.warning("the request was %s: %s", what, error)
         return request
+
+    def _cluster_of(self, config: Mapping[str, Any]) -> LiveCluster:
+        return self._doors.cluster(config.get("kubeconfig"), config.get("kube_context"))
 
     def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:
         """Leave the checks to the dry run, which names all problems at once; no resources are no mistake here."""
@@ -120,20 +131,29 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def schedule(self, dryrun_info: Any) -> str:
         """Launch what a dry run returned, as the caller left it, and return the app's id.
 
+        Args:
+            dryrun_info: What `submit_dryrun` returned, or an `AppDryRunInfo` made of its request alone.
+
         Raises:
             ValueError: The same request was launched before.
             ImageError: An image cannot be built or pushed.
             DeployError: The engine or the cluster refused.
             ClusterError: The cluster cannot be reached.
         """
-        request = dryrun_info.request
-        app, config = compat.app_of(dryrun_info), self.run_opts().resolve(compat.config_of(dryrun_info))
-        plan: JobPlan[Any] | None = getattr(request, "plan", None)
+        request, app = copy.copy(dryrun_info.request), compat.app_of(dryrun_info)
+        if not isinstance(request, PulumiJob):
+            raise _no_dry_run()
+        if app is None and request.app is not None:
+            app = read_app_json(request.app)
+        if app is None:
+            raise _no_dry_run()
+        request.resource = request.manifest()
+        config = self.run_opts().resolve(compat.config_of(dryrun_info) or request.config or {})
+        plan = request.plan
         if plan is None:
             plan = make_request(app, config, self._kind, self.session_name, self._workspaces.patched()).plan
-        if plan is None or app is None:
-            text = "is of no dry run of this scheduler; pass what submit_dryrun returned"
-            raise invalid_job("unnamed", [Problem("dryrun_info", text)])
+        if plan is None:
+            raise _no_dry_run()
         launch = Launch(
             request=request,
             plan=plan,
@@ -349,14 +369,6 @@ def _under_way(entry: RunEntry, sight: Sight) -> Sight:
     return Sight(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=message), error=error)
 
 
-def _check_kubeconfig(given: str | None, job: str) -> None:
-    """Refuse the contents of a kubeconfig: the index and the stack would hold them, and with them its credentials."""
-    if given is not None and (is_contents(given) or path_shown(given).endswith("no path)")):
-        text = "must be the path of a file, found contents; write them to a file that only you can read"
-        raise invalid_job(job, [Problem("kubeconfig", text)])
-
-
-def _check_link(template: str | None, job: str) -> None:
-    problems = check_ui_url(template) if template else []
-    if problems:
-        raise invalid_job(job, problems)
+def _no_dry_run() -> InvalidJobError:
+    text = "is of no dry run of this scheduler; pass what submit_dryrun returned"
+    return invalid_job("unnamed", [Problem("dryrun_info", text)])

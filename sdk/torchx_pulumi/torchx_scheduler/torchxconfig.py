@@ -1,18 +1,23 @@
-"""Run options from `.torchxconfig`, for calls that TorchX gives none: `list`, `log`, `describe`."""
+"""Run options from `.torchxconfig`, for calls that TorchX gives none: `list`, `log`, `describe`.
+
+A launch gets those of the command line and of the file from TorchX. What is read here is what TorchX reads.
+"""
 
 from __future__ import annotations
 
 import configparser
-import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torchx.runner.config import find_configs
 
 from torchx_pulumi.errors import Problem, invalid_job
-from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions, cast
+from torchx_pulumi.torchx_scheduler import compat
+from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions
 
-logger = logging.getLogger(__name__)
+NOTHING = "None"
+"""Text of an option that is unset, also where a later file sets it."""
 
 
 def section(name: str, options: CheckedOptions) -> Mapping[str, Any]:
@@ -23,19 +28,35 @@ def section(name: str, options: CheckedOptions) -> Mapping[str, Any]:
     """
     found: dict[str, Any] = {}
     for path in find_configs():
-        parser = configparser.ConfigParser(interpolation=None)
-        # TorchX keeps the case of names.
-        parser.optionxform = str  # type: ignore[assignment,method-assign]
+        _add(found, path, name, options)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _add(found: dict[str, Any], path: str, name: str, options: CheckedOptions) -> None:
+    """Add the options that a file has and no file before it; what is not added is not read."""
+    seen: dict[str, Any] = {}
+    for spelling, text in _section(path, name).items():
+        key = options.canonical_key(spelling)
+        if key is None or key in found:
+            continue
         try:
-            parser.read(path, encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError) as error:
-            raise invalid_job("unnamed", [Problem(str(path), f"is no configuration: {error}")]) from error
-        for given, text in parser.items(name) if parser.has_section(name) else []:
-            key = options.canonical_key(given)
-            if key is None or key in found or text == "None":
-                continue
-            try:
-                found[key] = cast(text, options.get(key).opt_type)
-            except ValueError as error:
-                raise invalid_job("unnamed", [Problem(f"{path} [{name}] {given}", str(error))]) from error
-    return found
+            value = None if text == NOTHING else compat.read_file_option(text, options.get(key))
+        except ValueError as error:
+            raise invalid_job("unnamed", [Problem(f"{path} [{name}] {spelling}", str(error))]) from error
+        if seen.setdefault(key, value) != value and compat.ONE_SPELLING_PER_FILE:
+            problem = f"is another spelling of {key}, with another value; keep one, as {key}"
+            raise invalid_job("unnamed", [Problem(f"{path} [{name}] {spelling}", problem)])
+    found.update(seen)
+
+
+def _section(path: str, name: str) -> Mapping[str, str]:
+    """Return a section of a file as TorchX reads it: `%(name)s` is the value of `name`, and `%%` a percent sign."""
+    parser = configparser.ConfigParser()
+    # TorchX keeps the case of names.
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            parser.read_file(file)
+        return dict(parser.items(name)) if parser.has_section(name) else {}
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise invalid_job("unnamed", [Problem(path, f"is no configuration: {error}")]) from error

@@ -55,6 +55,7 @@ def test_every_problem_is_reported_at_once() -> None:
         ("reserved_millicpu", 5.0, 5),
         ("gang", "pods", Gang.PODS),
         ("labels", "a=b, c=d", {"a": "b", "c": "d"}),
+        ("labels", "a:b,c=d:e", {"a": "b", "c": "d:e"}),
         ("labels", '{"a": "b"}', {"a": "b"}),
         ("image_secrets", "a,b", ["a", "b"]),
         ("image_secrets", '["a"]', ["a"]),

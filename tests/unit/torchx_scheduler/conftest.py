@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from torchx import specs
+from torchx.cli import argparse_util
+from torchx.cli.main import main as torchx
 from torchx_pulumi import kinds
 from torchx_pulumi.fake_driver import FakeDriver
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+from torchx_pulumi_stacks import entrypoints
 
 
 class World:
@@ -89,3 +92,27 @@ def role(**changes: Any) -> Any:
 
 def app(*roles: Any, **changes: Any) -> Any:
     return specs.AppDef(**{"name": "train", "roles": list(roles) or [role()], **changes})
+
+
+ECHO = ["utils.echo", "--msg", "hello", "--image", "img:1"]
+
+
+@pytest.fixture
+def installed(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Both schedulers over the fakes, where TorchX finds them."""
+
+    def create(kind: str, session: str, client: Any, docker_client: Any) -> Any:
+        assert client is None
+        return world.scheduler(kind, session)
+
+    monkeypatch.setattr(entrypoints, "_create", create)
+    return world
+
+
+def run(*words: str) -> None:
+    """Run the command `torchx` in this process."""
+    # TorchX 0.7.0 keeps in its classes which options this process has seen.
+    for kind in vars(argparse_util).values():
+        if isinstance(kind, type):
+            vars(kind).get("called_args", set()).clear()
+    torchx([*words])

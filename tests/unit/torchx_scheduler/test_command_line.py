@@ -7,33 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx.cli import argparse_util
-from torchx.cli.main import main as torchx
 from torchx.runner import get_runner
 from torchx_pulumi import cli
-from torchx_pulumi_stacks import entrypoints
 
-from .conftest import World, app
-
-ECHO = ["utils.echo", "--msg", "hello", "--image", "img:1"]
-
-
-@pytest.fixture
-def installed(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    def create(kind: str, session: str, client: Any, docker_client: Any) -> Any:
-        assert client is None
-        return world.scheduler(kind, session)
-
-    monkeypatch.setattr(entrypoints, "_create", create)
-    return world
-
-
-def run(*words: str) -> None:
-    # TorchX 0.7.0 keeps in its classes which options this process has seen.
-    for kind in vars(argparse_util).values():
-        if isinstance(kind, type):
-            vars(kind).get("called_args", set()).clear()
-    torchx([*words])
+from .conftest import ECHO, World, app, run
 
 
 def launch(capsys: pytest.CaptureFixture[str], *words: str, kind: str = "volcano") -> str:

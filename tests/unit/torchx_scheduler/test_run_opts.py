@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from torchx.specs import InvalidRunConfigException
 from torchx_pulumi.options import MCADOptions, VolcanoOptions
-from torchx_pulumi.torchx_scheduler.run_opts import LAUNCH_NAMES, run_options
+from torchx_pulumi.torchx_scheduler.run_opts import (
+    LAUNCH_NAMES,
+    run_options,
+    scheduler_options,
+    workspace_options,
+)
 
 from .conftest import CONFIG, World, app, role
 
@@ -46,10 +51,13 @@ def test_the_seeds_options_are_there_with_their_defaults(kind: str) -> None:
     assert [name for name, option in options.items() if option.is_required] == (["queue"] if kind == "volcano" else [])
 
 
-def test_every_option_of_the_manifest_is_an_option_of_the_run(kind: str) -> None:
+def test_every_option_of_the_manifest_is_an_option_of_the_run(world: World, kind: str) -> None:
     options = dict(run_options(kind))
     fields = {item.name for item in dataclasses.fields(VolcanoOptions if kind == "volcano" else MCADOptions)}
     assert fields | LAUNCH_NAMES == set(options)
+    # TorchX adds what the mix-in for workspaces declares: nothing is declared twice.
+    assert not set(dict(scheduler_options(kind))) & set(dict(workspace_options()))
+    assert set(dict(world.scheduler(kind).run_opts())) == set(options)
     assert all(option.help for option in options.values())
     assert repr(run_options(kind))
 
@@ -95,9 +103,19 @@ def test_words_of_the_command_line_get_their_types() -> None:
         "image_secrets": ["x", "y"],
         "validate_spec": False,
     }
+    for pairs in ("a=1;b=2", "a:1;b=2", "a=1;b:2", "a=1;b=2;"):
+        assert options.cfg_from_str(f"wait_for=created;labels={pairs},queue=q") == {
+            "wait_for": "created",
+            "labels": {"a": "1", "b": "2"},
+            "queue": "q",
+        }
+    assert options.cfg_from_str("labels=a=1;queue=q") == {"labels": {"a": "1"}, "queue": "q"}
+    assert options.cfg_from_str("queue=q,buildArgs=A=x:y") == {"queue": "q", "build_args": {"A": "x:y"}}
     assert options.cfg_from_str("") == {}
-    for wrong in ("qeue=a", "efa_device_count=some", "quiet=perhaps", "labels=a"):
-        with pytest.raises(InvalidRunConfigException, match=wrong.partition("=")[0]):
+    with pytest.raises(InvalidRunConfigException, match="write name=value"):
+        options.cfg_from_str("queue=a=b")
+    for wrong in ("qeue=a", "labels=a=1,qeue=2", "efa_device_count=some", "quiet=perhaps", "labels=a"):
+        with pytest.raises(InvalidRunConfigException, match=wrong.split(",")[-1].partition("=")[0]):
             options.cfg_from_str(wrong)
 
 
