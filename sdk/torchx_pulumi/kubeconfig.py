@@ -16,14 +16,11 @@ from torchx_pulumi.cluster_identity import authority_digest, digest_of
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.redaction import path_shown, yaml_problem
 
-POD_AUTHORITY = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
-"""Where a pod finds the certificates of its cluster's authority."""
+POD_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where a pod finds its account: `ca.crt`, `namespace` and `token`, which are renewed in place."""
 
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Fields that name a file, relative to the kubeconfig that has them."""
-
-POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""File with the namespace of the pod in which this runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +177,10 @@ def with_absolute_paths(config: dict[str, Any], folder: Path) -> dict[str, Any]:
         for item in items:
             fields = dict(item.get(part) or {})
             item[part] = fields | {name: str(folder / fields[name]) for name in FILE_FIELDS if fields.get(name)}
+            plugin = fields.get("exec")
+            if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):
+                # One without a folder is looked for on PATH.
+                item[part]["exec"] = {**plugin, "command": str(folder / plugin["command"])}
         changed[section] = items
     return changed
 
@@ -233,13 +234,27 @@ def api_server(access: Access) -> str:
     return str(cluster_and_user(json.loads(access.config), access.context)[0]["server"])
 
 
+def pod_config(server: str, folder: str = POD_FOLDER) -> dict[str, Any]:
+    """Return a pod's account as a kubeconfig whose one context has no name.
+
+    Args:
+        server: Address of the API server.
+        folder: Where the account's files are.
+    """
+    return {
+        "clusters": [{"name": "pod", "cluster": {"server": server, "certificate-authority": f"{folder}/ca.crt"}}],
+        "users": [{"name": "pod", "user": {"tokenFile": f"{folder}/token"}}],
+        "contexts": [{"name": None, "context": {"cluster": "pod", "user": "pod"}}],
+    }
+
+
 def namespace_of(access: Access) -> str:
     """Return the namespace of a context, or of the pod whose account is used; `default` where none is named."""
     if access.config is not None:
         context = _named(json.loads(access.config), "contexts", access.context).get("context") or {}
         return str(context.get("namespace") or "default")
     try:
-        return POD_NAMESPACE.read_text(encoding="utf-8").strip() or "default"
+        return Path(POD_FOLDER, "namespace").read_text(encoding="utf-8").strip() or "default"
     except OSError:
         return "default"
 
@@ -259,7 +274,7 @@ def identity_of(address: str) -> str:
 def authority_of(access: Access) -> str | None:
     """Return the digest of the authority that an access trusts. None: it names none, or it cannot be read."""
     if access.config is None:
-        return authority_in_file(POD_AUTHORITY)
+        return authority_in_file(f"{POD_FOLDER}/ca.crt")
     cluster, _ = cluster_and_user(json.loads(access.config), access.context)
     if cluster.get("certificate-authority-data"):
         try:

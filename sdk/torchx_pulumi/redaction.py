@@ -47,6 +47,18 @@ _SECRET_NAME = re.compile(
 )
 """Names of query parameters whose values are secret. `sslkey` and `passfile` are paths."""
 
+_HEADER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/=_.~-]{8,}")
+_TOKEN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?|\bk8s-aws-v1\.[\w-]+")
+"""JSON Web Tokens, and tokens of EKS."""
+
+_KEY = re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?(?:-----END \1-----|\Z)", re.DOTALL)
+_ASSIGNED = re.compile(
+    r"(?P<name>[\w-]*(?:passw(?:or)?d|passphrase|secret|token|key[_-]?data|credentials?|api[_-]?key)[\w-]*)"
+    r"(?P<sign>[\"']?\s*[:=]\s*|\s+(?=[\"']))(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;]+)",
+    re.IGNORECASE,
+)
+"""A name that sounds secret, and what is said to be its value."""
+
 _NO_USER = frozenset({"file", "unix"})
 """Schemes whose URLs have no user: an `@` in them is part of a path."""
 
@@ -111,6 +123,26 @@ def hide(text: str, secrets: Iterable[str]) -> str:
     for short in (secret for secret in given if len(secret) < SHORTEST):
         text = text.replace(f"'{short}'", f"'{HIDDEN}'").replace(f'"{short}"', f'"{HIDDEN}"')
     return text
+
+
+def without_credentials(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return what another program said without what looks like credentials, and without secrets that are known.
+
+    >>> without_credentials("Bearer abcdefgh.ijk refused; password=hunter22, user=me")
+    'Bearer [secret] refused; password=[secret], user=me'
+    """
+    text = _KEY.sub(HIDDEN, hide(without_password(text), secrets))
+    text = _TOKEN.sub(HIDDEN, _HEADER.sub(rf"\1 {HIDDEN}", text))
+    return _ASSIGNED.sub(lambda match: f"{match['name']}{match['sign']}{HIDDEN}", text)
+
+
+def secret_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return the values of the variables whose names say that they are secret.
+
+    >>> secret_variables({"AWS_SECRET_ACCESS_KEY": "abc", "AWS_PROFILE": "lab"})
+    ['abc']
+    """
+    return [value for name, value in environment.items() if value and _SECRET_NAME.search(name)]
 
 
 def path_shown(text: str) -> str:

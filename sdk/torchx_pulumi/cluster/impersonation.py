@@ -65,18 +65,3 @@ def with_headers(headers: Mapping[str, str] | None, more: Headers) -> Any:
     for name, value in more:
         whole.add(name, value)
     return whole
-
-
-def impersonating_pools(more: Headers) -> Mapping[str, type]:
-    """Return classes of connection pools, by scheme, that add headers to every request of a `PoolManager`."""
-
-    def adding(pool: Any) -> type:
-        class Impersonating(pool):  # type: ignore[misc]
-            def urlopen(self, method: str, url: str, body: Any = None, headers: Any = None, **kwargs: Any) -> Any:
-                whole = headers if "Impersonate-User" in (headers or {}) else with_headers(headers, more)
-                return super().urlopen(method, url, body, whole, **kwargs)
-
-        return Impersonating
-
-    pools = urllib3().connectionpool
-    return {"http": adding(pools.HTTPConnectionPool), "https": adding(pools.HTTPSConnectionPool)}

@@ -143,6 +143,8 @@ def _interrupt(response: Any) -> None:
     waiting = getattr(connection, "sock", None) or _socket_of(_reader_of(response))
     if waiting is None:
         return
+    # Encryption within that of a proxy has its socket inside.
+    waiting = getattr(waiting, "socket", waiting)
     try:
         waiting.shutdown(socket.SHUT_RDWR)
     except OSError:

@@ -1,18 +1,12 @@
-"""The official client as a wire: for credentials of plugins, proxies and pods, and for a client of the caller's own."""
+"""A caller's own client of the package `kubernetes` as a wire; nothing else here uses that package."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
-from kubernetes.config import ConfigException
 
-from torchx_pulumi.cluster.impersonation import impersonating_pools, impersonation
-from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kubeconfig import Access, cluster_and_user
+from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query
 
 
 class Refused:
@@ -56,34 +50,3 @@ class OfficialWire:
             )
         except ApiException as error:
             return Refused(error)
-
-
-def client_of(access: Access) -> Any:
-    """Make the official client of an access.
-
-    Raises:
-        ClusterError: The kubeconfig cannot be used.
-    """
-    configuration = client.Configuration()
-    try:
-        if access.config is None:
-            config.load_incluster_config(client_configuration=configuration)
-        else:
-            config.load_kube_config_from_dict(
-                json.loads(access.config),
-                context=access.context,
-                client_configuration=configuration,
-                persist_config=False,
-            )
-    except (ConfigException, OSError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ClusterError(f"{access.description} cannot be used: {error}") from error
-    configuration.retries = 0
-    configuration.connection_pool_maxsize = CONNECTIONS
-    api = client.ApiClient(configuration)
-    if access.config is not None:
-        user = cluster_and_user(json.loads(access.config), access.context)[1]
-        headers = impersonation(user, access.description)
-        if headers:
-            # The official client knows no impersonation, and its headers are a mapping.
-            api.rest_client.pool_manager.pool_classes_by_scheme = impersonating_pools(headers)
-    return api

@@ -1,7 +1,7 @@
-"""How questions go to an API server: the shape of a wire, and which one an access needs.
+"""How questions go to an API server: the shape of a wire, and the one wire that each access has.
 
-Most kubeconfigs hold a certificate or a token. For these urllib3 is enough, and the official client, whose import takes
-longer than all that a command asks, stays away. Credentials of plugins and proxies are left to the official client.
+urllib3 is enough for all that a kubeconfig may hold. The official client, whose import takes longer than all that a
+command asks, is only used where a caller brings one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kubeconfig import Access
+from torchx_pulumi.kubeconfig import Access, api_server, pod_config
 
 CONNECT_TIMEOUT_S = 5.0
 """Longest wait for a connection."""
@@ -90,25 +90,24 @@ def wire_of(access: Access) -> LazyWire:
 
 
 def make_wire(access: Access) -> Wire:
-    """Make the cheapest wire that can do what the access needs."""
+    """Make the wire of an access.
+
+    Raises:
+        ClusterError: The kubeconfig cannot be used, or urllib3 is missing.
+    """
     try:
         urllib3()
-        from torchx_pulumi.cluster import plain_wire
-
-        if access.config is not None:
-            config = json.loads(access.config)
-            if plain_wire.suffices(config, access.context):
-                return plain_wire.PlainWire(config, access.context, access.description)
-        from torchx_pulumi.cluster import official_client
-
-        return official_client.OfficialWire(official_client.client_of(access))
     except ImportError as error:
         raise ClusterError(
-            f"reading {access.description} needs the Python package `kubernetes`, which is not installed; "
+            f"reading {access.description} needs the Python package `urllib3`, which is not installed; "
             "install `torchx-pulumi[kubernetes]`"
         ) from error
+    from torchx_pulumi.cluster import plain_wire
+
+    config = pod_config(api_server(access)) if access.config is None else json.loads(access.config)
+    return plain_wire.PlainWire(config, access.context, access.description)
 
 
 def urllib3() -> Any:
-    """Load what the official client talks through; it comes with it."""
+    """Load urllib3, which is not loaded before something is asked."""
     return importlib.import_module("urllib3")

@@ -8,7 +8,6 @@ import json
 import shutil
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from email.message import Message
@@ -18,7 +17,6 @@ from typing import Any
 import pytest
 from torchx_pulumi import kinds
 from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.cluster.plain_wire import PROXIES, suffices
 from torchx_pulumi.errors import ClusterError
 
 Config = dict[str, Any]
@@ -32,12 +30,6 @@ def config(server: str = "https://127.0.0.1:1", user: Config | None = None, **cl
         "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "lab",
     }
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXIES:
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -65,17 +57,6 @@ def heard() -> Iterator[Heard]:
     server.server_close()
 
 
-def test_plugins_proxies_and_odd_files_are_left_to_the_official_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert suffices(config(), "lab")
-    assert not suffices(config(user={"exec": {"command": "login"}}), "lab")
-    assert not suffices(config(user={"auth-provider": {"name": "oidc"}}), "lab")
-    assert not suffices(config(**{"proxy-url": "http://proxy"}), "lab")
-    assert not suffices(config(server="localhost:80"), "lab")
-    assert not suffices(config(), "other")
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
-    assert not suffices(config(), "lab")
-
-
 def test_tokens_and_passwords_are_sent(heard: Heard, tmp_path: Path) -> None:
     port, headers = heard
     file = tmp_path / "token"
@@ -101,17 +82,9 @@ ACTING: Config = {
 }
 
 
-@pytest.mark.parametrize("official", [False, True])
-def test_a_user_to_act_for_is_named_in_every_request(
-    heard: Heard, official: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_to_act_for_is_named_in_every_request(heard: Heard) -> None:
     port, headers = heard
-    given = config(f"http://127.0.0.1:{port}", ACTING)
-    if official:
-        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    assert suffices(given, "lab") is not official
-    cluster = KubernetesCluster.connect(json.dumps(given))
+    cluster = KubernetesCluster.connect(json.dumps(config(f"http://127.0.0.1:{port}", ACTING)))
     cluster.get(kinds.POD, "n", "x")
     cluster.list(kinds.POD, "n")
     cluster.create(kinds.POD, "n", {"metadata": {"name": "x"}}, dry_run=True)
@@ -203,16 +176,3 @@ def test_a_client_certificate_is_shown_and_leaves_no_file(tmp_path: Path, monkey
         server.server_close()
     assert names == [((("commonName", "me"),),)]
     assert not list(scratch.iterdir())
-
-
-def test_the_official_client_is_not_loaded_for_them(heard: Heard) -> None:
-    program = (
-        "import sys, json\n"
-        "from torchx_pulumi import kinds\n"
-        "from torchx_pulumi.cluster import KubernetesCluster\n"
-        "KubernetesCluster.connect(sys.argv[1]).get(kinds.POD, 'n', 'x')\n"
-        "sys.exit('kubernetes' in sys.modules)"
-    )
-    given = json.dumps(config(f"http://127.0.0.1:{heard[0]}"))
-    done = subprocess.run([sys.executable, "-c", program, given], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
