@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kubeconfig import find_access
 
 from tests.contract.cluster.conftest import LINES, World
+from tests.loopback import NAME, http_proxy
 
 pytestmark = pytest.mark.e2e
 
@@ -59,3 +61,34 @@ def test_a_callers_own_client_is_asked_and_is_the_same_cluster(kubeconfig: Path,
     assert own.allowed("create", kinds.VOLCANO_JOB, "default")
     assert list(own.logs(real_world.namespace, "a", follow=True)) == LINES
     assert own.identity == KubernetesCluster.connect(str(kubeconfig)).identity
+
+
+def test_a_plugin_and_a_proxy_lead_to_the_cluster(
+    kubeconfig: Path, real_world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address leads nowhere but through the proxy; the first token is refused, and the plugin asked again."""
+    config = yaml.safe_load(changed(kubeconfig, server=f"https://{NAME}", **{"tls-server-name": "localhost"}))
+    (user,) = config["users"]
+    token = user["user"].pop("token")
+    plugin = tmp_path / "login"
+    plugin.write_text(
+        f"#!/bin/sh\necho run >> {tmp_path}/runs\n[ $(wc -l < {tmp_path}/runs) = 1 ] && token=old || token={token}\n"
+        'printf \'{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", \'\n'
+        'printf \'"status": {"token": "%s", "expirationTimestamp": "2100-01-01T00:00:00Z"}}\' $token\n'
+    )
+    plugin.chmod(0o755)
+    user["user"]["exec"] = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": str(plugin),
+        "interactiveMode": "Never",
+    }
+    server = urlsplit(KubernetesCluster.connect(str(kubeconfig)).api_server)
+    with http_proxy((str(server.hostname), server.port or 443), password="hush") as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://me:hush@127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,.svc,cluster.test:80")
+        cluster = KubernetesCluster.connect(json.dumps(config))
+        assert answers(cluster)
+        assert [pod["metadata"]["name"] for pod in cluster.list(kinds.POD, real_world.namespace)] == ["a", "b", "c"]
+        assert list(cluster.logs(real_world.namespace, "a", follow=True)) == LINES
+        assert {line.split()[1] for line in proxy.asked} == {f"{NAME}:443"}
+    assert (tmp_path / "runs").read_text().splitlines() == ["run"] * 2
