@@ -55,9 +55,9 @@ def connect(kubeconfig: str | None, context: str | None, *, own_provider: bool) 
             "with a provider of your own, and neither kubeconfig nor kube_context set, nothing is read from the "
             "cluster: the last run is taken as of the last refresh"
         )
-    if find_spec("kubernetes") is None:
+    if find_spec("urllib3") is None:
         return None, (
-            "the package kubernetes is not installed (pip install 'torchx-pulumi[kubernetes]'), so nothing is read "
+            "the package urllib3 is not installed (pip install 'torchx-pulumi[kubernetes]'), so nothing is read "
             "from the cluster: the last run is taken as of the last refresh"
         )
     config = pulumi.Config("kubernetes")

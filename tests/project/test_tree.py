@@ -26,6 +26,14 @@ def test_a_module_stays_below_400_lines(module: Path) -> None:
     assert len(module.read_text().splitlines()) <= 400
 
 
+def test_the_environments_hold_both_releases_of_urllib3() -> None:
+    """`make test` runs the tests of the wire in both, as TorchX 0.7.0 and the nightly bring them."""
+    pins = [(ROOT / "requirements" / f"{name}.txt").read_text() for name in ("dev", "nightly")]
+    assert [re.findall(r"^urllib3==(\d+)\.", pin, re.MULTILINE) for pin in pins] == [["1"], ["2"]]
+    nightly = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("NIGHTLY_TESTS"))
+    assert {"tests/unit/cluster", "tests/contract/cluster"} <= set(nightly.split())
+
+
 def test_modules_have_telling_names() -> None:
     vague = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
     assert not [path for path in MODULES if path.stem in vague]

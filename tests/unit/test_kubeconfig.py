@@ -108,6 +108,14 @@ def test_inside_a_pod_its_own_account_is_used(monkeypatch: pytest.MonkeyPatch) -
         find_access("nowhere")
 
 
+def test_inside_a_pod_a_kubeconfig_wins_as_it_does_for_the_engine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    write(home / ".kube/config", config("a"))
+    assert find_access().context == "a"
+    monkeypatch.setenv("KUBECONFIG", "/dev/null")
+    assert find_access().config is None
+
+
 def test_equal_ways_to_a_cluster_are_equal(home: Path) -> None:
     path = write(home / "k", config("a", "b"))
     assert find_access(path) == find_access(path)

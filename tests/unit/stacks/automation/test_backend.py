@@ -83,6 +83,15 @@ def test_relative_paths_of_the_environment_mean_the_callers_folder(
     }
 
 
+def test_variables_of_proxies_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"value of {name}")
+    made = place_environment(place("file:///a"))
+    assert {name: value for name, value in made.items() if value == f"value of {name}"}.keys() >= {
+        "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "name",
     [
