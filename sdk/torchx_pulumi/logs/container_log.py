@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from torchx_pulumi.cluster import Cluster, LogLines
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import POD
 from torchx_pulumi.logs.clock import Clock
-from torchx_pulumi.logs.containers import no_pod, not_started, run_of
+from torchx_pulumi.logs.containers import Run, no_pod, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, logger
 from torchx_pulumi.logs.stamps import Delivered, Line, part_of, read_line
-
-POLL_S = 1.0
-"""How often a pod is looked at while there is nothing to read."""
+from torchx_pulumi.logs.watching import Watch
+from torchx_pulumi.waiting import REFUSED_S, UNREACHABLE_S
 
 SILENCE_S = 20.0
 """After so long without a line it is asked whether the app has ended, and whether the connection lives."""
@@ -27,8 +24,11 @@ TRIES = 6
 LAST_S = 60.0
 """How long a cluster may be out of reach when the app has ended and its last lines are wanted."""
 
-GIVE_UP_AFTER_S = 600.0
+GIVE_UP_AFTER_S = UNREACHABLE_S
 """How long a cluster may be out of reach while a log is followed."""
+
+REFUSED = ("Unauthorized", "Forbidden")
+"""Reasons of a ClusterError whose access is refused. A log that was read before is asked for again for `REFUSED_S`."""
 
 
 class ContainerLog:
@@ -41,7 +41,7 @@ class ContainerLog:
         limits: Limits,
         container: str,
         *,
-        ended: Callable[[], bool],
+        watch: Watch,
         clock: Clock,
         silence_s: float = SILENCE_S,
     ) -> None:
@@ -49,7 +49,7 @@ class ContainerLog:
         self._cluster = cluster
         self._query = query
         self._limits = limits
-        self._ended = ended
+        self._watch = watch
         self._clock = clock
         self._silence_s = silence_s
         self._delivered = Delivered()
@@ -57,6 +57,7 @@ class ContainerLog:
         self._stream: LogLines | None = None
         self._failures = 0
         self._failing_since: float | None = None
+        self._worked = False
 
     def stop(self) -> None:
         """End the reading, in whichever thread it goes on."""
@@ -85,51 +86,45 @@ class ContainerLog:
         """
         attached = exhausted = None
         seen = False
+        after: float | None = None
         while not self._stop.is_set():
-            # Asked before the last read, so that nothing is written between the two.
             done = False
             try:
-                done = self._is_over()
-                pod = self._cluster.get(POD, self._query.namespace, self._query.pod)
-                if pod is None:
+                look = self._watch.look(after, self._stop)
+                if look is None:
+                    return
+                # The end is asked for before the last read, so that nothing is written between the two.
+                done = look.over or self._is_past_until()
+                run = None if look.pod is None else run_of(look.pod, self.container)
+                if run is None or run.current is None or exhausted == run.current:
                     if done and not seen:
-                        raise no_pod(self._cluster, self._query)
+                        raise self._nothing(run)
                     if done:
                         return
-                    self._pause(POLL_S)
-                    continue
-                run = run_of(pod, self.container)
-                if run.current is None:
-                    if done and not seen:
-                        raise not_started(self._query, self.container, run)
-                    if done:
-                        return
-                    self._pause(POLL_S)
+                    self._works()
+                    after = self._clock.monotonic()
                     continue
                 seen = True
                 if attached not in (None, run.current) and run.previous == attached != exhausted:
                     yield from self._rest_of_previous()
                 attached = run.current
-                if exhausted == run.current:
+                if run.running and not done:
+                    yield from self._read(follow=True)
+                else:
+                    yield from self._read(follow=False)
                     if done:
                         return
-                    self._pause(POLL_S)
-                    continue
-                if run.running and not done:
-                    if not (yield from self._read(follow=True)):
-                        # It has ended, and its pod does not say so yet.
-                        self._pause(POLL_S / 4)
-                    continue
-                yield from self._read(follow=False)
-                if done:
-                    return
-                exhausted = run.current
+                    exhausted = run.current
             except ClusterError as error:
                 self._fail(error, last=done)
+            after = self._clock.monotonic()
 
-    def _is_over(self) -> bool:
+    def _nothing(self, run: Run | None) -> ClusterError:
+        return no_pod(self._cluster, self._query) if run is None else not_started(self._query, self.container, run)
+
+    def _is_past_until(self) -> bool:
         until = self._limits.until
-        return (until is not None and self._clock.now() > until) or self._ended()
+        return until is not None and self._clock.now() > until
 
     def _rest_of_previous(self) -> Iterator[Line]:
         """Return what a run wrote after its stream ended and before the next one began."""
@@ -140,12 +135,21 @@ class ContainerLog:
                 raise
             logger.warning("the end of an earlier run of %s cannot be read any more: %s", self._query.pod, error)
 
-    def _read(self, *, follow: bool, previous: bool = False) -> Any:
-        """Yield the new lines of one stream; return whether there were any.
+    def _read(self, *, follow: bool, previous: bool = False) -> Iterator[Line]:
+        """Yield the new lines of one stream.
 
         The last line of a followed stream is left out where it has no end, since more may come of it: it is read again.
         What came of a line before that is yielded as a line, and what follows as another one.
         """
+        try:
+            yield from self._new_lines(follow=follow, previous=previous)
+        except ClusterError as error:
+            # Nothing was written for a while, which is no failure.
+            if not follow or error.reason != "Silent":
+                raise
+        self._works()
+
+    def _new_lines(self, *, follow: bool, previous: bool) -> Iterator[Line]:
         resume_at = self._delivered.resume_at
         self._delivered.begin_again()
         stream = self._cluster.logs(
@@ -163,7 +167,6 @@ class ContainerLog:
         self._stream = stream
         if self._stop.is_set():
             stream.close()
-        any_new = False
         begun: Line | None = None
         try:
             for raw in stream:
@@ -173,14 +176,11 @@ class ContainerLog:
                 goes_on, begun = begun is not None, None if line.ended else line
                 new = self._delivered.take(line, from_the_end=self._query.tail_lines is not None)
                 if new is not None:
-                    any_new = True
                     self._works()
                     yield replace(line, text=new.removeprefix("\r") if goes_on else new)
         finally:
             self._stream = None
             stream.close()
-        self._works()
-        return any_new
 
     def _silence_until(self) -> float:
         """Return how long a stream may be silent: not past the time at which following ends."""
@@ -192,6 +192,7 @@ class ContainerLog:
     def _works(self) -> None:
         self._failures = 0
         self._failing_since = None
+        self._worked = True
 
     def _fail(self, error: ClusterError, *, last: bool) -> None:
         """Wait before the next try, or raise.
@@ -200,10 +201,15 @@ class ContainerLog:
             error: What went wrong.
             last: Nothing more is written, so that the next tries must succeed soon.
         """
-        if self._stop.is_set() or error.reason == "Silent":
+        if self._stop.is_set():
             return
+        refused = self._query.follow and self._worked and error.reason in REFUSED
         # A pod that is seen and whose log is not, or the other way round, is being replaced or has just begun.
-        passing = error.retryable or (self._query.follow and error.reason in ("NotFound", "BadRequest") and not last)
+        passing = (
+            error.retryable
+            or refused
+            or (self._query.follow and error.reason in ("NotFound", "BadRequest") and not last)
+        )
         if error.reason == "NotStarted" and last:
             raise error
         self._failures += 1
@@ -211,7 +217,8 @@ class ContainerLog:
         if self._failing_since is None:
             self._failing_since = now
         if self._query.follow:
-            too_long = now - self._failing_since > (LAST_S if last else GIVE_UP_AFTER_S)
+            limit_s = LAST_S if last else REFUSED_S if refused else GIVE_UP_AFTER_S
+            too_long = now - self._failing_since > limit_s
         else:
             too_long = self._failures >= TRIES
         if not passing or too_long:

@@ -10,13 +10,14 @@ from contextlib import closing
 
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import POD
 from torchx_pulumi.logs.clock import Clock, SystemClock
-from torchx_pulumi.logs.container_log import GIVE_UP_AFTER_S, POLL_S, ContainerLog
+from torchx_pulumi.logs.container_log import GIVE_UP_AFTER_S, REFUSED, ContainerLog
 from torchx_pulumi.logs.containers import chosen_containers, no_pod, no_previous, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, limits_of
 from torchx_pulumi.logs.stamps import Line
+from torchx_pulumi.logs.watching import POLL_S, PodWatch, Watch
 from torchx_pulumi.options import Manifest
+from torchx_pulumi.waiting import REFUSED_S
 
 SILENCE_OF_SEVERAL_S = 5.0
 """Longest silence of one of several containers: a thread that waits for a first line sees only then that it may end."""
@@ -35,6 +36,7 @@ def read_lines(
     query: LogQuery,
     *,
     ended: Callable[[], bool] = lambda: False,
+    watch: Watch | None = None,
     clock: Clock | None = None,
 ) -> Iterator[str]:
     r"""Return the lines that a query asks for, each ending in `\n`.
@@ -46,6 +48,7 @@ def read_lines(
         query: What is wanted. It is checked at once; nothing is read before the first line is asked for.
         ended: Tells whether the app has ended; asked only where the log is followed, maybe from several threads, though
             never by two at once.
+        watch: Tells of the pod and its end where the log is followed. None: the pod is looked at, and `ended` is asked.
         clock: None: the machine's.
 
     Raises:
@@ -53,19 +56,21 @@ def read_lines(
         ClusterError: No such pod or container, nothing logged yet, no permission, or no answer.
     """
     limits = limits_of(query)
-    return _lines(cluster, query, limits, ended, clock or SystemClock())
+    clock = clock or SystemClock()
+    if not query.follow or query.previous:
+        watch = PodWatch(cluster, query.namespace, query.pod, lambda: True, clock)
+    return _lines(cluster, query, limits, watch or PodWatch(cluster, query.namespace, query.pod, ended, clock), clock)
 
 
-def _lines(cluster: Cluster, query: LogQuery, limits: Limits, ended: Callable[[], bool], clock: Clock) -> Iterator[str]:
+def _lines(cluster: Cluster, query: LogQuery, limits: Limits, watch: Watch, clock: Clock) -> Iterator[str]:
     follow = query.follow and not query.previous
-    over = _Over(ended, clock)
-    pod = _pod(cluster, query, over if follow else lambda: True, clock)
+    pod = _pod(watch, clock)
     if pod is None:
         raise no_pod(cluster, query)
     names = chosen_containers(pod, query)
     several = len(names) > 1
     options = {"silence_s": SILENCE_OF_SEVERAL_S} if several else {}
-    logs = [ContainerLog(cluster, query, limits, name, ended=over, clock=clock, **options) for name in names]
+    logs = [ContainerLog(cluster, query, limits, name, watch=watch, clock=clock, **options) for name in names]
     if not several:
         read = logs[0].follow() if follow else _explained(logs[0], pod, query)
         merged: Iterator[Labelled] = (("", line) for line in _within(limits, read))
@@ -81,26 +86,27 @@ def _lines(cluster: Cluster, query: LogQuery, limits: Limits, ended: Callable[[]
                 yield f"{label}{shown}\n"
 
 
-def _pod(cluster: Cluster, query: LogQuery, over: Callable[[], bool], clock: Clock) -> Manifest | None:
+def _pod(watch: Watch, clock: Clock) -> Manifest | None:
     """Look for the pod, and wait for it where it is followed. None: it is not there, or the app ended without it."""
     nobody_stops = threading.Event()
     answered_at: float | None = None
+    after: float | None = None
     failures = 0
     while True:
         try:
-            done = over()
-            pod = cluster.get(POD, query.namespace, query.pod)
-            if pod is not None or done:
-                return pod
-            answered_at = clock.monotonic()
-            clock.wait(POLL_S, nobody_stops)
+            look = watch.look(after, nobody_stops)
+            if look is None or look.pod is not None or look.over:
+                return None if look is None else look.pod
+            answered_at, failures = clock.monotonic(), 0
         except ClusterError as error:
             failures += 1
             # A cluster that never answered is the wrong one; one that did comes back.
-            patient = answered_at is not None and clock.monotonic() - answered_at < GIVE_UP_AFTER_S
-            if not error.retryable or not (patient or failures < FIRST_TRIES):
+            limit_s = GIVE_UP_AFTER_S if error.retryable else REFUSED_S if error.reason in REFUSED else 0
+            patient = answered_at is not None and clock.monotonic() - answered_at < limit_s
+            if not patient and not (error.retryable and answered_at is None and failures < FIRST_TRIES):
                 raise
             clock.wait(POLL_S if patient else 0.1, nobody_stops)
+        after = clock.monotonic()
 
 
 def _explained(log: ContainerLog, pod: Manifest, query: LogQuery) -> Iterator[Line]:
@@ -186,22 +192,3 @@ def _release(threads: Sequence[threading.Thread], come: queue.Queue[Labelled | E
             thread.join(0.01)
         if not any(thread.is_alive() for thread in threads):
             return
-
-
-class _Over:
-    """Whether the app has ended: asked by one thread at a time, not more than once in a while, and never taken back."""
-
-    def __init__(self, ended: Callable[[], bool], clock: Clock) -> None:
-        self._ended = ended
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._known = False
-        self._asked_at: float | None = None
-
-    def __call__(self) -> bool:
-        with self._lock:
-            now = self._clock.monotonic()
-            if not self._known and (self._asked_at is None or now - self._asked_at >= POLL_S / 2):
-                self._known = self._ended()
-                self._asked_at = now
-            return self._known

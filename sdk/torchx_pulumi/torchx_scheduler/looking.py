@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchx_pulumi import recording
-from torchx_pulumi.cluster import LiveCluster
+from torchx_pulumi.cluster import Cluster, LiveCluster
 from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.forms import Seen
 from torchx_pulumi.forms.form import Form
 from torchx_pulumi.forms.table import FORMS
+from torchx_pulumi.kinds import Kind
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.recording import cancelled_words, with_cancel
 from torchx_pulumi.runs.entry import RunEntry
@@ -23,6 +24,8 @@ from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler.doors import Doors
 
 logger = logging.getLogger(__name__)
+
+Through = Callable[[Cluster, Kind], Cluster]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,13 @@ def form_named(scheduler: str, choice: str) -> Form:
     )
 
 
-def look_at(doors: Doors, entry: RunEntry) -> Sight:
+def look_at(doors: Doors, entry: RunEntry, through: Through = lambda cluster, _: cluster) -> Sight:
     """Look at an app, and note what was seen. A cluster that cannot be reached is no error: the record answers.
+
+    Args:
+        doors: The ways out.
+        entry: The app.
+        through: Takes the cluster and the kind of the app's object, and returns the cluster that is asked.
 
     Raises:
         ClusterError: The kubeconfig leads to another cluster than the one of the launch.
@@ -73,7 +81,7 @@ def look_at(doors: Doors, entry: RunEntry) -> Sight:
     form = form_named(entry.scheduler, entry.choice)
     try:
         cluster = doors.cluster_of(entry)
-        seen = form.look(cluster, entry.namespace, entry.job_name)
+        seen = form.look(through(cluster, form.head), entry.namespace, entry.job_name)
         check_cluster(entry, cluster, seen.head)
     except ClusterError as error:
         if error.reason == DIFFERENT_CLUSTER:

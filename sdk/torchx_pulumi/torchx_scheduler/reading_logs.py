@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import threading
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import form_named, look_at, warn_of_cluster
+from torchx_pulumi.torchx_scheduler.looking import form_named, warn_of_cluster
+from torchx_pulumi.torchx_scheduler.shared_look import PodOfApp, SharedLook
 
-Again = Callable[[RunEntry], RunEntry | None]
-
-LOOK_EVERY_S = 1.0
-"""Shortest time between two looks at whether the app has ended."""
+logger = logging.getLogger(__name__)
 
 
 def read_log(
@@ -31,7 +31,7 @@ def read_log(
     until: datetime | None = None,
     follow: bool = False,
     tail_lines: int | None = None,
-    again: Again,
+    look: SharedLook,
 ) -> Iterator[str]:
     """Return the lines of a replica's log, each with its end.
 
@@ -46,7 +46,7 @@ def read_log(
         until: Only lines up to this time; a naive one is local time. None: all.
         follow: Go on until the app has ended.
         tail_lines: Begin with so many lines of the end. None: with the first.
-        again: Reads the app again from its stack, as it was launched again (`Finder.again`).
+        look: The look that all readers of the app's logs share.
 
     Raises:
         InvalidJobError: There is no such role or replica, or the regular expression is none.
@@ -67,9 +67,16 @@ def read_log(
         tail_lines=tail_lines,
     )
     cluster = doors.cluster_of(entry)
-    head = cluster.get(form_named(entry.scheduler, entry.choice).head, entry.namespace, entry.job_name)
-    warn_of_cluster(entry, cluster, head)
-    return read_lines(cluster, query, ended=_Ended(doors, entry, again))
+    if not follow:
+        head = cluster.get(form_named(entry.scheduler, entry.choice).head, entry.namespace, entry.job_name)
+        warn_of_cluster(entry, cluster, head)
+        return read_lines(cluster, query, clock=doors.clock)
+    sight = look.later(entry, None, threading.Event())
+    if sight is not None and sight.error is not None:
+        if sight.error.reason != UNDECIDED_CLUSTER:
+            raise sight.error
+        logger.warning("%s", sight.error)
+    return read_lines(cluster, query, watch=PodOfApp(look, cluster, entry, pod), clock=doors.clock)
 
 
 def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
@@ -81,23 +88,3 @@ def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
         text = f"{role}/{replica} is no replica of this app; role {role!r} has 0 to {len(pods) - 1}"
         raise invalid_job(entry.app_id, [Problem("replica", text)])
     return pods[replica]
-
-
-class _Ended:
-    """Tells whether an app has ended; asks the cluster not too often."""
-
-    def __init__(self, doors: Doors, entry: RunEntry, again: Again) -> None:
-        self._doors, self._entry, self._again = doors, entry, again
-        self._next = 0.0
-        self._over = False
-
-    def __call__(self) -> bool:
-        if not self._over and time.monotonic() >= self._next:
-            entry = self._doors.index.get(self._entry) or self._entry
-            sight = look_at(self._doors, entry)
-            if sight.relaunched and (now := self._again(entry)) is not None:
-                sight = look_at(self._doors, now)
-            # Without the cluster nobody can say that a run is over.
-            self._over = sight.reached and sight.status.state.terminal
-            self._next = time.monotonic() + LOOK_EVERY_S
-        return self._over

@@ -41,6 +41,7 @@ from torchx_pulumi.torchx_scheduler.looking import Sight, form_named, look_at, w
 from torchx_pulumi.torchx_scheduler.reading_logs import read_log
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
 from torchx_pulumi.torchx_scheduler.run_opts import CheckedOptions, scheduler_options, workspace_options
+from torchx_pulumi.torchx_scheduler.shared_look import SharedLooks
 from torchx_pulumi.torchx_scheduler.stopping import cancel_app, delete_app, resume_app
 from torchx_pulumi.torchx_scheduler.workspaces import Workspaces
 
@@ -70,6 +71,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._doors = doors
         doors.options = self._ambient
         self._workspaces = Workspaces(docker_client=docker_client)
+        self._looks = SharedLooks(doors, self._again)
         self._bounds = Bounds(doors.clock)
         self._finder = Finder(doors=doors, scheduler=scheduler, ambient=self._ambient)
 
@@ -183,7 +185,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _sight(self, entry: RunEntry) -> tuple[RunEntry, Sight] | None:
         """Look at an app; one whose launch or deletion was interrupted is put right if its object does not tell."""
-        sight = look_at(self._doors, entry)
+        sight = self._looks.of(entry).now(entry)
         gone = sight.status.reason is Reason.NOT_FOUND and sight.reached and is_shared(entry)
         if entry.stage is Stage.LAUNCHED and (sight.relaunched or gone):
             try:
@@ -278,7 +280,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         entry = self._known(app_id)
         ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
         chosen = {**entry.log_options, **ambient, **options}
-        return read_log(self._doors, entry, role, replica, options=chosen, again=self._again, **query)
+        return read_log(self._doors, entry, role, replica, options=chosen, look=self._looks.of(entry), **query)
 
     def replicas(self, app_id: str, role: str | None = None, replica: int | None = None) -> Sequence[tuple[str, int]]:
         """Return the replicas that are meant; without a role those of all roles.

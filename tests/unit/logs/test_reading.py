@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -361,3 +362,38 @@ def test_an_error_of_one_container_ends_all() -> None:
     )
     with pytest.raises(ClusterError, match="forbidden"):
         read(cluster, ask(follow=True, containers="all"), ended=lambda: False)
+
+
+REFUSED = ClusterError("the credentials are not accepted", reason="Unauthorized")
+HANGS = ClusterError("no answer in 30 s", retryable=True, reason="Silent")
+
+
+@pytest.mark.parametrize(("error", "bound"), [(REFUSED, 60), (HANGS, 600)])
+def test_a_followed_log_ends_within_the_bound_where_the_cluster_stops_answering(
+    error: ClusterError, bound: float
+) -> None:
+    def fail() -> None:
+        raise error
+
+    cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), on_get=[lambda: None, *[fail] * 2000])
+    clock = FakeClock()
+    got = []
+    with pytest.raises(ClusterError, match=str(error)):
+        got.extend(read_lines(cluster, ask(follow=True), ended=lambda: False, clock=clock))
+    assert bound < clock.passed < bound + 5
+
+
+@pytest.mark.parametrize("there", [None, pod(RUNNING)])
+def test_failures_that_lie_far_apart_do_not_end_a_followed_log(there: Any) -> None:
+    down = ClusterError("down", retryable=True, reason="Unreachable")
+    silent = ClusterError("silent", retryable=True, reason="Silent")
+
+    def fail() -> None:
+        raise down
+
+    quiet: list[Any] = [lambda: None] * 610
+    cluster = ScriptedCluster(lines=LINES, pod=there, on_get=[fail, *quiet, fail], streams=[Stream(60, silent)] * 610)
+    clock = FakeClock()
+    with pytest.raises(ClusterError) if there is None else nullcontext():
+        read(cluster, ask(follow=True), ended=lambda: clock.passed > 640, clock=clock)
+    assert clock.passed > 640
