@@ -43,6 +43,8 @@ def chosen_containers(pod: Mapping[str, Any], query: LogQuery) -> tuple[str, ...
     every = [str(item.get("name")) for item in spec.get("initContainers") or []] + main
     if query.containers == "all":
         return tuple(every)
+    if query.containers == "main":
+        return tuple(main)
     if query.containers is None:
         default = ((pod.get("metadata") or {}).get("annotations") or {}).get(DEFAULT_CONTAINER)
         return (default,) if default in every else tuple(main[:1])

@@ -23,7 +23,7 @@ class LogQuery:
     namespace: str
     pod: str
     containers: tuple[str, ...] | str | None = None
-    """Names of containers, or `all`: the init containers as well. None: the one that the pod's annotation
+    """Names of containers, `main`: all but the init containers, or `all`. None: the one that the pod's annotation
     `kubectl.kubernetes.io/default-container` names, else its first."""
     regex: str | None = None
     """Only lines in which this is found; `^` matches before the time and before the text. None: all."""
@@ -73,9 +73,9 @@ def limits_of(query: LogQuery) -> Limits:
         )
     if query.tail_lines is not None and query.tail_lines < 0:
         problems.append(Problem("tail_lines", f"found {query.tail_lines}, allowed is 0 or more; leave it out for all"))
-    if query.containers == () or (isinstance(query.containers, str) and query.containers != "all"):
+    if query.containers == () or (isinstance(query.containers, str) and query.containers not in ("all", "main")):
         problems.append(
-            Problem("containers", f"found {query.containers!r}, allowed are a tuple of names, 'all' and None")
+            Problem("containers", f"found {query.containers!r}, allowed are a tuple of names, 'main', 'all' and None")
         )
     if problems:
         raise invalid_job(f"{query.namespace}:{query.pod}", problems)

@@ -29,6 +29,7 @@ AHEAD = 1000
 """Lines read ahead of whoever takes them."""
 
 Labelled = tuple[str, Line]
+"""A container and a line of it."""
 
 
 def read_lines(
@@ -37,11 +38,12 @@ def read_lines(
     *,
     ended: Callable[[], bool] = lambda: False,
     watch: Watch | None = None,
+    label: Callable[[str], str] | None = None,
     clock: Clock | None = None,
 ) -> Iterator[str]:
     r"""Return the lines that a query asks for, each ending in `\n`.
 
-    Lines of several containers begin with `[container] `. Closing the iterator closes the connections.
+    Lines of several containers begin with a label. Closing the iterator closes the connections.
 
     Args:
         cluster: Where the pod is.
@@ -49,6 +51,7 @@ def read_lines(
         ended: Tells whether the app has ended; asked only where the log is followed, maybe from several threads, though
             never by two at once.
         watch: Tells of the pod and its end where the log is followed. None: the pod is looked at, and `ended` is asked.
+        label: Container to what its lines begin with. None: `[container] ` where there are several, else nothing.
         clock: None: the machine's.
 
     Raises:
@@ -59,10 +62,18 @@ def read_lines(
     clock = clock or SystemClock()
     if not query.follow or query.previous:
         watch = PodWatch(cluster, query.namespace, query.pod, lambda: True, clock)
-    return _lines(cluster, query, limits, watch or PodWatch(cluster, query.namespace, query.pod, ended, clock), clock)
+    watch = watch or PodWatch(cluster, query.namespace, query.pod, ended, clock)
+    return _lines(cluster, query, limits, watch, label, clock)
 
 
-def _lines(cluster: Cluster, query: LogQuery, limits: Limits, watch: Watch, clock: Clock) -> Iterator[str]:
+def _lines(
+    cluster: Cluster,
+    query: LogQuery,
+    limits: Limits,
+    watch: Watch,
+    label: Callable[[str], str] | None,
+    clock: Clock,
+) -> Iterator[str]:
     follow = query.follow and not query.previous
     pod = _pod(watch, clock)
     if pod is None:
@@ -73,17 +84,18 @@ def _lines(cluster: Cluster, query: LogQuery, limits: Limits, watch: Watch, cloc
     logs = [ContainerLog(cluster, query, limits, name, watch=watch, clock=clock, **options) for name in names]
     if not several:
         read = logs[0].follow() if follow else _explained(logs[0], pod, query)
-        merged: Iterator[Labelled] = (("", line) for line in _within(limits, read))
+        merged: Iterator[Labelled] = ((names[0], line) for line in _within(limits, read))
     elif follow:
         merged = _as_they_come(logs, limits)
     else:
         merged = _by_time(logs, pod, query, limits)
+    label_of = label or (lambda name: f"[{name}] " if several else "")
     pattern = limits.pattern
     with closing(merged):  # type: ignore[type-var]  # each of them is a generator
-        for label, line in merged:
+        for name, line in merged:
             shown = f"{line.stamp} {line.text}" if query.timestamps and line.stamp else line.text
             if pattern is None or pattern.search(line.text) or pattern.search(shown):
-                yield f"{label}{shown}\n"
+                yield f"{label_of(name)}{shown}\n"
 
 
 def _pod(watch: Watch, clock: Clock) -> Manifest | None:
@@ -142,7 +154,7 @@ def _by_time(logs: Sequence[ContainerLog], pod: Manifest, query: LogQuery, limit
 
     def labelled(log: ContainerLog) -> Iterator[Labelled]:
         for line in _within(limits, _explained(log, pod, query)):
-            yield f"[{log.container}] ", line
+            yield log.container, line
 
     try:
         yield from heapq.merge(*(labelled(log) for log in begun), key=lambda item: item[1].at_ns)
@@ -158,7 +170,7 @@ def _as_they_come(logs: Sequence[ContainerLog], limits: Limits) -> Iterator[Labe
     def read(log: ContainerLog) -> None:
         try:
             for line in _within(limits, log.follow()):
-                come.put((f"[{log.container}] ", line))
+                come.put((log.container, line))
         except Exception as error:  # noqa: BLE001 - raised again in the thread that reads
             come.put(error)
         finally:

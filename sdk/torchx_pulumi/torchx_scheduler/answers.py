@@ -52,13 +52,8 @@ def _role_statuses(entry: RunEntry, status: JobStatus, pods: Sequence[Manifest],
     by_role = {role.name: {replica.id: replica for replica in role.replicas} for role in status.roles}
     addresses = {pod["metadata"]["name"]: _hostname(pod, entry.namespace) for pod in pods}
     statuses = []
-    # An engine's state does not keep the order of keys; the AppDef's list of roles does.
-    given = [role["name"] for role in entry.app.get("roles") or [] if role.get("name") in entry.pods] or [*entry.pods]
-    dns_names = dict(zip(given, names.role_names(given), strict=True))
-    for role in given:
-        known = next(
-            (by_role[name] for name in (role, names.label_value(role), dns_names[role]) if name in by_role), {}
-        )
+    for role, dns_name in dns_names(entry).items():
+        known = next((by_role[name] for name in (role, names.label_value(role), dns_name) if name in by_role), {})
         replicas = []
         for index, pod in enumerate(entry.pods[role]):
             replica = by_pod.get(pod) or known.get(index) or _unseen(index, pod, status)
@@ -73,6 +68,13 @@ def _role_statuses(entry: RunEntry, status: JobStatus, pods: Sequence[Manifest],
             )
         statuses.append(specs.RoleStatus(role=role, replicas=replicas))
     return statuses
+
+
+def dns_names(entry: RunEntry) -> dict[str, str]:
+    """Return the app's roles in their order, with the names that they have in names of objects."""
+    # An engine's state does not keep the order of keys; the AppDef's list of roles does.
+    given = [role["name"] for role in entry.app.get("roles") or [] if role.get("name") in entry.pods] or [*entry.pods]
+    return dict(zip(given, names.role_names(given), strict=True))
 
 
 def _unseen(index: int, pod: str, status: JobStatus) -> ReplicaStatus:

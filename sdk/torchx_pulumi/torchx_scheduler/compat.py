@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import configparser
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
 
 from torchx import specs
 from torchx.schedulers.api import DescribeAppResponse, ListAppResponse
+
+try:
+    # Nightly alone has this module; its names are empty where the output is no terminal.
+    _colors: Any = importlib.import_module("torchx.util.colors")
+except ImportError:
+    _colors = None
 
 ROLE_WORKSPACES: bool = "workspace" in {item.name for item in dataclasses.fields(specs.Role)}
 """Nightly: every role may have a workspace of its own. 0.7.0: there is one, and it is the first role's."""
@@ -45,6 +52,16 @@ def read_file_option(text: str, option: Any) -> Any:
     except (IndexError, KeyError):
         wanted = "true or false" if option.opt_type is bool else "name:value,name:value"
         raise ValueError(f"{text!r} must be {wanted}") from None
+
+
+def container_label(container: str) -> str | None:
+    """Return what nightly puts before the lines of a container that is not the replica's own.
+
+    None: TorchX 0.7.0 prints the replica's own container only.
+    """
+    if _colors is None:
+        return None
+    return f"{_colors.BLUE}{container}{_colors.ENDC} "
 
 
 def app_of(info: Any) -> Any:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi import names
 from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
+from torchx_pulumi.torchx_scheduler import compat
+from torchx_pulumi.torchx_scheduler.answers import dns_names
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.looking import form_named, warn_of_cluster
 from torchx_pulumi.torchx_scheduler.shared_look import PodOfApp, SharedLook
@@ -53,11 +56,12 @@ def read_log(
         ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
     pod = _pod_of(entry, role, replica)
-    containers = options.get("log_containers")
+    containers = _containers(options.get("log_containers"))
+    label = _label(entry, role, replica) if containers == "main" else None
     query = LogQuery(
         namespace=entry.namespace,
         pod=pod,
-        containers="all" if containers in ("all", ["all"], ("all",)) else tuple(containers) if containers else None,
+        containers=containers,
         regex=regex,
         since=since,
         until=until,
@@ -70,13 +74,29 @@ def read_log(
     if not follow:
         head = cluster.get(form_named(entry.scheduler, entry.choice).head, entry.namespace, entry.job_name)
         warn_of_cluster(entry, cluster, head)
-        return read_lines(cluster, query, clock=doors.clock)
+        return read_lines(cluster, query, label=label, clock=doors.clock)
     sight = look.later(entry, None, threading.Event())
     if sight is not None and sight.error is not None:
         if sight.error.reason != UNDECIDED_CLUSTER:
             raise sight.error
         logger.warning("%s", sight.error)
-    return read_lines(cluster, query, watch=PodOfApp(look, cluster, entry, pod), clock=doors.clock)
+    watch = PodOfApp(look, cluster, entry, pod)
+    return read_lines(cluster, query, watch=watch, label=label, clock=doors.clock)
+
+
+def _containers(option: Any) -> tuple[str, ...] | str | None:
+    """Return which containers are read: those of the option, else those that the installed TorchX reads."""
+    if option in ("all", ["all"], ("all",)):
+        return "all"
+    if option:
+        return tuple(option)
+    return None if compat.container_label("") is None else "main"
+
+
+def _label(entry: RunEntry, role: str, replica: int) -> Callable[[str], str]:
+    """Return what lines of a container begin with: nothing where it is the replica's own."""
+    own = names.task_name(dns_names(entry)[role], replica)
+    return lambda name: "" if name == own else compat.container_label(name) or ""
 
 
 def _pod_of(entry: RunEntry, role: str, replica: int) -> str:

@@ -279,7 +279,7 @@ def test_a_regex_is_sought_in_the_text_and_in_the_whole_line() -> None:
 def test_what_is_wrong_with_a_query_comes_at_once_and_together() -> None:
     later = datetime(2027, 1, 1, tzinfo=timezone.utc)
     with pytest.raises(InvalidJobError) as caught:
-        read_lines(ScriptedCluster(), ask(regex="(", since=later, until=START, tail_lines=-1, containers="main"))
+        read_lines(ScriptedCluster(), ask(regex="(", since=later, until=START, tail_lines=-1, containers="some"))
     assert [problem.path for problem in caught.value.problems] == ["regex", "until", "tail_lines", "containers"]
 
 

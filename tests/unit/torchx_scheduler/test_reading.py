@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from torchx import specs
+from torchx.schedulers import kubernetes_scheduler
 from torchx.schedulers.api import Stream
 from torchx_pulumi import kinds, labels
 from torchx_pulumi.errors import ClusterError, DeployError, InvalidJobError
@@ -16,6 +17,7 @@ from torchx_pulumi.runs.entry import Owner, Stage
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.owner import this_process
 from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.torchx_scheduler import compat
 
 from .conftest import World, app, role
 
@@ -337,6 +339,31 @@ def test_a_followed_log_ends_with_the_run_that_took_the_place_of_the_first(
     entry = RunIndex().find(app_id, "volcano")
     assert entry is not None
     assert entry.uid == "second"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_the_containers_that_the_installed_torchx_reads_are_read(
+    world: World, submit: Callable[..., str], follow: bool
+) -> None:
+    app_id = submit()
+    name = app_id.partition(":")[2]
+    world.phase(app_id, "Completed")
+    containers = [{"name": "istio-proxy"}, {"name": "trainer-0"}]
+    state = {"state": {"terminated": {"exitCode": 0, "containerID": "c"}}}
+    ended = pod(f"{name}-trainer-0-0", name, "Succeeded", containerStatuses=[{**one, **state} for one in containers])
+    ended["spec"]["containers"] = containers
+    ended["spec"]["initContainers"] = [{"name": "init"}]
+    world.cluster.put(ended)
+    world.cluster._logs["default", f"{name}-trainer-0-0"] = ["a line"]
+    lines = list(world.scheduler().log_iter(app_id, "trainer", 0, should_tail=follow))
+    every = compat.container_label("istio-proxy")
+    nightly = hasattr(kubernetes_scheduler, "prefix_container_name")
+    assert (every is not None) is nightly
+    labels = sorted(line.partition("2026")[0] for line in lines)
+    assert labels == (["", every] if nightly else [""])
+    scheduler = world.scheduler()
+    chosen = {"log_containers": ["istio-proxy"]}
+    assert len(list(scheduler.read_log(app_id, "trainer", 0, options=chosen, follow=follow))) == 1
 
 
 def test_wrong_questions_about_logs_are_value_errors(world: World, submit: Callable[..., str]) -> None:
