@@ -94,4 +94,6 @@ def _bounded(pool: Any, lane: Lane) -> type:
                 conn.sock.settimeout(timeout.read_timeout)
             return made
 
+    # Messages of urllib3 begin with the name of the class.
+    Bounded.__name__ = pool.__name__
     return Bounded

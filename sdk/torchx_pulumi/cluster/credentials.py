@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from torchx_pulumi.cluster.exec_plugin import Answer, PluginError, plugin_of
 from torchx_pulumi.errors import ClusterError
 
 EXPIRES_EARLY_S = 10.0
@@ -75,6 +73,9 @@ def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: s
     if user.get("client-certificate") or user.get("client-certificate-data"):
         return Fixed(Held())
     if user.get("exec"):
+        # What starts programs is loaded where one is to be started.
+        from torchx_pulumi.cluster.exec_plugin import Plugin
+
         return Plugin(user["exec"], cluster, where)
     if user.get("auth-provider"):
         return Provider(user["auth-provider"], where)
@@ -116,45 +117,6 @@ class TokenFile:
         """Return what the file holds by now, if that is something else."""
         now = self.current()
         return now if now != refused else None
-
-
-class Plugin:
-    """Credentials that the kubeconfig's `exec` plugin answers; kept until they expire or are refused."""
-
-    def __init__(self, config: Any, cluster: Mapping[str, Any], where: str) -> None:
-        self._where = where
-        with self._named():
-            self._plugin = plugin_of(config, cluster)
-
-    def current(self) -> Held:
-        """Return what the plugin answered, asking it where nothing valid is kept."""
-        with self._named():
-            return _held(self._plugin.current())
-
-    def renewed(self, refused: Held) -> Held | None:
-        """Ask the plugin again, unless that has happened since."""
-        with self._named():
-            kept = self._plugin.current()
-            now = _held(kept if _held(kept) != refused else self._plugin.ask_again(kept))
-        return now if now != refused else None
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except PluginError as error:
-            raise ClusterError(
-                f"{self._where} cannot be used: {error}",
-                retryable=error.retryable,
-                reason="Unreachable" if error.retryable else "Unauthorized",
-            ) from None
-
-
-def _held(answer: Answer) -> Held:
-    return Held(
-        authorization=f"Bearer {answer.token}" if answer.token else None,
-        certificate_and_key=answer.certificate_and_key,
-    )
 
 
 class Provider:

@@ -6,6 +6,7 @@ program that does not end is stopped.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
@@ -17,12 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.cluster.credentials import Held
+from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.redaction import secret_variables, without_credentials
 
 GROUP = "client.authentication.k8s.io"
@@ -91,7 +94,7 @@ class ExecPlugin:
         if problems:
             raise PluginError(f"its kubeconfig's `exec` {'; '.join(problems)}")
         self._arguments = [str(argument) for argument in config.get("args") or ()]
-        self._environment = {str(pair["name"]): str(pair.get("value", "")) for pair in config.get("env") or ()}
+        self._environment = {str(pair["name"]): str(pair.get("value") or "") for pair in config.get("env") or ()}
         self._hint = _printable(str(config.get("installHint") or ""))
         self._cluster = cluster if config.get("provideClusterInfo") else None
         self._lock = threading.Lock()
@@ -156,11 +159,11 @@ class ExecPlugin:
             )
         except OSError as error:
             raise self._problem(f"cannot be started: {error.strerror}") from None
-        with process:
+        with process, _noted(process):
             try:
                 output, words = process.communicate(timeout=limit_s)
             except BaseException as error:
-                _end(process, whole_group=not interactive)
+                _end(process)
                 if isinstance(error, subprocess.TimeoutExpired):
                     late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
                     raise self._problem(late, retryable=True) from None
@@ -256,6 +259,45 @@ def plugin_of(config: Any, cluster: Mapping[str, Any]) -> ExecPlugin:
     return found or _plugins.setdefault(key, ExecPlugin(config, cluster))
 
 
+class Plugin:
+    """Credentials that the kubeconfig's `exec` plugin answers; kept until they expire or are refused."""
+
+    def __init__(self, config: Any, cluster: Mapping[str, Any], where: str) -> None:
+        self._where = where
+        with self._named():
+            self._plugin = plugin_of(config, cluster)
+
+    def current(self) -> Held:
+        """Return what the plugin answered, asking it where nothing valid is kept."""
+        with self._named():
+            return _held(self._plugin.current())
+
+    def renewed(self, refused: Held) -> Held | None:
+        """Ask the plugin again, unless that has happened since."""
+        with self._named():
+            kept = self._plugin.current()
+            now = _held(kept if _held(kept) != refused else self._plugin.ask_again(kept))
+        return now if now != refused else None
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except PluginError as error:
+            raise ClusterError(
+                f"{self._where} cannot be used: {error}",
+                retryable=error.retryable,
+                reason="Unreachable" if error.retryable else "Unauthorized",
+            ) from None
+
+
+def _held(answer: Answer) -> Held:
+    return Held(
+        authorization=f"Bearer {answer.token}" if answer.token else None,
+        certificate_and_key=answer.certificate_and_key,
+    )
+
+
 def _problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
     if not config.get("command"):
         yield "names no command"
@@ -263,6 +305,10 @@ def _problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[st
         yield f"has apiVersion {config.get('apiVersion')!r}, must be {' or '.join(VERSIONS)}"
     elif mode not in MODES:
         yield f"has interactiveMode {mode!r}, must be {', '.join(MODES)}"
+    for name in ("args", "env"):
+        if not isinstance(config.get(name) or [], list):
+            yield f"has {name} that are no list"
+            return
     pairs = config.get("env") or ()
     if not all(isinstance(pair, Mapping) and pair.get("name") for pair in pairs):
         yield "has a variable without a name in env"
@@ -281,13 +327,40 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _end(process: subprocess.Popen[bytes], *, whole_group: bool) -> None:
-    """End a program, and what it started where it has a group of its own."""
+_running: set[subprocess.Popen[bytes]] = set()
+"""Programs that run now. A command that has its answer does not wait for them, and leaves none of them behind."""
+
+
+os.register_at_fork(after_in_child=_running.clear)
+
+
+@contextmanager
+def _noted(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    _running.add(process)
+    try:
+        yield
+    finally:
+        _running.discard(process)
+
+
+@atexit.register
+def _end_running() -> None:
+    for process in tuple(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program, and what it started where it has a group of its own."""
     with suppress(ProcessLookupError):
-        if whole_group:
+        if os.getpgid(process.pid) == process.pid:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program and give up what it would still print."""
+    _kill(process)
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

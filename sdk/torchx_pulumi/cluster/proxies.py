@@ -21,7 +21,10 @@ VARIABLES = {"https": ("HTTPS_PROXY", "https_proxy"), "http": ("HTTP_PROXY", "ht
 """Variables that name the proxy, by the scheme of the API server's address."""
 
 EVERY_SCHEME = ("ALL_PROXY", "all_proxy")
-"""Variables that name the proxy where those of the scheme are not set. Go, kubectl and the engine do not read them."""
+"""Variables that name the proxy where those of the scheme are not set.
+
+Go, kubectl and the engine do not read them: an address with SOCKS, which desktops put there, counts as not set.
+"""
 
 EXCEPTIONS = ("NO_PROXY", "no_proxy")
 """Variables that list the hosts which are reached without a proxy."""
@@ -61,8 +64,8 @@ def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str,
     if cluster.get("proxy-url"):
         return _proxy(str(cluster["proxy-url"]), "proxy-url", where)
     target = urlsplit(server)
-    names = [*VARIABLES.get(target.scheme, ()), *EVERY_SCHEME]
-    source = next((name for name in names if environment.get(name)), None)
+    general = [name for name in EVERY_SCHEME if not environment.get(name, "").startswith("socks")]
+    source = next((name for name in (*VARIABLES[target.scheme], *general) if environment.get(name)), None)
     if source is None:
         return None
     exceptions = next((environment[name] for name in EXCEPTIONS if environment.get(name)), "")

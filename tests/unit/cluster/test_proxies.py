@@ -29,6 +29,8 @@ CHOICES: list[tuple[str, dict[str, str], str | None]] = [
     ("https://api.lab", {"ALL_PROXY": P}, P),
     ("http://api.lab", {"all_proxy": P}, P),
     ("https://api.lab", {"ALL_PROXY": "http://other", "https_proxy": P}, P),
+    ("https://api.lab", {"ALL_PROXY": "socks5://proxy"}, None),
+    ("https://api.lab", {"ALL_PROXY": "socks5://proxy", "all_proxy": P}, P),
     ("https://api.lab", {"HTTPS_PROXY": "proxy:3128"}, P),
     ("https://api.lab", {"HTTPS_PROXY": "http://proxy"}, "http://proxy:80"),
     ("https://api.lab", {"HTTPS_PROXY": "https://proxy"}, "https://proxy:443"),
@@ -111,8 +113,11 @@ def test_what_is_no_proxy_is_refused_and_not_shown(value: str, source: str) -> N
 
 
 def test_a_proxy_that_speaks_socks_is_refused_with_the_ways_out() -> None:
-    with pytest.raises(ClusterError, match=r"its proxy \(ALL_PROXY\) speaks SOCKS, .*HTTPS_PROXY, or .*NO_PROXY"):
-        proxy_for("https://api.lab", {}, {"ALL_PROXY": "socks5://me:hush@proxy"}, "it")
+    address = "socks5://me:hush@proxy"
+    with pytest.raises(ClusterError, match=r"its proxy \(https_proxy\) speaks SOCKS, .*HTTPS_PROXY, or .*NO_PROXY"):
+        proxy_for("https://api.lab", {}, {"https_proxy": address}, "it")
+    with pytest.raises(ClusterError, match=r"its proxy \(proxy-url\) speaks SOCKS"):
+        proxy_for("https://api.lab", {"proxy-url": address}, {}, "it")
 
 
 def connect(config: Config) -> KubernetesCluster:
