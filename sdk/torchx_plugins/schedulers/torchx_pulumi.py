@@ -1,0 +1,37 @@
+"""The schedulers for TorchX nightly, which looks for plugins in this namespace package as well as in entry points.
+
+A name that is registered in both is an error, so that this module registers where our entry points are not read. Where
+they are, it sees to it that TorchX reads those only that it has use for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchx.plugins import register
+from torchx_pulumi_stacks.registration import entry_points_are_read, leave_out_forwarders
+
+if entry_points_are_read():
+    leave_out_forwarders()
+else:
+    # TorchX takes the first plugin for its default scheduler, in the order of these functions' names.
+    @register.scheduler(name="local_docker")  # type: ignore[untyped-decorator]  # TorchX ships no types
+    def a_default(session_name: str, **kwargs: Any) -> Any:
+        """Make TorchX's own default scheduler."""
+        from torchx_pulumi_stacks.builtins import make_own
+
+        return make_own("local_docker", session_name, kwargs)
+
+    @register.scheduler(name="pulumi_mcad")  # type: ignore[untyped-decorator]  # TorchX ships no types
+    def create_mcad(session_name: str, **kwargs: Any) -> Any:
+        """Make the scheduler `pulumi_mcad`."""
+        from torchx_pulumi_stacks import entrypoints
+
+        return entrypoints.create_mcad(session_name, **kwargs)
+
+    @register.scheduler(name="pulumi_volcano")  # type: ignore[untyped-decorator]  # TorchX ships no types
+    def create_volcano(session_name: str, **kwargs: Any) -> Any:
+        """Make the scheduler `pulumi_volcano`."""
+        from torchx_pulumi_stacks import entrypoints
+
+        return entrypoints.create_volcano(session_name, **kwargs)
