@@ -58,8 +58,9 @@ e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
 e2e-extended: $(SYNCED) $(NIGHTLY) ## The long runs of what e2e does briefly; an hour or two
 	@TORCHX_PULUMI_RECORDINGS=all $(VENV)/python -m pytest -q -n 2 tests/recordings
 	@$(EXTENDED) $(VENV)/python -m tools.e2e $(if $(ARGS),$(ARGS),$(EXTENDED_TESTS))
+	@$(if $(ARGS),,TORCHX_PULUMI_TRAINING=1 $(VENV)/python -m tools.e2e --nightly tests/e2e/test_torchx_schedulers.py -k torchrun)
 
-demo: $(SYNCED) ## A real dist.ddp job on a local cluster (KEEP=1 leaves it, CLUSTER=current uses yours)
+demo: $(SYNCED) ## A real PyTorch job on a local cluster (KEEP=1 leaves it, CLUSTER=current uses yours)
 	@$(VENV)/python -m tools.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--cluster $(CLUSTER)) $(ARGS)
 
 bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)

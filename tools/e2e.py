@@ -1,4 +1,7 @@
-"""Everything that needs the real parts, on one cluster: `python -m tools.e2e [pytest's arguments]`.
+"""Everything that needs the real parts, on one cluster: `python -m tools.e2e [--nightly] [pytest's arguments]`.
+
+Without arguments all of it runs with TorchX 0.7.0, and what differs also with nightly; `--nightly` runs what is
+named with nightly.
 
 The tests of a file run one after the other, files side by side. What failed is run again, alone on the then idle
 machine: controllers have clocks of their own, and a machine of two cores under load can miss them. A test that only
@@ -40,9 +43,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the suites; return the first exit code that is not 0."""
     # A shell in the background ignores Ctrl-C, and so would the tests that send it to themselves.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=tuple(arguments) or ("tests",))
-    nightly = Suite(name="TorchX nightly", python=ROOT / ".venv-nightly/bin/python", words=NIGHTLY_TESTS)
-    suites = [whole] if arguments else [whole, nightly]
+    named = tuple(word for word in arguments if word != "--nightly")
+    whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=named or ("tests",))
+    nightly = Suite(name="TorchX nightly", python=ROOT / ".venv-nightly/bin/python", words=named or NIGHTLY_TESTS)
+    suites = [nightly] if "--nightly" in arguments else [whole] if arguments else [whole, nightly]
     if not arguments:
         # Building takes minutes: here it is seen, in a test it would be the test's time.
         subprocess.run([whole.python, "-m", "tools.bootstrap", "ensure"], cwd=ROOT, check=True)

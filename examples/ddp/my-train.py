@@ -1,6 +1,7 @@
 """Train a small model on all replicas of a job, on CPU, and show that they found each other and exchanged data.
 
-Run it with TorchX's `dist.ddp`; nothing here knows about Kubernetes. Works with PyTorch 1.13 and later.
+Run it with TorchX's `dist.torchrun`, or `dist.ddp` of 0.7.0; nothing here knows about Kubernetes.
+Works with PyTorch 1.13 and later.
 """
 
 import os

@@ -26,7 +26,7 @@ def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
     """Run a TorchX component and return its AppDef.
 
     Args:
-        name: As `torchx run` takes it: `dist.ddp`, or `path/to/file.py:function`, relative to the project's folder.
+        name: As `torchx run` takes it: `dist.torchrun`, or `path/to/file.py:function` from the project's folder.
         arguments: As on the command line of `torchx run`.
         root: The project's folder.
 

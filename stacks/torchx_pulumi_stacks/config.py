@@ -35,7 +35,7 @@ class StackConfig:
     options: Options
     """Mapping of the scheduler's run options, in snake_case or camelCase: `queue` (required by Volcano), `gang`..."""
     component: str | None = None
-    """TorchX component: `dist.ddp`, or `path/to/file.py:function` from the project's folder. This or `appFile`."""
+    """TorchX component: `dist.torchrun`, or `path/to/file.py:function` from the project's folder. Or `appFile`."""
     arguments: tuple[str, ...] = ()
     """List: the component's arguments, as on the command line of `torchx run`."""
     app_file: str | None = None

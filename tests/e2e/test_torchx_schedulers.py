@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from torchx.components import dist
 from torchx.runner import Runner, get_runner
 from torchx.schedulers import get_default_scheduler_name
 from torchx.specs import AppDef, AppState, Resource, Role
@@ -18,9 +20,12 @@ from torchx_pulumi.relaunch.identity import is_runner_env
 
 from tests.e2e.project import eventually
 from tests.e2e.torchx_cli import TorchxCli
+from tools.images import add_layer
+from tools.local_cluster import Cluster
 
 pytestmark = pytest.mark.e2e
 
+ROOT = Path(__file__).resolve().parents[2]
 SCHEDULERS = ["pulumi_volcano", pytest.param("pulumi_mcad", marks=pytest.mark.mcad)]
 KINDS = {"pulumi_volcano": VOLCANO_JOB, "pulumi_mcad": APP_WRAPPER}
 
@@ -241,3 +246,25 @@ def test_apps_that_were_launched_at_once_are_all_there(
         )
         list(threads.map(delete, handles))
     assert look.list(VOLCANO_JOB, namespace) == []
+
+
+@pytest.mark.skipif(
+    not (hasattr(dist, "torchrun") and os.environ.get("TORCHX_PULUMI_TRAINING")),
+    reason="takes a minute, and is of e2e-extended; TorchX 0.7.0 has dist.ddp, which the demo runs",
+)
+def test_dist_torchrun_trains_on_two_replicas(cli: TorchxCli, namespace: str, busybox: str, cluster: Any) -> None:
+    found = Cluster.up(cluster.name, images=("busybox", "pytorch"))
+    image = f"{found.registry}/torchrun-{namespace}:1"
+    add_layer(found.images["pytorch"], {"/opt/my-train.py": ROOT / "examples/ddp/my-train.py"}, image)
+    run = cli.torchx(
+        "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", words("pulumi_volcano", namespace), "--wait", "--log",
+        "dist.torchrun", "-j", "2x1", "--script", "/opt/my-train.py", "--image", image, "--cpu", "1", "--memMB", "1300",
+    )  # fmt: skip
+    for rank in range(2):
+        assert f"rank {rank}: world size 2" in run.text
+        assert f"rank {rank}: all_reduce of {rank + 1} with the others: 3 (expected 3)" in run.text
+    assert "is deprecated" not in run.text
+    status = cli.torchx("status", "--json", run.handle)
+    assert '"state": "SUCCEEDED"' in status.out
+    cli.torchx("delete", run.handle)
+    assert "SUCCEEDED" not in cli.torchx("status", run.handle, code=None).out

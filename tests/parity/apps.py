@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,10 +51,8 @@ def resource(**changes: Any) -> Resource:
 
 
 def ddp(*script_args: str, **arguments: Any) -> AppDef:
-    """TorchX's own component; nightly warns that it has another name now."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return dist.ddp(*script_args, **arguments)
+    """TorchX's own component, which nightly calls torchrun."""
+    return getattr(dist, "torchrun", dist.ddp)(*script_args, **arguments)
 
 
 MACROS = [

@@ -1,1 +1,1 @@
-"""The demo: a real dist.ddp job from preview to destroy, on a cluster of its own or on the user's."""
+"""The demo: a real PyTorch job from preview to destroy, on a cluster of its own or on the user's."""

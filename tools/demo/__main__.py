@@ -51,7 +51,7 @@ def stop_demo(*, current: bool) -> None:
 def parser() -> argparse.ArgumentParser:
     """Make the parser."""
     made = argparse.ArgumentParser(
-        prog="python -m tools.demo", description="A real dist.ddp job, from preview to destroy."
+        prog="python -m tools.demo", description="A real PyTorch job, from preview to destroy."
     )
     made.add_argument("--keep", action="store_true", help="leave job, stack and cluster running, and say how to look")
     made.add_argument("--stop", action="store_true", help="end a demo that was left running")

@@ -88,10 +88,11 @@ def run(find_target: Callable[[], Target], wishes: Wishes) -> None:
 def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes, job: Job) -> None:
     """Run a job through the stack program and show all there is to see."""
     arguments = ["-j", f"2x{wishes.processes}", "--script", SCRIPT, "--image", target.image, *RESOURCES]
-    say(f"the job, on {job.scheduler}: torchx component dist.ddp {' '.join(arguments)}")
+    component = torch_component()
+    say(f"the job, on {job.scheduler}: torchx component {component} {' '.join(arguments)}")
     pulumi.create(
         {
-            "component": "dist.ddp",
+            "component": component,
             "arguments": arguments,
             "scheduler": job.scheduler,
             "options": dict(job.options),
@@ -115,6 +116,13 @@ def launch_and_follow(pulumi: PulumiCli, target: Target, wishes: Wishes, job: Jo
     show(json.dumps(pulumi.outputs(), indent=2))
     if status.state is not JobState.SUCCEEDED:
         raise DemoError(f"the job ended {status.state.value} ({status.reason.value}): {status.message}")
+
+
+def torch_component() -> str:
+    """Return TorchX's component for PyTorch: `dist.torchrun`, which TorchX 0.7.0 calls `dist.ddp`."""
+    from torchx.components import dist
+
+    return "dist.torchrun" if hasattr(dist, "torchrun") else "dist.ddp"
 
 
 @contextmanager

@@ -42,7 +42,8 @@ def test_json_has_the_keys_of_torchx(installed: World, kind: str, capsys: pytest
     assert list(launched) == ["handle", "app_id", "scheduler", "state", "ui_url"]
     status = said(capsys, "status", "--json", launched["handle"])
     assert set(status) == {
-        "handle", "app_id", "scheduler", "state", "num_restarts", "roles", "msg", "structured_error_msg", "url", "ui_url",
+        "handle", "app_id", "scheduler", "state", "num_restarts", "roles", "msg", "structured_error_msg", "url",
+        "ui_url",
     }  # fmt: skip
     assert (status["app_id"], status["state"]) == (launched["app_id"], launched["state"])
     run("delete", launched["handle"])
@@ -131,7 +132,7 @@ def test_unknown_options_are_refused_wherever_they_come_from(runner: Runner, kin
         lambda: options.resolve({**CONFIG[kind], "serviceAccount": "a", "service_account": "b"}),
         lambda: options.cfg_from_str("workspace_type=dir"),
     ):
-        with pytest.raises(specs.InvalidRunConfigException, match="quue|service_account|workspace_type"):
+        with pytest.raises(specs.InvalidRunConfigException, match=r"quue|service_account|workspace_type"):
             refused()
     assert options.cfg_from_json_repr('{"quue": "a", "labels": {"a": 1}}', ignore_unknown=True) == {
         "labels": {"a": "1"}
