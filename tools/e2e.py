@@ -26,7 +26,11 @@ ROOT = Path(__file__).resolve().parents[1]
 WORKERS = 2
 TESTS_FAILED = 1
 """Exit code of pytest."""
-NIGHTLY_TESTS = ("tests/e2e/test_torchx.py", "tests/e2e/test_torchx_schedulers.py")
+NIGHTLY_TESTS = (
+    "tests/e2e/test_torchx.py",
+    "tests/e2e/test_torchx_schedulers.py",
+    "tests/e2e/test_handover.py::test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it",
+)
 """What differs between the versions of TorchX, on a real cluster."""
 
 

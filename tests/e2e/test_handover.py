@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,12 +11,16 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
 
 from tests.e2e.project import Project, eventually
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = pytest.mark.e2e
+
+extended = pytest.mark.skipif(
+    "TORCHX_PULUMI_HANDOVERS" not in os.environ, reason="TORCHX_PULUMI_HANDOVERS=all hands over jobs of more kinds"
+)
 
 
 class Taken(Project):
@@ -60,6 +65,34 @@ def take_over(cli: TorchxCli, e2e_env: dict[str, str], handle: str) -> Taken:
     backend, stack = (next(line.split()[-1] for line in said if word in line) for word in ("login", "select"))
     passphrase = Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi" / "passphrase"
     return Taken(cli.folder / "taken", {**e2e_env, **cli.env}, backend, stack, passphrase)
+
+
+COMPONENT = """
+from torchx import specs
+from torchx.components import dist
+
+FAKE = {"node_selector": {"torchx-pulumi/node": "fake"}, "tolerations": [
+    {"key": "kwok.x-k8s.io/node", "value": "fake", "operator": "Equal", "effect": "NoSchedule"}]}
+
+
+def torchrun() -> specs.AppDef:
+    app = getattr(dist, "torchrun", dist.ddp)("--lr", "1e-4", script="train.py", image="app:1", j="1:2x1", name="ddp")
+    app.roles[0].resource = specs.Resource(cpu=0.1, gpu=0, memMB=64)
+    app.roles[0].metadata["torchx_pulumi"] = FAKE
+    return app
+
+
+def odd() -> specs.AppDef:
+    pod = {
+        "metadata": {"annotations": {"letters": "\U0001f600\u2028"}, "__del__:finalizers": None},
+        "spec": {"__del__:affinity": None, "priorityClassName": None, "dnsConfig": {"searches": ("a.example.com",)},
+                 "__put__:nodeSelector": FAKE["node_selector"], "tolerations": FAKE["tolerations"]},
+    }
+    role = specs.Role(name="My_Role", image="app:1", entrypoint="sleep", args=["\U0001f600", "${replica_id}", "1e5"],
+                      env={"A.B-C": 'quotes " and \\n lines'}, num_replicas=2, port_map={"http": 80},
+                      resource=specs.Resource(cpu=0.1, gpu=0, memMB=64), metadata={"kubernetes": {"V1Pod": pod}})
+    return specs.AppDef("odd one", [role])
+"""
 
 
 def outputs_of(project: Taken) -> dict[str, Any]:
@@ -142,6 +175,53 @@ def test_torchx_follows_an_app_that_its_program_launches_again(
     cli.ours("delete", handle)
     eventually(lambda: look.list(kind, namespace) == [] and look.list(POD, namespace) == [])
     assert look.list(SERVICE, namespace) == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "component", "options"),
+    [
+        pytest.param("volcano", "odd", 'queue=default,plugins={"svc": []}', id="volcano"),
+        pytest.param("mcad", "odd", "priority=0", id="mcad", marks=pytest.mark.mcad),
+        pytest.param("volcano", "torchrun", "queue=default,network_topology=soft", id="torchrun", marks=extended),
+    ],
+)
+def test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it(
+    cli: TorchxCli,
+    e2e_env: dict[str, str],
+    namespace: str,
+    look: KubernetesCluster,
+    scheduler: str,
+    component: str,
+    options: str,
+) -> None:
+    """Also with TorchX nightly (`tools.e2e`)."""
+    kind = VOLCANO_JOB if scheduler == "volcano" else APP_WRAPPER
+    (cli.folder / "mine.py").write_text(COMPONENT)
+    handle = cli.torchx(
+        "run", "--workspace", "", "-s", f"pulumi_{scheduler}", "-cfg", f"namespace={namespace},{options}",
+        f"mine.py:{component}",
+    ).handle  # fmt: skip
+    (before,) = look.list(kind, namespace)
+    project = take_over(cli, e2e_env, handle)
+    project.up()
+    (after,) = look.list(kind, namespace)
+    assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
+    project.run("preview", "--expect-no-changes")
+    eventually(lambda: state_of(cli, handle) == "RUNNING")
+    program = project.folder / "__main__.py"
+    text = program.read_text()
+    program.write_text(text.replace("    app_id=", "    rerun='2',\n    on_running_change='replace',\n    app_id="))
+    project.up()
+    (after,) = look.list(kind, namespace)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"] == before["spec"]
+    eventually(lambda: state_of(cli, handle) == "RUNNING")
+    (row,) = json.loads(cli.ours("fleet", "--json").out)["apps"]
+    assert (row["handle"], row["state"]) == (handle, "RUNNING")
+    cli.torchx("cancel", handle)
+    eventually(lambda: state_of(cli, handle) == "CANCELLED")
+    cli.ours("delete", handle)
+    assert look.list(kind, namespace) == []
 
 
 def test_what_else_a_program_has_put_into_the_stack_is_not_forgotten_with_the_app(
