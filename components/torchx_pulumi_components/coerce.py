@@ -15,9 +15,12 @@ from typing import Any
 
 from torchx_pulumi.errors import Problem
 
-from torchx_pulumi_components.leaves import is_stand_in
+from torchx_pulumi_components.leaves import STAND_IN, is_other, is_stand_in
 
 _ABSENT = object()
+
+UNKNOWN_NUMBERS = (1000, 3000)
+"""What stands for a number that is not known, and another one: more than nodes keep of anything, and fit for a port."""
 
 
 class Fields:
@@ -35,6 +38,9 @@ class Fields:
         self.problems = problems
         self._values: dict[str, Any] = {}
         names = list(shape.__annotations__)
+        if is_stand_in(source):
+            self._values = dict.fromkeys(names, source)
+            return
         if not isinstance(source, Mapping):
             self.problem("", f"must be an object, found {_found(source)}")
             return
@@ -84,9 +90,20 @@ class Fields:
             return None
         return as_text(value)
 
-    def integer(self, name: str) -> int | None:
-        """Return an integer; 2.0 and "2" are taken for 2."""
+    def integer(self, name: str, *, plain: bool = False, unknown: tuple[int, int] = UNKNOWN_NUMBERS) -> int | None:
+        """Return an integer; 2.0 and "2" are taken for 2.
+
+        Args:
+            name: Of the field.
+            plain: It may not be an Output that is not known yet.
+            unknown: What stands for a number that is not known, and another one.
+        """
         value = self.raw(name)
+        if is_stand_in(value) and not plain:
+            return unknown[is_other(value)]
+        if is_stand_in(value):
+            self.problem(name, "must be known in preview, found an output that is not known yet")
+            return None
         number = _number(value)
         if value is None or (isinstance(number, float) and number.is_integer()):
             return None if number is None else int(number)
@@ -96,6 +113,8 @@ class Fields:
     def number(self, name: str) -> float | None:
         """Return a number."""
         value = self.raw(name)
+        if is_stand_in(value):
+            return UNKNOWN_NUMBERS[is_other(value)]
         number = _number(value)
         if value is not None and number is None:
             self.problem(name, f"must be a number, found {_found(value, show=True)}")
@@ -104,6 +123,8 @@ class Fields:
     def flag(self, name: str) -> bool:
         """Return a bool, False where the field was not given."""
         value = self.raw(name)
+        if is_stand_in(value):
+            return is_other(value)
         if value is None or isinstance(value, bool):
             return bool(value)
         if value in ("true", "false"):
@@ -133,11 +154,11 @@ class Fields:
             key: as_text(item) for key, item in self.mapping(name).items() if self._is_scalar(f"{name}[{key}]", item)
         }
 
-    def integer_map(self, name: str) -> dict[str, int]:
-        """Return a mapping of integers, empty where the field was not given."""
+    def integer_map(self, name: str, *, unknown_key: str = STAND_IN + "k") -> dict[str, int]:
+        """Return a mapping of integers, empty where the field was not given; `unknown_key` as for `mapping`."""
         found: dict[str, int] = {}
-        for key, item in self.mapping(name).items():
-            number = _number(item)
+        for key, item in self.mapping(name, unknown_key=unknown_key).items():
+            number = float(UNKNOWN_NUMBERS[is_other(item)]) if is_stand_in(item) else _number(item)
             if number is None or not number.is_integer():
                 self.problem(f"{name}[{key}]", f"must be a whole number, found {_found(item)}")
             else:
@@ -150,8 +171,10 @@ class Fields:
         found: dict[str, list[str]] = {}
         for key, item in (value if isinstance(value, Mapping) else self.mapping(name)).items():
             path = f"{name}[{key}]"
-            if isinstance(item, str) or not isinstance(item, Sequence):
-                hint = "; put the text into a list" if isinstance(item, str) and not is_stand_in(item) else ""
+            if is_stand_in(item):
+                found[str(key)] = [item]
+            elif isinstance(item, str) or not isinstance(item, Sequence):
+                hint = "; put the text into a list" if isinstance(item, str) else ""
                 self.problem(path, f"must be a list of texts, found {_found(item)}{hint}")
             else:
                 found[str(key)] = [as_text(word) for word in item if self._is_scalar(path, word)]
@@ -162,17 +185,26 @@ class Fields:
         value = self.raw(name, required=required)
         if value is None:
             return []
+        if is_stand_in(value) and not required:
+            return [value] if is_other(value) else []
         if isinstance(value, str) or not isinstance(value, Sequence):
             meant = "; put the text into a list" if isinstance(value, str) and not is_stand_in(value) else ""
             self.problem(name, f"must be a list, found {_found(value)}{meant}")
             return []
         return list(value)
 
-    def mapping(self, name: str) -> dict[str, Any]:
-        """Return a mapping as it was given, empty where the field was not."""
+    def mapping(self, name: str, *, unknown_key: str = STAND_IN + "k") -> dict[str, Any]:
+        """Return a mapping as it was given, empty where the field was not.
+
+        Args:
+            name: Of the field.
+            unknown_key: Key that the other value of a mapping has which is not known.
+        """
         value = self.raw(name)
         if value is None:
             return {}
+        if is_stand_in(value):
+            return {unknown_key: value} if is_other(value) else {}
         if not isinstance(value, Mapping):
             self.problem(name, f"must be an object, found {_found(value)}")
             return {}

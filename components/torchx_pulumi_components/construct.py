@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -26,7 +27,7 @@ from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.gangs import Gang as RegisteredGang
 from torchx_pulumi_components.gangs import register_as_launched, register_gang
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
-from torchx_pulumi_components.leaves import Leaves, Place, is_stand_in, path_of
+from torchx_pulumi_components.leaves import Leaves, Place, is_stand_in, path_of, with_other_unknowns
 from torchx_pulumi_components.live import connect
 from torchx_pulumi_components.marks import Marks, marks_of
 from torchx_pulumi_components.memory import Past, plain, read_past, real_parent
@@ -121,6 +122,7 @@ def _decide_and_register(
 ) -> Made:
     resolved = leaves.resolve(args)
     wanted = read_args(name, resolved, door.dialect, spec)
+    other = _read_other(name, with_other_unknowns(resolved), door, spec) if leaves.unknown else None
     past = _past(door, name, wanted, opts)
     settings, own_provider = wanted.settings, _has_provider(opts)
     cluster, note = connect(settings.kubeconfig, settings.kube_context, own_provider=own_provider)
@@ -130,6 +132,8 @@ def _decide_and_register(
         Request(
             name=name,
             wanted=wanted,
+            other=other,
+            unknown=bool(leaves.unknown),
             memory=past.memory,
             owners=_owners(past),
             cluster=cluster,
@@ -148,7 +152,8 @@ def _decide_and_register(
     if as_launched:
         marks = Marks(leaves=leaves, plan=launch.plan, changed=None, kept=past.outputs)
     else:
-        marks = marks_of(leaves, launch, lambda: read_args(name, leaves.changed(resolved), door.dialect, spec))
+        changed = partial(_read_other, name, leaves.changed(resolved), door, spec)
+        marks = marks_of(leaves, launch, wanted, changed, other)
     pulumi.ComponentResource.__init__(component, door.type, name, {}, _component_options(opts))
     _say(component, launch, note, leaves)
     provider = None if own_provider else _own_provider(component, name, args)
@@ -191,6 +196,14 @@ def _decide_and_register(
         app=past.app,
         is_secret=any(place in leaves.secret_places for place in (("queue",), ("kube_context",))),
     )
+
+
+def _read_other(name: str, resolved: Mapping[str, Any], door: Door, spec: JobSpec | None) -> Wanted | None:
+    """Return what is wanted with other values in some places. None: it is refused, as the given values are not."""
+    try:
+        return read_args(name, resolved, door.dialect, spec)
+    except InvalidJobError:
+        return None
 
 
 def _say(component: pulumi.Resource, launch: Launch, note: str, leaves: Leaves) -> None:

@@ -23,7 +23,6 @@ from torchx_pulumi.relaunch.change import Action
 from torchx_pulumi.schedulers import scheduler_of
 
 from torchx_pulumi_components.launch import Launch
-from torchx_pulumi_components.leaves import Leaves
 from torchx_pulumi_components.marks import Marks
 from torchx_pulumi_components.memory import plain
 from torchx_pulumi_components.objects import ChildOptions, KubernetesObject, type_token
@@ -87,8 +86,6 @@ def register_job(name: str, launch: Launch, marks: Marks, options: ChildOptions,
             manifest = marks.leaves.mark_texts(_as_it_is(launch.seen.head))
     if hide:
         manifest = _with_unknown(manifest)
-    if launch.undecided and launch.launching:
-        manifest = _nameless(manifest, marks.leaves)
     return Gang(head=KubernetesObject(form.head, name, manifest, options.of_head(ignored)), pods={})
 
 
@@ -124,8 +121,6 @@ def register_pods(
     kept = launch.decision.action is Action.KEEP
     if hide:
         group = _with_unknown(group)
-    if launch.undecided and launch.launching:
-        group = _nameless(group, marks.leaves)
     form = form_of(launch.plan.options)
     head = KubernetesObject(form.head, name, group, options.of_head(form.kept_fields if kept else ()))
     # What follows takes its name through the PodGroup, so that the engine deletes it before the PodGroup, and the whole
@@ -213,8 +208,17 @@ def _until_gone(launch: Launch, cluster: Cluster | None) -> Callable[[Any], bool
 def _named_after(ready: pulumi.Output[bool], manifest: Manifest, own: Mapping[str, str]) -> Manifest:
     metadata = manifest["metadata"]
     name = metadata["name"]
-    annotations = {**metadata.get("annotations", {}), **SKIP_AWAIT, **own}
-    return {**manifest, "metadata": {**metadata, "name": ready.apply(lambda _: name), "annotations": annotations}}
+    annotations = _with(metadata.get("annotations", {}), {**SKIP_AWAIT, **own})
+    # The name may be unknown itself.
+    named = pulumi.Output.all(name, ready).apply(lambda found: found[0])
+    return {**manifest, "metadata": {**metadata, "name": named, "annotations": annotations}}
+
+
+def _with(annotations: Any, more: Mapping[str, Any]) -> Any:
+    """Return annotations with more of them, also where all of them are secret or not known."""
+    if isinstance(annotations, Mapping):
+        return {**annotations, **more}
+    return pulumi.Output.all(annotations, more).apply(lambda found: {**(found[0] or {}), **found[1]})
 
 
 def _as_it_is(head: Manifest) -> Manifest:
@@ -226,13 +230,8 @@ def _as_it_is(head: Manifest) -> Manifest:
 
 
 def _with_unknown(manifest: Manifest) -> Manifest:
-    annotations = {**manifest["metadata"].get("annotations", {}), labels.RUN: unknown()}
+    annotations = _with(manifest["metadata"].get("annotations", {}), {labels.RUN: unknown()})
     return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
-
-
-def _nameless(manifest: Manifest, leaves: Leaves) -> Manifest:
-    """Leave the name open: it ends in a hash of values that are not known yet."""
-    return {**manifest, "metadata": {**manifest["metadata"], "name": unknown()}} if leaves.unknown else manifest
 
 
 def unknown() -> pulumi.Output[Any]:

@@ -20,7 +20,7 @@ from torchx_pulumi.relaunch.identity import (
     FIRST_VERSION,
     IDENTITY_VERSION,
     field_digests,
-    fields_with,
+    is_in_place,
     job_name,
     run_hash_of,
 )
@@ -31,8 +31,9 @@ from torchx_pulumi.spec import JobSpec
 from torchx_pulumi.status.model import JobStatus
 
 from torchx_pulumi_components.as_launched import plan_as_launched
-from torchx_pulumi_components.leaves import STAND_IN, is_stand_in
+from torchx_pulumi_components.leaves import is_stand_in
 from torchx_pulumi_components.read_args import Wanted, in_words_of_args
+from torchx_pulumi_components.undecided import as_recorded, undecided_fields
 from torchx_pulumi_components.whereabouts import Origin, find_cluster
 
 
@@ -61,6 +62,10 @@ class Request:
     """Returns the end of a run as it was last seen. None: it was not seen."""
     origin: Origin = field(default_factory=Origin)
     """Where the last run was launched, as far as its record does not say it."""
+    unknown: bool = False
+    """Something among the arguments is not known yet."""
+    other: Wanted | None = None
+    """What is wanted with other values in the place of unknown ones. None: it is refused, or all is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +91,9 @@ class Launch:
     stored: bool = False
     """The stack's state has the job object of a run whose object is gone."""
     undecided: tuple[str, ...] = ()
-    """Paths that are not known before `up`."""
+    """Paths that are not known before `up`, of those that decide whether this is a new run."""
+    named: bool = False
+    """The job object has a fixed name."""
     warnings: tuple[str, ...] = ()
     cluster: ClusterIdentity | None = None
     """The cluster of the run. None: not known."""
@@ -124,7 +131,7 @@ def plan_launch(request: Request) -> Launch:
     new_name = new.job_name
     # A job that cannot be planned is refused with all its problems before anything is said about change.
     _plan(wanted.spec, new, request)
-    undecided = _undecided(request)
+    undecided = undecided_fields(new.digests, request.other, IDENTITY_VERSION) if request.unknown else set()
     wish = _wish(request, last, new, undecided)
     begun = last or request.memory.intent
     cluster = find_cluster(request.name, request.cluster, begun, request.origin, seen.head)
@@ -144,7 +151,12 @@ def plan_launch(request: Request) -> Launch:
         )
     if problems:
         raise invalid_job(request.name, problems)
-    return replace(launch, undecided=tuple(sorted(undecided)), warnings=(*warnings, *launch.plan.warnings))
+    return replace(
+        launch,
+        undecided=tuple(sorted(path for path in undecided if not is_in_place(path))),
+        named=wanted.settings.job_name is not None,
+        warnings=(*warnings, *launch.plan.warnings),
+    )
 
 
 def _last_run(request: Request) -> tuple[RunRecord | None, Seen, bool]:
@@ -172,7 +184,7 @@ def _look_at(request: Request, run: RunRecord) -> Seen:
 
 def _look(request: Request, namespace: str, name: str, run: RunRecord | None) -> Seen:
     """Read the objects of a run from the cluster, or from the state where nothing can be read."""
-    if is_stand_in(name) or STAND_IN in namespace:
+    if is_stand_in(namespace):
         return Seen()
     if request.cluster is not None:
         return _form_of(request, run).look(request.cluster, namespace, name)
@@ -188,12 +200,6 @@ def _form_of(request: Request, run: RunRecord | None) -> Form:
     return form_of_run(run, request.wanted.options)
 
 
-def _undecided(request: Request) -> set[str]:
-    """Return the paths of the fields that are not known yet."""
-    wanted = request.wanted
-    return fields_with(STAND_IN, wanted.spec, wanted.options, rerun=wanted.settings.rerun)
-
-
 def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: Set[str]) -> Wish:
     """Return what is wanted, in terms of the version that the last run's identity is of.
 
@@ -206,8 +212,7 @@ def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: S
     launched = launched_replicas(last, replicas) if scheduler_of(wanted.options).resizes else replicas
     version, rerun = last.identity_version, wanted.settings.rerun
     digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
-    digests = {path: digest for path, digest in digests.items() if path not in wanted.left_open}
-    digests |= {path: last.digests[path] for path in {*undecided, *wanted.left_open} & last.digests.keys()}
+    digests = as_recorded(digests, {*undecided, *wanted.left_open}, last.digests)
     wished = run_hash(digests, launched, wanted.spec, wanted.options, rerun=rerun, version=version)
     return Wish(digests=digests, hash=wished, launched=launched, job_name=wanted.settings.job_name)
 
@@ -304,7 +309,7 @@ def _refuse_foreign(request: Request, name: str) -> None:
     if request.cluster is None:
         return
     options = request.wanted.options
-    seen = form_of(options).look(request.cluster, options.namespace, name)
+    seen = _look(request, options.namespace, name, None)
     if seen.head is not None and not _is_ours(request, None, seen.head):
         raise DeployError(foreign_object(form_of(options).head.kind, options.namespace, name))
 
@@ -379,6 +384,8 @@ def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:
     options = request.wanted.options
     own: Any = replace(
         options,
+        # A run that is kept is where it is, also while the wanted namespace is not known.
+        namespace=run.namespace,
         labels={**options.labels, **request.launcher, labels.LAUNCH: request.owners[0]},
         annotations={**options.annotations, labels.RUN: run.hash},
     )

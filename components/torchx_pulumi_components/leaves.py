@@ -1,10 +1,10 @@
 """Outputs among the arguments: their values where they are known, and the way back into what is made of them.
 
 A job can only be decided about when its fields have values, so a component waits for them (docs/decisions/0004).
-What is not known yet (in a preview) is planned with a stand-in text, and each text made of it becomes unknown again.
-What is secret stays secret by its place: what is rendered of the arguments is compared with what is rendered of them
-with other values in the secret places, and whatever differs depends on a secret. So macros, rounding and conversions
-change nothing about the marks.
+What is not known yet (in a preview) is planned with a stand-in, and whatever is made of it becomes unknown again.
+What is secret or unknown is marked by its place: what is rendered of the arguments is compared with what is rendered of
+them with other values in those places, and whatever differs depends on them. So macros, rounding and conversions change
+nothing about the marks.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 STAND_IN = "unknown-leaf-"
 """Stand-in texts start with this; valid as image, name and value alike."""
+
+OTHER = "-other"
+"""End of the texts that stand for another value of what is not known."""
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -57,8 +60,6 @@ class Leaves:
 
     unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
     """Stand-in text to the Output it stands for."""
-    unknown_paths: list[str] = field(default_factory=list)
-    """Where the unknown Outputs are."""
     secret_places: list[Place] = field(default_factory=list)
     """Where the secret Outputs are. By these what is made of them is marked, never by their text."""
     secrets: set[str] = field(default_factory=set)
@@ -79,23 +80,22 @@ class Leaves:
             # In a pod overlay a tuple replaces a list.
             return tuple(items) if isinstance(value, tuple) else items
         if _is_unknown(value):
-            return self._stand_in(pulumi.Output.from_input(value), place)
+            return self._stand_in(pulumi.Output.from_input(value))
         return value
 
     def _resolve_output(self, output: pulumi.Output[Any], place: Place) -> Any:
         value = wait_for(output.future(with_unknowns=True))
         self.resources |= set(wait_for(output.resources()))
         if not wait_for(output.is_known()) and (value is None or _is_unknown(value)):
-            return self._stand_in(output, place)
+            return self._stand_in(output)
         if wait_for(output.is_secret()):
             self.secret_places.append(place)
             self.secrets |= set(texts_in(value))
         return self.resolve(in_fixed_order(value), place)
 
-    def _stand_in(self, output: pulumi.Output[Any], place: Place) -> str:
+    def _stand_in(self, output: pulumi.Output[Any]) -> str:
         text = f"{STAND_IN}{len(self.unknown)}"
         self.unknown[text] = output
-        self.unknown_paths.append(path_of(place))
         return text
 
     def changed(self, resolved: Any) -> Any:
@@ -107,42 +107,52 @@ class Leaves:
             resolved = _changed_at(resolved, place)
         return resolved
 
-    def restore(self, value: Any) -> Any:
-        """Return a value made of resolved leaves, with unknown texts marked as unknown."""
-        if not self.unknown:
-            return value
-        if isinstance(value, Mapping):
-            return {key: self.restore(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.restore(item) for item in value]
-        if not isinstance(value, str):
-            return value
-        return next((_like(output, value) for text, output in self.unknown.items() if text in value), value)
+    def mark(self, value: Any, changed: Any, other: Any) -> Any:
+        """Return a value with marks: secret or unknown where it differs from the same made of other arguments.
 
-    def mark(self, value: Any, changed: Any) -> Any:
-        """Return a value with marks: secret where it differs from the same made of changed arguments.
+        Where the structure differs, the whole part is marked.
 
         Args:
             value: Made of the arguments.
-            changed: Made of the changed ones. Where its structure differs, the whole part is secret.
+            changed: Made of the arguments with other values in the secret places.
+            other: Made of the arguments with other values in the unknown places.
         """
-        if isinstance(value, Mapping) and isinstance(changed, Mapping) and value.keys() == changed.keys():
-            return {key: self.mark(item, changed[key]) for key, item in value.items()}
-        if isinstance(value, (list, tuple)) and isinstance(changed, (list, tuple)) and len(value) == len(changed):
-            return [self.mark(*pair) for pair in zip(value, changed, strict=True)]
-        restored = self.restore(value)
-        return restored if type(value) is type(changed) and value == changed else pulumi.Output.secret(restored)
+        made = (value, changed, other)
+        if all(isinstance(item, Mapping) and item.keys() == value.keys() for item in made):
+            return {key: self.mark(item, changed[key], other[key]) for key, item in value.items()}
+        if all(isinstance(item, (list, tuple)) and len(item) == len(value) for item in made):
+            return [self.mark(*items) for items in zip(*made, strict=True)]
+        shown = value if _is_same(value, other) else self._unknown(value)
+        return shown if _is_same(value, changed) else pulumi.Output.secret(shown)
 
-    def mark_all(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an object with all of it secret but what names it; nothing tells which of it is not."""
-        return {
-            key: self.mark(item, _changed(item))
-            if key == "metadata"
-            else item
-            if key in ("apiVersion", "kind") or item is None
-            else pulumi.Output.secret(self.restore(item))
-            for key, item in value.items()
-        }
+    def mark_object(self, value: Mapping[str, Any], changed: Any, other: Any, *, blind: bool) -> dict[str, Any]:
+        """Return an object with marks, where the other arguments may be refused: more of it is marked then.
+
+        Args:
+            value: Made of the arguments.
+            changed: As for `mark`. None: nothing tells which part of the object is not secret.
+            other: As for `mark`.
+            blind: `other` tells of the metadata only which part is known.
+        """
+        if changed is not None and not blind:
+            return dict(self.mark(value, changed, other))
+        marked: dict[str, Any] = {}
+        for key, item in value.items():
+            if key in ("apiVersion", "kind") or item is None:
+                marked[key] = item
+            elif key == "metadata":
+                marked[key] = self.mark(item, _changed(item) if changed is None else changed[key], other[key])
+            else:
+                shown = self._unknown(item) if blind else self.mark(item, item, other.get(key))
+                is_secret = changed is None or not _is_same(item, changed.get(key))
+                marked[key] = pulumi.Output.secret(shown) if is_secret else shown
+        return marked
+
+    def _unknown(self, value: Any) -> pulumi.Output[Any]:
+        """Return an Output that is not known, and secret where what it depends on is."""
+        found = [output for text, output in self.unknown.items() if isinstance(value, str) and text in value]
+        # The Outputs are not known, so that this is never called.
+        return pulumi.Output.all(*(found or self.unknown.values())).apply(lambda _: value)
 
     def mark_texts(self, value: Any) -> Any:
         """Return an object as a cluster has it, with every text in it that holds a secret marked so."""
@@ -213,9 +223,26 @@ def is_stand_in(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(STAND_IN)
 
 
-def _like(output: pulumi.Output[Any], text: str) -> pulumi.Output[Any]:
-    # The Output is not known, so that this is never called; its being unknown and secret is what is wanted.
-    return output.apply(lambda _: text)
+def is_other(value: Any) -> bool:
+    """Say whether a value stands for another value of an Output that is not known yet."""
+    return is_stand_in(value) and value.endswith(OTHER)
+
+
+def with_other_unknowns(resolved: Any) -> Any:
+    """Return resolved arguments with another stand-in for every value that is not known.
+
+    What is rendered differently of these is not known.
+    """
+    if isinstance(resolved, Mapping):
+        return {key: with_other_unknowns(item) for key, item in resolved.items()}
+    if isinstance(resolved, (list, tuple)):
+        items = [with_other_unknowns(item) for item in resolved]
+        return tuple(items) if isinstance(resolved, tuple) else items
+    return f"{resolved}{OTHER}" if is_stand_in(resolved) else resolved
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and value == other
 
 
 def _is_unknown(value: Any) -> bool:

@@ -13,7 +13,7 @@ from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
 
 from torchx_pulumi_components.launch import Launch
-from torchx_pulumi_components.leaves import Leaves
+from torchx_pulumi_components.leaves import Leaves, is_stand_in
 from torchx_pulumi_components.read_args import Wanted
 
 OWN_LABELS = (labels.LAUNCH, labels.LAUNCHER, labels.SESSION)
@@ -28,6 +28,11 @@ class Marks:
     plan: JobPlan[Any]
     changed: JobPlan[Any] | None
     """The plan of the same run with other values in the secret places. None: there is no such plan."""
+    other: JobPlan[Any] | None = None
+    """The plan of the same run with other values in the unknown places, and with another name where it depends on them.
+    None: all is known."""
+    blind: bool = False
+    """Such other values are refused, and `other` has another name only."""
     kept: Mapping[str, Any] | None = None
     """Outputs in the state of a run that is kept as it was launched; they are marked there. None: it is not."""
 
@@ -37,51 +42,85 @@ class Marks:
         Where a choice that everything depends on is secret, a scheduler for example, all of it is.
         """
         value = build(self.plan)
-        if self.kept is not None:
+        leaves = self.leaves
+        if self.kept is not None or not (leaves.secret_places or leaves.unknown):
             return value
-        if not self.leaves.secret_places:
-            return self.leaves.restore(value)
+        changed = self._built(build, self.changed) if leaves.secret_places else value
+        other = self._built(build, self.other)
+        blind = self.blind or (bool(leaves.unknown) and other is None)
+        if other is None:
+            other = value
+        if not isinstance(value, list):
+            return leaves.mark_object(value, changed, other, blind=blind)
+        items = zip(value, changed or [None] * len(value), other, strict=True)
+        return [leaves.mark_object(*item, blind=blind) for item in items]
+
+    @staticmethod
+    def _built(build: Callable[[JobPlan[Any]], Any], plan: JobPlan[Any] | None) -> Any:
         try:
-            other = None if self.changed is None else build(self.changed)
+            return None if plan is None else build(plan)
         except InvalidJobError:
-            other = None
-        if other is None and isinstance(value, list):
-            return [self.leaves.mark_all(item) for item in value]
-        return self.leaves.mark_all(value) if other is None else self.leaves.mark(value, other)
+            return None
 
 
-def marks_of(leaves: Leaves, launch: Launch, read: Callable[[], Wanted]) -> Marks:
+def marks_of(
+    leaves: Leaves, launch: Launch, wanted: Wanted, changed: Callable[[], Wanted | None], other: Wanted | None
+) -> Marks:
     """Return the marks of a launch.
 
     Args:
         leaves: Unknown and secret values in the arguments.
         launch: What was decided.
-        read: Reads the changed arguments.
+        wanted: What is wanted.
+        changed: Returns what is wanted with other values in the secret places. None: it is refused.
+        other: What is wanted with other values in the unknown places. None: it is refused.
     """
-    changed = None
-    if leaves.secret_places:
-        try:
-            changed = _plan(read(), launch)
-        except InvalidJobError:
-            # The other value is refused where the secret one is not: a word of a small vocabulary.
-            changed = None
-    return Marks(leaves=leaves, plan=launch.plan, changed=changed)
+    plan = launch.plan
+    name, run = plan.job_name, plan.options.annotations[labels.RUN]
+    marks = Marks(
+        leaves=leaves,
+        plan=plan,
+        changed=_plan(changed(), launch, name, run) if leaves.secret_places else None,
+    )
+    if not leaves.unknown:
+        return marks
+    if launch.launching and launch.undecided:
+        # The name ends in the hash, which is not known either.
+        name, run = name if launch.named else _another(name), _another(run)
+    planned = _plan(other, launch, name, run)
+    return replace(marks, other=planned or _plan(wanted, launch, name, run), blind=planned is None)
 
 
-def _plan(wanted: Wanted, launch: Launch) -> JobPlan[Any] | None:
-    """Plan the changed arguments as the launch planned the given ones: one name, one hash, one number of replicas."""
+def _another(name: str) -> str:
+    """Return another name of the same length."""
+    return f"{name[:-1]}{'1' if name.endswith('0') else '0'}"
+
+
+def _plan(wanted: Wanted | None, launch: Launch, name: str, run: str) -> JobPlan[Any] | None:
+    """Plan other arguments as the launch planned the given ones, with the same numbers of replicas.
+
+    None where they are refused although the given ones are not: a word of a small vocabulary for example.
+    """
+    if wanted is None:
+        return None
     plan = launch.plan
     found = {name: getattr(plan.options, name) for name in wanted.left_open}
+    if not launch.launching and is_stand_in(wanted.options.namespace):
+        # A run that is kept is where it is.
+        found["namespace"] = plan.namespace
     ours = {key: plan.options.labels[key] for key in OWN_LABELS if key in plan.options.labels}
     own: Any = replace(
         wanted.options,
         **found,
         labels={**wanted.options.labels, **ours},
-        annotations={**wanted.options.annotations, labels.RUN: plan.options.annotations[labels.RUN]},
+        annotations={**wanted.options.annotations, labels.RUN: run},
     )
     if form_of(own) is not form_of(plan.options):
         return None
     asked: Mapping[str, int] = {role.name: role.num_replicas for role in plan.spec.roles}
     roles = [replace(role, num_replicas=asked.get(role.name, role.num_replicas)) for role in wanted.spec.roles]
     launched = {role.name: len(role.replica_plans) for role in plan.roles if role.name in {each.name for each in roles}}
-    return plan_job(replace(wanted.spec, roles=tuple(roles)), own, plan.job_name, launched=launched)
+    try:
+        return plan_job(replace(wanted.spec, roles=tuple(roles)), own, name, launched=launched)
+    except InvalidJobError:
+        return None

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import pulumi
 from pulumi.provider import main as serve
+from pulumi.provider.experimental.analyzer import PropertyDefinition, PropertyType
 from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
 from torchx_pulumi.errors import TorchxPulumiError
@@ -29,6 +31,14 @@ COMPONENTS: list[type[pulumi.ComponentResource]] = [VolcanoTrainingJob, MCADTrai
 
 class TorchxProvider(ComponentProvider):
     """Hosts the components; a user's mistake is told as one message, without traceback or file line."""
+
+    def map_input_properties(self, inputs: Any, properties: dict[str, PropertyDefinition], *rest: Any) -> Any:
+        """Map names; whether a number is whole is for the components to say: of an Output Pulumi cannot tell."""
+        taken = {
+            name: replace(item, type=PropertyType.NUMBER) if item.type is PropertyType.INTEGER else item
+            for name, item in properties.items()
+        }
+        return super().map_input_properties(inputs, taken, *rest)
 
     def construct(
         self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None

@@ -10,6 +10,7 @@ from torchx_pulumi.checks.job import check_job
 from torchx_pulumi.doors.appdef import installed_torchx_version
 from torchx_pulumi.doors.overlay_file import read_overlay_file
 from torchx_pulumi.errors import Problem, invalid_job
+from torchx_pulumi.labels import INSTANCE_TYPE
 from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, Gang, NetworkTopology, Options, VolcanoOptions
 from torchx_pulumi.relaunch.change import Policy
 from torchx_pulumi.schedulers import scheduler_of
@@ -17,9 +18,23 @@ from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, Secre
 
 from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.coerce import Fields, whole_numbers
+from torchx_pulumi_components.leaves import STAND_IN, is_other, is_stand_in
 
 OPTION_TO_ARGUMENT: Mapping[str, str] = {"priority_class_name": "priority_class"}
 """Options that a component calls otherwise than TorchX's scheduler does: one word for one thing in all components."""
+
+UNKNOWN_MEMORY_MB = (10**6, 3 * 10**6)
+UNKNOWN_RESERVED = (1, 2)
+"""What stands for numbers that are not known, where others are taken off them, and where they are taken off others."""
+
+UNKNOWN_RETRIES = (0, 3)
+"""Not every gang takes retries."""
+
+UNKNOWN_OVERLAY: Mapping[str, Any] = {
+    "__put__:metadata": {"annotations": {f"{STAND_IN}key": ""}, "labels": {f"{STAND_IN}key": ""}},
+    "__put__:spec": {"containers": [{"name": f"{STAND_IN}container"}]},
+}
+"""Overlay that leaves nothing of a pod as it is, for one that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +122,7 @@ def in_words_of_args(problems: Sequence[Problem]) -> list[Problem]:
 
 def _role(fields: Fields) -> RoleSpec:
     resource = fields.raw("resource")
+    tolerations = whole_numbers(fields.items("tolerations"))
     return RoleSpec(
         name=fields.text("name", required=True, plain=True) or "",
         image=fields.text("image", required=True) or "",
@@ -117,27 +133,26 @@ def _role(fields: Fields) -> RoleSpec:
             key: _secret(Fields(item, shapes.SecretEnv, f"{fields.path}.secret_env[{key}]", fields.problems))
             for key, item in fields.mapping("secret_env").items()
         },
-        num_replicas=or_else(fields.integer("num_replicas"), 1),
-        min_replicas=fields.integer("min_replicas"),
-        max_retries=or_else(fields.integer("max_retries"), 0),
+        num_replicas=or_else(fields.integer("num_replicas", plain=True), 1),
+        min_replicas=fields.integer("min_replicas", plain=True),
+        max_retries=or_else(fields.integer("max_retries", unknown=UNKNOWN_RETRIES), 0),
         retry_policy=fields.choice("retry_policy", shapes.RetryPolicy, "APPLICATION"),
         resource=ResourceSpec()
         if resource is None
         else _resource(Fields(resource, shapes.Resource, f"{fields.path}.resource", fields.problems)),
         port_map=fields.integer_map("port_map"),
-        mounts=tuple(
-            _mount(Fields(item, shapes.Mount, f"{fields.path}.mounts[{index}]", fields.problems))
-            for index, item in enumerate(fields.items("mounts"))
-        ),
+        mounts=tuple(_mounts(fields)),
         metadata=whole_numbers(fields.mapping("metadata")),
         node_selector=fields.text_map("node_selector"),
-        tolerations=tuple(whole_numbers(fields.items("tolerations"))),
+        tolerations=tuple({"key": item} if is_stand_in(item) else item for item in tolerations),
         pod_overlay=_overlay(fields),
     )
 
 
 def _overlay(fields: Fields) -> Any:
     given = fields.raw("pod_overlay")
+    if is_stand_in(given):
+        return UNKNOWN_OVERLAY if is_other(given) else None
     if not isinstance(given, str):
         return whole_numbers(given)
     try:
@@ -156,10 +171,19 @@ def _resource(fields: Fields) -> ResourceSpec:
     return ResourceSpec(
         cpu=fields.number("cpu"),
         gpu=fields.integer("gpu"),
-        memory_mb=fields.integer("memory_mb"),
-        devices=fields.integer_map("devices"),
-        capabilities=whole_numbers(fields.mapping("capabilities")),
+        memory_mb=fields.integer("memory_mb", unknown=UNKNOWN_MEMORY_MB),
+        devices=fields.integer_map("devices", unknown_key=f"example.com/{STAND_IN}k"),
+        capabilities=whole_numbers(fields.mapping("capabilities", unknown_key=INSTANCE_TYPE)),
     )
+
+
+def _mounts(fields: Fields) -> Iterator[MountSpec]:
+    if is_stand_in(fields.raw("mounts")):
+        if is_other(fields.raw("mounts")):
+            yield MountSpec(kind="volume", src=STAND_IN + "claim", dst=f"/{STAND_IN}path")
+        return
+    for index, item in enumerate(fields.items("mounts")):
+        yield _mount(Fields(item, shapes.Mount, f"{fields.path}.mounts[{index}]", fields.problems))
 
 
 def _mount(fields: Fields) -> MountSpec:
@@ -179,8 +203,8 @@ def _volcano_options(fields: Fields) -> VolcanoOptions:
         namespace=fields.text("namespace") or "default",
         service_account=fields.text("service_account"),
         priority_class=fields.text("priority_class"),
-        reserved_millicpu=or_else(fields.integer("reserved_millicpu"), RESERVED_CPU_MILLI),
-        reserved_memmb=or_else(fields.integer("reserved_memmb"), RESERVED_MEMORY_MB),
+        reserved_millicpu=or_else(fields.integer("reserved_millicpu", unknown=UNKNOWN_RESERVED), RESERVED_CPU_MILLI),
+        reserved_memmb=or_else(fields.integer("reserved_memmb", unknown=UNKNOWN_RESERVED), RESERVED_MEMORY_MB),
         efa_device_count=fields.integer("efa_device_count"),
         gang=Gang(fields.choice("gang", shapes.GangMode, "job")),
         scheduler_name=fields.text("scheduler_name", plain=True) or "volcano",
@@ -202,7 +226,7 @@ def _topology(fields: Fields) -> NetworkTopology:
 
 
 def _settings(fields: Fields) -> Settings:
-    timeouts = {name: fields.integer(name) for name in ("timeout_s", "delete_timeout_s")}
+    timeouts = {name: fields.integer(name, plain=True) for name in ("timeout_s", "delete_timeout_s")}
     for name, seconds in timeouts.items():
         if seconds is not None and seconds < 1:
             fields.problem(name, f"must be at least 1 second, found {seconds}")

@@ -8,7 +8,7 @@ from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, AppWra
 from torchx_pulumi_components import mcad_args as shapes
 from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.coerce import Fields
-from torchx_pulumi_components.read_args import Dialect, or_else
+from torchx_pulumi_components.read_args import UNKNOWN_RESERVED, Dialect, or_else
 
 
 def _mcad_options(fields: Fields) -> MCADOptions:
@@ -30,8 +30,8 @@ def _mcad_options(fields: Fields) -> MCADOptions:
         requeuing_time_s=fields.integer("requeuing_time_s"),
         requeuing_max_time_s=fields.integer("requeuing_max_time_s"),
         requeuing_growth=fields.text("requeuing_growth", plain=True),
-        reserved_millicpu=or_else(fields.integer("reserved_millicpu"), RESERVED_CPU_MILLI),
-        reserved_memmb=or_else(fields.integer("reserved_memmb"), RESERVED_MEMORY_MB),
+        reserved_millicpu=or_else(fields.integer("reserved_millicpu", unknown=UNKNOWN_RESERVED), RESERVED_CPU_MILLI),
+        reserved_memmb=or_else(fields.integer("reserved_memmb", unknown=UNKNOWN_RESERVED), RESERVED_MEMORY_MB),
         efa_device_count=fields.integer("efa_device_count"),
         labels=fields.text_map("labels"),
         annotations=fields.text_map("annotations"),

@@ -13,7 +13,7 @@ from torchx_pulumi.relaunch.record import RunRecord, write_record
 from torchx_pulumi.runs.entry import without_backend_password
 from torchx_pulumi.runs.ready_run import APP_SUFFIX
 
-from torchx_pulumi_components.gangs import Gang
+from torchx_pulumi_components.gangs import Gang, unknown
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marks import Marks
 from torchx_pulumi_components.memory import is_marked
@@ -22,7 +22,7 @@ from torchx_pulumi_components.memory import is_marked
 def note_intent(name: str, launch: Launch, marks: Marks, parent: pulumi.Resource) -> pulumi.Resource:
     """Note that this run is about to be launched; the job must depend on the note."""
     opts = pulumi.ResourceOptions(parent=parent)
-    return pulumi.Stash(f"{name}-intent", opts=opts, input=_written(launch.intent, marks))
+    return pulumi.Stash(f"{name}-intent", opts=opts, input=_written(launch.intent, launch, marks))
 
 
 def keep_app(
@@ -91,17 +91,26 @@ def write_run(name: str, launch: Launch, gang: Gang | None, marks: Marks, parent
         parent: The component.
     """
     run = launch.run
-    value = _written(run, marks)
+    value = _written(run, launch, marks)
     if gang is not None and run.uid is None:
         value["uid"] = gang.head.uid
     made = [] if gang is None else [gang.head, *gang.pods.values()]
     pulumi.Stash(f"{name}-record", opts=pulumi.ResourceOptions(parent=parent, depends_on=made), input=value)
 
 
-def _written(run: RunRecord, marks: Marks) -> dict[str, Any]:
-    """Return a record as it is registered: of all that it holds, only the namespace can be secret."""
+def _written(run: RunRecord, launch: Launch, marks: Marks) -> dict[str, Any]:
+    """Return a record as it is registered: of all that it holds, only the namespace can be secret.
+
+    In a preview, what depends on unknown arguments is unknown in the record of a launch.
+    """
     value = write_record(run)
+    if launch.launching and launch.undecided:
+        value["digests"] |= {path: unknown() for path in launch.undecided if path in value["digests"]}
+        value |= {part: unknown() for part in ("hash", *(() if launch.named else ("app_id", "job_name")))}
     kept = is_marked((marks.kept or {}).get("namespace"))
-    if kept or isinstance(marks.of(lambda plan: {"namespace": plan.namespace})["namespace"], pulumi.Output):
+    namespace = marks.of(lambda plan: {"namespace": plan.namespace})["namespace"]
+    if kept:
         value["namespace"] = pulumi.Output.secret(value["namespace"])
+    elif isinstance(namespace, pulumi.Output):
+        value["namespace"] = namespace
     return value

@@ -74,9 +74,6 @@ def view_job(
     if launch.run.cluster is None and launch.cluster is not None:
         # Kept where a change is no change of the deployment: the record was written by 0.1.0, and stays as it is.
         outputs["cluster"] = write_identity(launch.cluster)
-    if nameless:
-        for output in ("app_id", "app_handle", "job_name", "service", "pod_names", "rank0_host"):
-            outputs[output] = _unknown_like(gang, outputs[output])
     roles = {
         role.dns_name: _view_role(launch, role, _pod_groups(plan, [role], job_name, uid), marks) for role in plan.roles
     }
@@ -189,9 +186,3 @@ def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, ui
 
 def _groups_of(plan: JobPlan[Any], roles: Sequence[RolePlan], known: Sequence[Any]) -> list[str]:
     return form_of(plan.options).pod_groups(plan, roles, str(known[-1] or ""))
-
-
-def _unknown_like(gang: Gang | None, value: Any) -> Any:
-    return (
-        value if gang is None else pulumi.Output.unsecret(gang.head.metadata.apply(lambda _: 0)).apply(lambda _: value)
-    )

@@ -74,7 +74,8 @@ def preflight(
         return absent, []
     findings = Findings()
     for item in needed:
-        if item.name is not None and item.option not in may_come and not not_known(item.name):
+        unknown = not_known(item.name or "") or (item.kind.namespaced and not_known(options.namespace))
+        if item.name is not None and item.option not in may_come and not unknown:
             _look_for(cluster, item, item.name, options.namespace, findings)
     return findings.problems, findings.warnings
 

@@ -82,14 +82,6 @@ def field_digests(
     return {path: digest(value, version) for path, value in values.items()}
 
 
-def fields_with(
-    text: str, spec: JobSpec, options: Options, *, rerun: str | None = None, version: int = IDENTITY_VERSION
-) -> set[str]:
-    """Return the paths of the fields whose values have this text somewhere in them."""
-    values = field_values(spec, options, rerun=rerun, version=version)
-    return {path for path, value in values.items() if text in repr(canonical(value, version))}
-
-
 def field_values(
     spec: JobSpec, options: Options, *, rerun: str | None = None, version: int = IDENTITY_VERSION
 ) -> dict[str, Any]:
