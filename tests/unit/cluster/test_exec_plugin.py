@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import pty
 import subprocess
 import sys
 import time
@@ -115,6 +117,40 @@ def test_a_refused_token_is_renewed_and_the_request_sent_again(api: ApiServer, p
             cluster.get(kinds.POD, "n", "x")
     # The same answer again is of no use: it is asked for once, and not for every request.
     assert (plugin.runs, len(api.asked)) == (3, 6)
+
+
+def test_threads_that_are_refused_at_once_let_the_plugin_run_once(api: ApiServer, plugin: Plugin) -> None:
+    api.answer = lambda asked: (200, {}) if asked.authorization == "Bearer two" else (401, {"message": "Unauthorized"})
+    plugin.script("[ $(wc -l < runs) = 1 ] || { sed s/one/two/ answer > next; mv next answer; }\ncat answer")
+    cluster = connect(api.config(plugin.user()))
+    with ThreadPoolExecutor(8) as pool:
+        assert len(list(pool.map(lambda _: cluster.get(kinds.POD, "n", "x"), range(8)))) == 8
+    assert plugin.runs == 2
+
+
+@pytest.mark.parametrize(("mode", "talks"), [("IfAvailable", True), ("Always", True), ("Never", False)])
+def test_a_plugin_talks_to_the_user_where_there_is_a_terminal(
+    api: ApiServer, plugin: Plugin, mode: str, talks: bool
+) -> None:
+    plugin.script('echo "code?" >&2; read code; echo "$code" > heard; cat answer')
+    program = (
+        "import sys\n"
+        "from torchx_pulumi import kinds\n"
+        "from torchx_pulumi.cluster import KubernetesCluster\n"
+        "KubernetesCluster.connect(sys.argv[1]).get(kinds.POD, 'n', 'x')\n"
+    )
+    given = json.dumps(api.config(plugin.user(interactiveMode=mode)))
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, b"1234\n")
+        command = [sys.executable, "-c", program, given]
+        done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=True, timeout=50)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (plugin.folder / "heard").read_text().strip() == ("1234" if talks else "")
+    assert json.loads((plugin.folder / "told").read_text())["spec"] == {"interactive": talks}
+    assert done.stderr == ("code?\n" if talks else "")
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])
