@@ -104,6 +104,7 @@ def log_command(arguments: argparse.Namespace) -> int:
             until=read_time("--until", arguments.until, now),
             follow=arguments.follow and len(targets) == 1,
             tail_lines=arguments.tail,
+            tell=_say,
         )
         for line in lines:
             sys.stdout.write(line if len(targets) == 1 else f"{role}/{replica} {line}")

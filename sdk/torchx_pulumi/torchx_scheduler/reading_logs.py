@@ -35,6 +35,7 @@ def read_log(
     follow: bool = False,
     tail_lines: int | None = None,
     look: SharedLook,
+    tell: Callable[[str], None] | None = None,
 ) -> Iterator[str]:
     """Return the lines of a replica's log, each with its end.
 
@@ -50,6 +51,7 @@ def read_log(
         follow: Go on until the app has ended.
         tail_lines: Begin with so many lines of the end. None: with the first.
         look: The look that all readers of the app's logs share.
+        tell: Takes lines of progress while a followed log is waited for. None: nothing is told.
 
     Raises:
         InvalidJobError: There is no such role or replica, or the regular expression is none.
@@ -80,7 +82,7 @@ def read_log(
         if sight.error.reason != UNDECIDED_CLUSTER:
             raise sight.error
         logger.warning("%s", sight.error)
-    watch = PodOfApp(look, cluster, entry, pod)
+    watch = PodOfApp(look, cluster, entry, pod, tell)
     return read_lines(cluster, query, watch=watch, label=label, clock=doors.clock)
 
 

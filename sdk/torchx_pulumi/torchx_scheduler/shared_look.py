@@ -23,6 +23,7 @@ from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.status.model import JobState, Reason
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.looking import Sight, look_at
+from torchx_pulumi.waiting import progress_line
 
 LOOK_EVERY_S = 2.0
 """Shortest time between two looks at an app that is polled while it waits, or whose logs are followed."""
@@ -156,7 +157,26 @@ class SharedLook:
 class PodOfApp:
     """Tells of one pod by the shared look at its app; a `logs.watching.Watch`."""
 
-    def __init__(self, look: SharedLook, cluster: Cluster, entry: RunEntry, pod: str) -> None:
+    def __init__(
+        self,
+        look: SharedLook,
+        cluster: Cluster,
+        entry: RunEntry,
+        pod: str,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """Watch one pod.
+
+        Args:
+            look: The shared look at its app.
+            cluster: Where the pod is.
+            entry: The app.
+            pod: Name of the pod.
+            tell: Takes a line for each change of what is waited for, from the second look on. None: nothing is told.
+        """
+        self._tell = tell
+        self._looks = 0
+        self._told = ""
         self._look = look
         self._cluster = cluster
         self._entry = entry
@@ -167,6 +187,7 @@ class PodOfApp:
         sight = self._look.later(self._entry, after, stop)
         if sight is None:
             return None
+        self._progress(sight)
         if sight.error is not None and sight.error.reason != UNDECIDED_CLUSTER:
             raise sight.error
         # In a cluster that is not known to be the one of the launch, the app's object is absent.
@@ -177,6 +198,15 @@ class PodOfApp:
             # Pods outlive the object of their app for a moment; or they may not be listed.
             pod = self._cluster.get(POD, self._entry.namespace, self._pod)
         return PodLook(pod=pod, over=over)
+
+    def _progress(self, sight: Sight) -> None:
+        self._looks += 1
+        if self._tell is None or self._looks == 1 or (sight.error is None and sight.status.state not in WAITS):
+            return
+        line = f"waiting for the log of pod {self._pod}: {progress_line(sight.status)}"
+        if line != self._told:
+            self._told = line
+            self._tell(line)
 
 
 class _Sparing:

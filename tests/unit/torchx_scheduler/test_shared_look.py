@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from torchx.runner import Runner
 from torchx_pulumi import kinds
+from torchx_pulumi.cli import main
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.fake_driver import FakeDriver
 from torchx_pulumi.testing import FakeCluster
+
+from tests.unit.logs.scripted import FakeClock
 
 from .conftest import World, app, role
 from .test_reading import pod
@@ -170,3 +173,18 @@ def test_a_followed_log_of_a_job_that_is_gone_ends(world: World, submit: Callabl
     world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
     with pytest.raises(ClusterError, match="there is no pod"):
         list(lines)
+
+
+def test_our_own_command_says_what_a_followed_log_waits_for(
+    world: World, submit: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gang = Gang(world, submit)
+    clock = FakeClock()
+    clock.on_wait = [lambda: None, lambda: None, gang.end]
+    words = ["log", gang.handle, "trainer/0", "--follow"]
+    assert main(words, doors=world.doors(clock=clock)) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith(" line 0\n")
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"waiting for the log of pod {gang.name}-trainer-0-0: PENDING")
+    assert line.endswith("0 of 64 replicas ready")
