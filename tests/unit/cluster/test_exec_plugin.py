@@ -288,21 +288,22 @@ def test_what_a_failed_plugin_says_is_shown_without_secrets(
     assert "login.example.com" in str(caught.value)
 
 
-def ends(child: str) -> None:
-    """Wait until a process has ended; who takes its exit code is not ours to say."""
+def ends(file: Path) -> None:
+    """Wait until the process that a file names has ended; on a busy machine it may not have begun."""
+    child = file.read_text().strip() if file.exists() else ""
     deadline = time.monotonic() + 30
     with suppress(psutil.NoSuchProcess):
-        while psutil.Process(int(child)).status() != psutil.STATUS_ZOMBIE:
+        while child and psutil.Process(int(child)).status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
 
 def test_a_plugin_that_does_not_end_is_stopped_with_all_that_it_started(plugin: Plugin) -> None:
     plugin.script("sleep 60 & echo $! > child\nwait")
-    with pytest.raises(PluginError, match=r"did not answer in 0\.5 s; run it by hand") as caught:
-        ExecPlugin(plugin.user()["exec"], {}, limit_s=0.5).current()
+    with pytest.raises(PluginError, match=r"did not answer in 1 s; run it by hand") as caught:
+        ExecPlugin(plugin.user()["exec"], {}, limit_s=1).current()
     assert caught.value.retryable
-    ends((plugin.folder / "child").read_text())
+    ends(plugin.folder / "child")
 
 
 def test_a_command_that_ends_leaves_no_plugin_behind(plugin: Plugin) -> None:
@@ -317,7 +318,7 @@ def test_a_command_that_ends_leaves_no_plugin_behind(plugin: Plugin) -> None:
     )
     given = [json.dumps(plugin.user()["exec"]), str(plugin.folder / "ready")]
     subprocess.run([sys.executable, "-c", program, *given], check=True, timeout=50)
-    ends((plugin.folder / "child").read_text())
+    ends(plugin.folder / "child")
 
 
 def oidc(**claims: Any) -> Config:
