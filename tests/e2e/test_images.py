@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -186,6 +188,37 @@ def test_a_local_image_is_pushed_under_its_id(
     assert (local.built, local.pushed) == (True, False)
     name, tag = plan_push(local.digest, repository)
     assert push_local({local.digest: (name, tag)}, print) == {f"{name}:{tag}": digest_of(f"{name}:{tag}")}
+
+
+def test_the_image_is_for_the_platform_of_its_tag(env: dict[str, str], workspace: Path) -> None:
+    import docker
+
+    client = docker.from_env()
+    base, (ours, other) = f"base-{os.getpid()}:1", ("amd64", "arm64") if is_amd64() else ("arm64", "amd64")
+    made = []
+
+    def patched(base: str, processor: str | None) -> str:
+        made.append(patch_image(base, str(workspace), None, platform=processor and f"linux/{processor}").reference)
+        return str(client.api.inspect_image(made[-1])["Architecture"])
+
+    try:
+        (workspace / "Dockerfile.torchx").write_text("FROM scratch\nCOPY . /\n")
+        assert [patched("scratch", each) for each in (other, ours, None)] == [other, ours, ours]
+        client.api.tag(made[0], *base.split(":"))
+        (workspace / "Dockerfile.torchx").unlink()
+        # A tag that names this machine's platform is given to nothing else.
+        with pytest.raises(ImageError, match=f"only the daemon has it, for linux/{other}.*set platform"):
+            patched(base, None)
+        assert patched(base, other) == other
+    finally:
+        for image in (base, *made):
+            with contextlib.suppress(docker.errors.ImageNotFound):
+                client.images.remove(image, force=True)
+        client.close()
+
+
+def is_amd64() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64")
 
 
 KILLED = """

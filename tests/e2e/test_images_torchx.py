@@ -46,10 +46,15 @@ def test_an_edit_reaches_the_container(
         assert found, said.text
         return found[0]
 
-    planned = image(run("first-edit", without_daemon.torchx, "--dryrun"))
+    (code / ".git").mkdir()
+    (code / ".git/config").write_text("token")
+    dry = run("first-edit", without_daemon.torchx, "--dryrun")
+    planned = image(dry)
+    assert "left out by default: .git (a line `!.git` in .dockerignore keeps it)" in dry.text
     said = run("first-edit", cli.torchx, "--wait", "--log")
     assert "first-edit" in said.text
     assert planned in said.text
+    assert f"image {planned}: left out by default: .git" in said.text
     # Nothing changed: neither built nor pushed, so that no daemon is needed.
     again = run("first-edit", without_daemon.torchx, "--wait", "--log")
     assert "first-edit" in again.text

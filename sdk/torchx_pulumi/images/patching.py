@@ -92,6 +92,13 @@ class Workshop:
         for base in plan.bases:
             provide(daemon, base, plan.platform, progress, self.backoff)
         progress.say(f"building on {plan.base}")
+        image_id = self._build_once(daemon, plan, progress, cached=True)
+        if not plan.bases and not runs_on(daemon.inspect(image_id) or {}, plan.platform):
+            # The daemon's cache knows no platform of what begins from scratch.
+            return self._build_once(daemon, plan, progress, cached=False)
+        return image_id
+
+    def _build_once(self, daemon: Daemon, plan: ImagePlan, progress: Progress, *, cached: bool) -> str:
         return build(
             daemon,
             stream([*plan.sent_only, *plan.entries], plan.hashes, plan.extra),
@@ -101,6 +108,7 @@ class Workshop:
             platform=plan.platform,
             progress=progress,
             every_line=self.every_line,
+            cached=cached,
         )
 
     def _keep(self, daemon: Daemon, plan: ImagePlan, image_id: str, progress: Progress, *, built: bool) -> PatchedImage:

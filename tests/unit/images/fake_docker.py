@@ -20,6 +20,8 @@ class FakeDocker:
         self.pulled: list[str] = []
         self.pulled_for: list[str] = []
         """Platforms of what was pulled."""
+        self.cached_for: str | None = None
+        """Platform of what is in the build cache."""
         self.pull_errors: list[str] = []
         self.pushed: list[str] = []
         self.build_events: list[dict[str, Any]] = [{"stream": "Step 1/1 : FROM $IMAGE\n"}]
@@ -45,7 +47,11 @@ class FakeDocker:
         yield from self.build_events
         if not any("error" in event for event in self.build_events):
             image_id = f"sha256:{len(self.built):064d}"
-            self.images[image_id] = {"Id": image_id, "Config": {"Labels": given["labels"]}, "RepoDigests": []}
+            made = {"Id": image_id, "Config": {"Labels": given["labels"]}, "RepoDigests": []}
+            # As the real one: what begins from scratch comes from its cache, whatever the platform is.
+            cached = self.cached_for and not given["nocache"]
+            system, processor = (self.cached_for if cached else given["platform"]).split("/")
+            self.images[image_id] = {**made, "Os": system, "Architecture": processor}
             yield {"aux": {"ID": image_id}}
 
     def _tag(self, image: str, repository: str, tag: str, force: bool = False) -> None:

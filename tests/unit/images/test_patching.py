@@ -168,6 +168,15 @@ def test_the_platform_of_the_tag_is_what_is_pulled_and_built(
     assert docker.built[0]["platform"] == "linux/amd64"
 
 
+def test_an_image_from_scratch_is_not_taken_from_the_cache_of_another_platform(
+    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+) -> None:
+    (workspace / "Dockerfile.torchx").write_text("FROM scratch\nCOPY . /\n")
+    docker.cached_for = "linux/s390x"
+    workshop.make([plan(workspace, registry_, platform="linux/arm64")])
+    assert [each["nocache"] for each in docker.built] == [False, True]
+
+
 def test_a_base_of_another_platform_that_only_the_daemon_has_is_refused(
     workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
 ) -> None:

@@ -26,10 +26,20 @@ def build(
     platform: str,
     progress: Progress,
     every_line: bool,
+    cached: bool = True,
 ) -> str:
     """Build an image and return its id; it has no name yet, so that a build that fails leaves none.
 
-    With `every_line` all that the daemon says is told, else the steps, and a line now and then.
+    Args:
+        daemon: Builds it.
+        context: The archive.
+        dockerfile: Its path in the context.
+        build_args: All of them.
+        labels: All of them.
+        platform: What it is built for.
+        progress: Is told the steps.
+        every_line: Tell all that the daemon says, not only the steps and a line now and then.
+        cached: Take steps from the daemon's cache.
 
     Raises:
         ImageError: A step failed; its name and its last lines are in the message.
@@ -45,6 +55,7 @@ def build(
             labels=dict(labels),
             platform=platform,
             pull=False,
+            nocache=not cached,
             rm=True,
             forcerm=True,
             decode=True,
