@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import importlib.metadata
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from torchx_pulumi.images.plan import CONTENT_LABEL, LOCAL_REPOSITORY, ImagePlan
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retrying import Backoff
 
+_PLANNED_TAG: Final = re.compile(r"[0-9a-f]{40}")
 AT_ONCE: Final = 4
 """Images that are built or pushed side by side."""
 Item = TypeVar("Item")
@@ -120,11 +122,20 @@ class Workshop:
 
     def _push_local(self, pair: tuple[str, tuple[str, str]]) -> str:
         image, (name, tag) = pair
-        progress = Progress(self.tell, f"{name}:{tag}", {})
-        there = self.registry.digest(parse_reference(f"{name}:{tag}"))
-        if there:
-            progress.say("is in the registry already, nothing to push")
-            return there
+        reference = f"{name}:{tag}"
+        progress = Progress(self.tell, reference, {})
+        is_planned = image == reference and _PLANNED_TAG.fullmatch(tag) is not None
+        # Such tags are made of the content; what another one stands for may have changed.
+        if (is_planned and name != LOCAL_REPOSITORY) or image == f"sha256:{tag}":
+            there = self.registry.digest(parse_reference(reference))
+            if there:
+                progress.say("is in the registry already, nothing to push")
+                return there
+        if is_planned:
+            raise ImageError(
+                f"image {image!r}: is to be pushed, no registry has it, and the request has no build plan for it; make "
+                "the dry run again where the workspace is, and schedule what it returns"
+            )
         with _connected(self.client) as daemon:
             if daemon.inspect(image) is None:
                 raise ImageError(

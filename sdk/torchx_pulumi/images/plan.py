@@ -80,7 +80,12 @@ class ImagePlan:
     @property
     def reference(self) -> str:
         """Return the image's name, which pods use and which is the same on every machine."""
-        return f"{self.repository or LOCAL_REPOSITORY}:{self.tag}"
+        return ":".join(self.target)
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """Return the repository and the tag, as TorchX parts an image's name."""
+        return self.repository or LOCAL_REPOSITORY, self.tag
 
     @property
     def local_only(self) -> bool:

@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx.schedulers.ids import make_unique
 
@@ -41,6 +41,9 @@ from torchx_pulumi.torchx_scheduler.app_json import write_app
 from torchx_pulumi.torchx_scheduler.request import PulumiJob
 from torchx_pulumi.torchx_scheduler.run_opts import LEFT_OPEN, split_options
 
+if TYPE_CHECKING:
+    from torchx_pulumi.images import ImagePlan
+
 logger = logging.getLogger(__name__)
 
 LOCAL_IMAGE = "sha256:"
@@ -48,7 +51,7 @@ LOCAL_IMAGE = "sha256:"
 
 
 def make_request(
-    app: Any, config: Mapping[str, Any], scheduler: str, session: str, patched: Mapping[str, tuple[str, str]]
+    app: Any, config: Mapping[str, Any], scheduler: str, session: str, patched: Mapping[str, ImagePlan]
 ) -> PulumiJob:
     """Make the request of an app.
 
@@ -57,7 +60,7 @@ def make_request(
         config: Resolved run options.
         scheduler: `volcano` or `mcad`.
         session: TorchX session.
-        patched: Images that are built and pushed before the launch, to their repositories and tags.
+        patched: Reference to plan, of images that were planned and may have to be built before the launch.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
@@ -66,8 +69,11 @@ def make_request(
     chosen, launch = split_options(config)
     spec, options = _read(app, chosen, scheduler)
     given = write_app(app)
-    spec, pushed = _with_remote_images(spec, launch.get("image_repo"))
-    pushed |= {role.image: patched[role.image] for role in spec.roles if role.image in patched}
+    spec, pushed = _with_remote_images(spec, launch.get("image_repo"), shared=bool(launch.get("shared_daemon")))
+    for written, role in zip(given["roles"], spec.roles, strict=True):
+        written["image"] = role.image
+    plans = {role.image: patched[role.image] for role in spec.roles if role.image in patched}
+    pushed |= {image: plan.target for image, plan in plans.items()}
     own: Any = replace(
         options,
         labels={
@@ -79,7 +85,7 @@ def make_request(
     plan = plan_job(spec, own, _new_name(spec, options))
     for warning in plan.warnings:
         logger.warning("%s", warning)
-    return PulumiJob(images_to_push=pushed, resource=render_plan(plan), plan=plan, app=given, config=config)
+    return PulumiJob(pushed, render_plan(plan), plan=plan, app=given, config=config, image_plans=plans)
 
 
 def check_app(app: Any, config: Mapping[str, Any], scheduler: str) -> None:
@@ -176,8 +182,12 @@ def _read(app: Any, chosen: Mapping[str, Any], scheduler: str) -> tuple[JobSpec,
     return spec, options
 
 
-def _with_remote_images(spec: JobSpec, repository: str | None) -> tuple[JobSpec, dict[str, tuple[str, str]]]:
-    """Give images of this machine's daemon the names under which they are pushed."""
+def _with_remote_images(
+    spec: JobSpec, repository: str | None, *, shared: bool
+) -> tuple[JobSpec, dict[str, tuple[str, str]]]:
+    """Give images of this machine's daemon the names under which they are pushed, unless it is shared."""
+    if shared and not repository:
+        return spec, {}
     local = {role.image for role in spec.roles if role.image.startswith(LOCAL_IMAGE)}
     if local and not repository:
         raise ImageOptionError(

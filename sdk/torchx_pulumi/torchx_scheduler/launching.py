@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import getpass
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -54,7 +56,7 @@ class Launch:
     config: Mapping[str, Any]
     """Resolved run options."""
     session: str
-    images: Callable[[Tell], Mapping[str, str]]
+    images: Callable[[], Mapping[str, str]]
     """Builds and pushes what the request needs, and returns digests by reference."""
     delete: Callable[[str], None]
     """Deletes an app by its id."""
@@ -76,7 +78,8 @@ def launch_app(doors: Doors, finder: Finder, launch: Launch) -> str:
     entry = make_entry(doors, launch, cluster)
     if _is_there(doors, finder, launch, entry, cluster, tell):
         return entry.app_id
-    digests = launch.images(tell)
+    digests = launch.images()
+    launch, entry = _with_digests(launch, entry, digests)
     # The lease begins now: images may have taken long.
     owner = this_process()
     entry = replace(entry, owner=owner)
@@ -85,6 +88,22 @@ def launch_app(doors: Doors, finder: Finder, launch: Launch) -> str:
         entry = _launch(doors, launch, entry, digests, tell, holding)
     _wait(doors, entry, chosen, tell)
     return entry.app_id
+
+
+def _with_digests(launch: Launch, entry: RunEntry, digests: Mapping[str, str]) -> tuple[Launch, RunEntry]:
+    """Note what the images of the roles stand for: on the job object as the stack program does, and in the entry."""
+    found = {role.name: digests[role.image] for role in launch.plan.roles if role.image in digests}
+    if not found:
+        return launch, entry
+    note = {labels.IMAGE_DIGESTS: json.dumps(found, sort_keys=True)}
+    plan: JobPlan[Any] = launch.plan
+    options: Any = replace(plan.options, annotations={**plan.options.annotations, **note})
+    request = copy.copy(launch.request)
+    request.resource = copy.deepcopy(request.resource)
+    _, head = job_object(request.resource)
+    head["metadata"]["annotations"] = {**(head["metadata"].get("annotations") or {}), **note}
+    entry = replace(entry, options={**entry.options, "annotations": options.annotations})
+    return replace(launch, plan=replace(plan, options=options), request=request), entry
 
 
 def make_entry(doors: Doors, launch: Launch, cluster: LiveCluster) -> RunEntry:

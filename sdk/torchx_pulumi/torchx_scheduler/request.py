@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.torchx_scheduler.api_object import attributed, plain
 from torchx_pulumi.yaml_text import to_yaml
+
+if TYPE_CHECKING:
+    from torchx_pulumi.images import ImagePlan
 
 
 @dataclass(init=False)
@@ -33,6 +36,7 @@ class PulumiJob:
         plan: JobPlan[Any] | None = None,
         app: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
+        image_plans: Mapping[str, ImagePlan] | None = None,
     ) -> None:
         """Make a request.
 
@@ -42,12 +46,14 @@ class PulumiJob:
             plan: The plan that it was rendered from. None: it was read back, or made by hand.
             app: Its AppDef, as `write_app` writes it. None: only the dry run has it.
             config: The resolved run options of the dry run. None: only the dry run has them.
+            image_plans: Reference to what the image is built from, for the patched ones of `images_to_push`.
         """
         self.images_to_push = images_to_push
         self.resource = attributed(resource)
         self.plan = plan
         self.app = app
         self.config = config
+        self.image_plans = dict(image_plans or {})
 
     def manifest(self) -> Manifest:
         """Return what is created, as plain values."""

@@ -26,6 +26,7 @@ from torchx_pulumi.torchx_scheduler.app_json import read_app_json
 from torchx_pulumi.torchx_scheduler.bounds import Bounds
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.dryrun import (
+    LOCAL_IMAGE,
     check_app,
     check_launch_options,
     leaves_open,
@@ -100,15 +101,33 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             single = next(iter(folders)) if list(folders.values()) == [""] else None
             self._workspaces.patch(role, single if single is not None else folders, cfg)
 
+    def build_workspaces(self, roles: Any, cfg: Mapping[str, Any]) -> None:
+        """Give roles their images; build and push those, unless a dry run asks. TorchX 0.7.0 does not call it."""
+        for role in roles:
+            self.caching_build_workspace_and_update_role(role, cfg, {})
+        self._workspaces.build(roles, cfg)
+
     def _pre_build_validate(self, app: Any, scheduler: str, cfg: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Refuse a wrong name, job or option before an image is built for it. TorchX 0.7.0 has no such step."""
+        # Only `Runner.dryrun` comes here, and then has the workspaces of the same roles built.
+        self._workspaces.expect_dry_run(app.roles)
         check_app(app, cfg, self._kind)
         check_launch_options(app, cfg)
+
+    def submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
+        """Return the request of an app; the app in it names images as pods will, and the caller's is left as it is."""
+        if any(role.image.startswith(LOCAL_IMAGE) for role in app.roles):
+            app = copy.copy(app)
+            app.roles = [copy.copy(role) for role in app.roles]
+        return super().submit_dryrun(app, cfg)
 
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         config = self.run_opts().resolve(dict(cfg))
         request = make_request(app, config, self._kind, self.session_name, self._workspaces.patched())
         check_launch_options(app, config)
+        for role, written in zip(app.roles, (request.app or {})["roles"], strict=True):
+            if role.image.startswith(LOCAL_IMAGE):
+                role.image = written["image"]
         return AppDryRunInfo(self._asked(request, config), repr)
 
     def _asked(self, request: PulumiJob, config: Mapping[str, Any]) -> PulumiJob:
@@ -162,7 +181,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             app=app,
             config=config,
             session=self.session_name,
-            images=lambda tell: self._workspaces.make(request.images_to_push, tell),
+            images=lambda: self._workspaces.make(request.images_to_push, request.image_plans, config),
             delete=self.delete,
         )
         return launch_app(self._doors, self._finder, launch)

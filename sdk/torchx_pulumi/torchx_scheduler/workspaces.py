@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx_pulumi.driver import Tell
-from torchx_pulumi.errors import ImageOptionError
+from torchx_pulumi.errors import ImageError, ImageOptionError
+
+if TYPE_CHECKING:
+    from torchx_pulumi.images import ImagePlan
 
 logger = logging.getLogger(__name__)
 
 
-_PLANS: dict[str, Any] = {}
+_PLANS: dict[str, ImagePlan] = {}
 """Reference to plan, of all schedulers of this process: an app that was patched for one may be launched by another."""
 
 
@@ -24,8 +26,9 @@ class Workspaces:
 
     docker_client: Any = None
     """A docker-py client of the caller's. None: made when it is needed."""
-    _plans: dict[str, Any] = field(default_factory=lambda: _PLANS)
+    _plans: dict[str, ImagePlan] = field(default_factory=lambda: _PLANS)
     _guard: threading.Lock = field(default_factory=threading.Lock)
+    _dry_run: threading.local = field(default_factory=threading.local)
 
     def patch(self, role: Any, workspace: str | Mapping[str, str], config: Mapping[str, Any]) -> None:
         """Give a role the image that it will have with a workspace in it. Nothing is built or pushed.
@@ -66,44 +69,70 @@ class Workspaces:
             self._plans[plan.reference] = plan
         role.image = plan.reference
 
-    def patched(self) -> Mapping[str, tuple[str, str]]:
-        """Return the planned images and their repositories and tags."""
+    def patched(self) -> Mapping[str, ImagePlan]:
+        """Return the plans of this process, by reference. A request takes those that it needs with it."""
         with self._guard:
-            names = list(self._plans)
-        return {name: _parted(name) for name in names}
+            return dict(self._plans)
 
-    def make(self, images_to_push: Mapping[str, tuple[str, str]], tell: Tell) -> Mapping[str, str]:
+    def expect_dry_run(self, roles: object) -> None:
+        """Note whose workspaces this thread asks for next, to name their images only."""
+        self._dry_run.roles = roles
+
+    def build(self, roles: Sequence[Any], config: Mapping[str, Any]) -> None:
+        """Build and push the images that roles were given here, unless a dry run asked for them.
+
+        `Runner.build_workspace` and `Scheduler.submit` want images that are there: they may be used elsewhere.
+
+        Raises:
+            ImageError: An image cannot be built or pushed.
+        """
+        if roles is getattr(self._dry_run, "roles", None):
+            return
+        plans = self.patched()
+        needed = {role.image: plans[role.image] for role in roles if role.image in plans}
+        self.make({image: plan.target for image, plan in needed.items()}, needed, config)
+
+    def make(
+        self,
+        images_to_push: Mapping[str, tuple[str, str]],
+        plans: Mapping[str, ImagePlan],
+        config: Mapping[str, Any],
+    ) -> Mapping[str, str]:
         """Build and push what a request needs and its registry does not have.
 
         Args:
             images_to_push: Image to repository and tag, as the request has them.
-            tell: Takes progress.
+            plans: Reference to plan, as the request has them.
+            config: Run options; unless they say `quiet`, every line of a build is told.
 
         Returns:
             Image reference to its digest.
 
         Raises:
-            ImageError: An image cannot be built or pushed.
+            ImageError: An image cannot be built or pushed; or nothing says what it is built from.
         """
         if not images_to_push:
             return {}
         from torchx_pulumi import images
 
-        with self._guard:
-            plans = [self._plans[name] for name in images_to_push if name in self._plans]
-        local = {name: target for name, target in images_to_push.items() if images.is_local_id(name)}
+        quiet = bool(config.get("quiet"))
+        tell = logger.debug if quiet else logger.info
+        known = {**self.patched(), **plans}
+        planned = {name: known[name] for name in images_to_push if name in known}
+        for name, plan in planned.items():
+            if tuple(images_to_push[name]) != plan.target:
+                raise ImageError(
+                    f"image {name!r}: images_to_push sends it to {':'.join(images_to_push[name])!r}, and it is built "
+                    f"under its own name only; leave {':'.join(plan.target)!r}, or set image_repo"
+                )
+        others = {name: target for name, target in images_to_push.items() if name not in known}
         client = {} if self.docker_client is None else {"client": self.docker_client}
         digests: dict[str, str] = {}
-        if plans:
-            digests.update(images.build_plans(plans, tell, **client))
-        if local:
-            digests.update(images.push_local(local, tell, **client))
+        if planned:
+            digests.update(images.build_plans(list(planned.values()), tell, every_line=not quiet, **client))
+        if others:
+            digests.update(images.push_local(others, tell, **client))
         return digests
-
-
-def _parted(reference: str) -> tuple[str, str]:
-    repository, _, tag = reference.rpartition(":")
-    return repository, tag
 
 
 def _named(workspace: str | Mapping[str, str]) -> str:
