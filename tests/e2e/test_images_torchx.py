@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,3 +62,64 @@ def test_an_edit_reaches_the_container(
     assert "first-edit" in again.text
     for done in (said, again):
         cli.ours("delete", done.handle)
+
+
+BUILD = """
+import pickle, sys
+from torchx import specs
+from torchx.runner import get_runner
+file, image, code, repository, namespace = sys.argv[1:]
+cfg = {"queue": "default", "namespace": namespace, "image_repo": repository}
+role = specs.Role(name="sh", image=image, entrypoint="sh", args=["/train.sh"], num_replicas=1,
+                  resource=specs.Resource(cpu=1, gpu=0, memMB=64))
+app = specs.AppDef(name="elsewhere", roles=[role])
+with get_runner() as runner:
+    # TorchX 0.7.0 has dry runs only.
+    if hasattr(runner, "build_workspace"):
+        role.workspace = specs.Workspace.from_str(code)
+        found = runner.build_workspace(app, "pulumi_volcano", cfg)
+    else:
+        found = runner.dryrun(app, "pulumi_volcano", cfg, workspace=code)
+with open(file, "wb") as out:
+    pickle.dump([app, found, cfg], out)
+"""
+"""A process that builds a workspace, or makes a dry run, and keeps what it got in a file."""
+
+LAUNCH = """
+import pickle, sys
+from torchx.runner import get_runner
+with open(sys.argv[1], "rb") as file:
+    app, found, cfg = pickle.load(file)
+with get_runner() as runner:
+    if isinstance(found, dict):
+        from torchx.workspace import pin_workspace_images
+        pin_workspace_images(app, found)
+        found = runner.dryrun(app, "pulumi_volcano", cfg)
+    handle = runner.schedule(found)
+    print(runner.wait(handle).state.name, *runner.log_lines(handle, "sh", 0))
+    print(handle)
+"""
+"""Another process, which launches it."""
+
+
+def test_what_one_process_planned_or_built_another_one_launches(
+    daemon: str, cluster: Any, pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str
+) -> None:
+    docker = {name: docker_environment(daemon, tmp_path)[name] for name in ("DOCKER_HOST", "DOCKER_CONFIG")}
+    cli = TorchxCli({**pulumi_env, **docker}, tmp_path, kubeconfig)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.sh").write_text("echo from elsewhere\n")
+
+    def run(program: str, *words: str) -> str:
+        command = [sys.executable, "-c", program, str(tmp_path / "kept"), *words]
+        done = subprocess.run(
+            command, env=cli.env, cwd=tmp_path, text=True, capture_output=True, timeout=240, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(BUILD, str(cluster.images["busybox"]), str(tmp_path / "code"), f"{cluster.registry}/{namespace}", namespace)
+    said = run(LAUNCH)
+    assert said.startswith("SUCCEEDED")
+    assert "from elsewhere" in said
+    cli.ours("delete", said.split()[-1])

@@ -88,7 +88,7 @@ WORKSPACE_OPTIONS = (
     LaunchOption(name="dockerfile", kind=str, text=(
         "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx where there is one")),
     LaunchOption(name="build_args", kind=PAIRS, text="Build arguments of patched images: NAME:value,NAME:value"),
-    LaunchOption(name="platform", kind=str, text="Platform of patched images, as linux/amd64. Unset: the base's"),
+    LaunchOption(name="platform", kind=str, text="Platform of patched images, as linux/amd64. Unset: this machine's"),
     LaunchOption(name="ignore_rules", kind=str, default="docker", text=(
         "How .dockerignore is read: as `docker` does, or as `torchx` does")),
     LaunchOption(name="shared_daemon", kind=bool, default=False, text=(
