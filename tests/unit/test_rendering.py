@@ -48,15 +48,14 @@ def test_problems_of_app_options_scheduler_and_id_come_together() -> None:
     assert paths == ["app_id", "options.gang", "options.queue", "roles[0].num_replicas", "roles[0].x", "scheduler"]
 
 
-def test_import_costs_next_to_nothing() -> None:
-    code = (
-        "import sys, torchx_pulumi; print([m for m in ('yaml', 'torchx', 'kubernetes', 'pulumi') if m in sys.modules])"
+def test_import_loads_few_modules_and_no_heavy_one() -> None:
+    code = "import sys; before = set(sys.modules); import torchx_pulumi; print(*set(sys.modules) - before)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
     )
-    command = [sys.executable, "-X", "importtime", "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
-    assert ran.stdout == "[]\n"
-    (line,) = [line for line in ran.stderr.splitlines() if line.endswith("| torchx_pulumi")]
-    assert int(line.split("|")[1]) < 100_000  # microseconds
+    loaded = ran.stdout.split()
+    assert not {"yaml", "torchx", "kubernetes", "pulumi"}.intersection(loaded)
+    assert len(loaded) < 100
 
 
 def test_public_names_are_there() -> None:
