@@ -147,8 +147,11 @@ def _within(limits: Limits, lines: Iterator[Line]) -> Iterator[Line]:
 
 
 def _by_time(logs: Sequence[ContainerLog], pod: Manifest, query: LogQuery, limits: Limits) -> Iterator[Labelled]:
-    """Merge what there is by the times that lines carry; containers that have not started are left out."""
-    begun = [log for log in logs if run_of(pod, log.container).current is not None]
+    """Merge what there is by the times that lines carry; containers without such a run are left out."""
+    runs = [(log, run_of(pod, log.container)) for log in logs]
+    begun = [log for log, run in runs if (run.previous if query.previous else run.current) is not None]
+    if not begun and query.previous:
+        raise no_previous(query, logs[0].container, runs[0][1])
     if not begun:
         raise not_started(query, logs[0].container, run_of(pod, logs[0].container))
 

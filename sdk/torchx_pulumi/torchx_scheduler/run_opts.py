@@ -72,7 +72,7 @@ LAUNCH_OPTIONS = (
     LaunchOption(name="list_states", kind=TEXTS, text="States that `torchx list` lists, as RUNNING;PENDING"),
     LaunchOption(name="list_all", kind=bool, default=False, text=(
         "`torchx list` also lists jobs that others than torchx-pulumi made")),
-    LaunchOption(name="log_containers", kind=TEXTS, text="Containers whose logs are read. Unset: as the installed TorchX"),
+    LaunchOption(name="log_containers", kind=TEXTS, text="Containers whose logs are read. Unset: as TorchX"),
     LaunchOption(name="log_previous", kind=bool, default=False, text=(
         "Read the logs of the run before a container's last restart")),
     LaunchOption(name="log_timestamps", kind=bool, default=True, text="Begin each line with the time of its writing"),

@@ -111,6 +111,14 @@ def test_a_log_may_begin_later_and_end_sooner(world: World) -> None:
     assert list(world.cluster.logs(world.namespace, "a", limit_bytes=4)) == LINES[:1]
 
 
+def test_a_log_that_was_read_to_its_end_says_so(world: World) -> None:
+    lines = world.cluster.logs(world.namespace, "a", keep_ends=True)
+    assert not lines.finished
+    assert next(lines) == LINES[0] + "\n"
+    assert len(list(lines)) == len(LINES) - 1
+    assert lines.finished
+
+
 def test_a_closed_log_gives_no_more_lines(world: World) -> None:
     lines = world.cluster.logs(world.namespace, "a", follow=True, keep_ends=True)
     assert next(lines) == LINES[0] + "\n"

@@ -323,6 +323,16 @@ def test_a_previous_run_is_read_and_not_followed() -> None:
     assert got == [shown(line) for line in LINES[:6]]
 
 
+def test_of_several_containers_those_that_were_restarted_have_a_previous_run() -> None:
+    both = pod(RUNNING, last="c0", containers=("main", "side"))
+    cluster = ScriptedCluster(previous_lines=LINES, pod=both)
+    both["status"]["containerStatuses"][1].pop("lastState")
+    assert read(cluster, ask(previous=True, containers="main")) == [f"[main] {shown(line)}" for line in LINES]
+    both["status"]["containerStatuses"][0].pop("lastState")
+    with pytest.raises(ClusterError, match="no previous log"):
+        read(cluster, ask(previous=True, containers="main"))
+
+
 def test_the_default_container_is_the_annotated_one_or_the_first() -> None:
     cluster = ScriptedCluster(lines=LINES, pod=pod(containers=("main", "side")))
     read(cluster, ask())
