@@ -13,7 +13,6 @@ from torchx_pulumi import labels
 from torchx_pulumi.errors import ImageError, ImageOptionError
 from torchx_pulumi.images import (
     ImagePlan,
-    is_local_id,
     known_digests,
     plan_patch,
     plan_push,
@@ -105,7 +104,7 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
         try:
             if config.workspace:
                 plans[image] = _plan(image, config)
-            elif is_local_id(image) and not config.shared_daemon:
+            elif image.startswith("sha256:") and not config.shared_daemon:
                 pushes[image] = plan_push(image, config.image_repo)
         except ImageError as error:
             problems.append(error)
