@@ -11,7 +11,7 @@ from torchx_pulumi import labels, names
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.cluster_identity import ClusterIdentity
 from torchx_pulumi.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
-from torchx_pulumi.forms import Form, Seen, choice_of, choice_of_run, chooser, form_of, form_of_run
+from torchx_pulumi.forms import Form, Seen, choice_of, choice_of_run, chooser, form_of, form_of_run, pods_of_run
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.planner import plan_job
 from torchx_pulumi.preflight import discover, preflight
@@ -187,7 +187,9 @@ def _look(request: Request, namespace: str, name: str, run: RunRecord | None) ->
     if is_stand_in(namespace):
         return Seen()
     if request.cluster is not None:
-        return _form_of(request, run).look(request.cluster, namespace, name)
+        # Of a run that is recorded all pods were made.
+        expected = pods_of_run(run) if run is not None and run is request.memory.record else None
+        return _form_of(request, run).look(request.cluster, namespace, name, expected)
     job = request.memory.job
     metadata = (job or {}).get("metadata") or {}
     if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):

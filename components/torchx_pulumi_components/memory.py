@@ -69,10 +69,10 @@ class Past:
         It is in the component's output `observed`. 0.1.0 kept it in the record; the newer one counts.
         """
         output = self.observed if run.uid is not None and plain(self.outputs.get("uid")) == run.uid else None
-        ends = [seen for seen in (run.observed, output) if seen is not None and read_state(seen.get("state")).terminal]
-        if len(ends) == 2:
-            return ends[1] if is_newer(ends[1], ends[0]) else ends[0]
-        return ends[0] if ends else None
+        looks = [seen for seen in (run.observed, output) if seen is not None]
+        # A cancelled run that was seen active later was resumed.
+        last = looks[-1] if len(looks) < 2 or is_newer(looks[1], looks[0]) else looks[0]
+        return last if read_state(last.get("state")).terminal else None
 
 
 def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:

@@ -11,6 +11,7 @@ import pulumi
 from torchx_pulumi.cluster_identity import write_identity
 from torchx_pulumi.forms import Seen, asked, form_of
 from torchx_pulumi.outputs.building import Source, app_handle, build_declared, build_observed
+from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.schedulers import scheduler_of
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
@@ -116,8 +117,11 @@ def view_as_launched(
 
 def _seen(launch: Launch, previous: Mapping[str, Any] | None, now: datetime) -> Any:
     if launch.status is not None:
-        source: Source = "live" if launch.seen.pods is not None else "record"
-        return build_observed(launch.status, observed_at=now, source=source, previous=previous)
+        source: Source = "live" if launch.seen.at is not None else "record"
+        observed = build_observed(launch.status, observed_at=now, source=source, previous=previous)
+        if launch.end is None or launch.status.reason is not Reason.POD_GONE or is_newer(observed, launch.end):
+            return observed
+        return {**launch.end, "source": "record"}
     if launch.launching:
         return None
     if launch.end is not None:
@@ -134,7 +138,7 @@ def _first_look(plan: JobPlan[Any], now: datetime) -> Any:
         form = form_of(plan.options)
         metadata = {"name": plan.job_name, "namespace": plan.namespace}
         head = {"apiVersion": form.head.api_version, "metadata": metadata, "status": status or {}}
-        return build_observed(form.read_status(Seen(head=head)), observed_at=now)
+        return build_observed(form.read_status(Seen(head=head, pods=())), observed_at=now)
 
     return read
 

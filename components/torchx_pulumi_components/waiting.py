@@ -17,7 +17,7 @@ from typing import Any
 import pulumi
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError, JobFailedError
-from torchx_pulumi.forms import Seen, form_of
+from torchx_pulumi.forms import Seen, asked, form_of
 from torchx_pulumi.plan import JobPlan
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.waiting import POLL_S, Wait, WaitGoal
@@ -89,11 +89,12 @@ async def _poll(
         form_of(plan.options),
         "; an interrupt ends the wait and leaves the job running",
     )
+    expected = {role.name: [form.pod_name(plan, item) for item in asked(role)] for role in plan.roles}
     wait = Wait(WaitGoal(goal.value), job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s)
     found: tuple[Seen, JobStatus] | None = None
     while True:
         try:
-            seen = await asyncio.to_thread(form.look, cluster, plan.namespace, plan.job_name)
+            seen = await asyncio.to_thread(form.look, cluster, plan.namespace, plan.job_name, expected)
         except ClusterError as error:
             try:
                 turn = wait.unanswered(error, time.monotonic() - begun)

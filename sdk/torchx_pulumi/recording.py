@@ -24,11 +24,13 @@ RETRY_AFTER_S = {Recorded.DEFERRED.value: 5.0, Recorded.LEFT.value: 3600.0}
 """Seconds until a write that was not possible is tried again. An outcome that is not in it is final."""
 
 
-def note(index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime) -> None:
-    """Note what was seen of an app, and write the end of its run to its stack.
+def note(
+    index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime
+) -> Observation:
+    """Note what was seen of an app, write the end of its run to its stack, and return what is noted now.
 
     What cannot be written is no error for a reader: it is logged. The cancellation of an app that runs again is
-    forgotten.
+    forgotten, and that it runs is written to its stack.
 
     Args:
         index: Where it is noted.
@@ -37,15 +39,17 @@ def note(index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status:
         status: What was seen of its live objects.
         now: When, aware.
     """
-    seen = observed(status, written(now) or "")
+    seen, resumed = observed(status, written(now) or ""), False
     try:
-        if entry.cancelled_at is not None and _is_resumed(index.observation(entry), status):
+        resumed = _is_resumed(index.observation(entry), status)
+        if entry.cancelled_at is not None and resumed:
             index.change(entry, lambda now: dataclasses.replace(now, cancelled_at=None))
         noted = index.observe(entry, seen)
     except TorchxPulumiError as error:
         logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
         noted = seen
-    record_end(index, driver, entry, noted, now, status)
+    record_end(index, driver, entry, noted, now, status, resumed=resumed)
+    return noted
 
 
 def record_end(
@@ -55,6 +59,8 @@ def record_end(
     noted: Observation,
     now: datetime,
     status: JobStatus | None = None,
+    *,
+    resumed: bool = False,
 ) -> None:
     """Write the noted end of a run to its stack, unless that was done, or was tried a moment ago.
 
@@ -65,8 +71,9 @@ def record_end(
         noted: What is noted of it.
         now: The time, aware.
         status: The same with all that was seen, where it was seen just now. None: only what is noted is known.
+        resumed: It is no end: the run is active again after the stack was told that it was cancelled.
     """
-    if not noted.state.terminal or entry.stage is not Stage.LAUNCHED or not entry.place.backend:
+    if not (noted.state.terminal or resumed) or entry.stage is not Stage.LAUNCHED or not entry.place.backend:
         return
     if not _is_due(noted, now):
         return

@@ -59,7 +59,7 @@ class FakeCluster:
         served: Iterable[Kind] = KNOWN,
         logs: Mapping[tuple[str, str], Sequence[str]] | None = None,
         error: ClusterError | None = None,
-        denied: Iterable[tuple[str, Kind]] = (),
+        denied: Iterable[tuple[str, Kind] | tuple[str, Kind, str]] = (),
         api_server: str = "https://fake.example.com",
         uid: str | None = None,
         authority: str | None = "an authority",
@@ -73,8 +73,8 @@ class FakeCluster:
             served: Kinds that it knows.
             logs: Namespace and pod to the lines of its log.
             error: Raised by every call. None: the cluster answers.
-            denied: Verbs that are not allowed on a kind; `allowed` says so, and the calls raise. Without `get` of
-                namespaces its uid is not known.
+            denied: Verbs that are not allowed on a kind, or on a part of it (`("get", POD, "log")`); `allowed` says
+                so, and the calls raise. Without `get` of namespaces its uid is not known.
             api_server: Its address.
             uid: Uid of its namespace `kube-system`. None: one that is made of the address. Empty: it is not known.
             authority: Its certificate authority. None: the access names none.
@@ -165,7 +165,7 @@ class FakeCluster:
         keep_ends: bool = False,
     ) -> FakeLog:
         """Return the lines of a pod's log; a fake pod has ended, has one container, and was never restarted."""
-        self._answer()
+        self._check("get", kinds.POD, "log")
         lines = self._logs.get((namespace, pod))
         if lines is None:
             raise ClusterError(
@@ -188,7 +188,7 @@ class FakeCluster:
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:  # noqa: ARG002 - the same everywhere
         """Tell whether something is allowed; all is but what was denied."""
         self._answer()
-        return (verb, kind) not in self._denied
+        return not self._is_denied(verb, kind, subresource)
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create an object and return it with a uid; namespaces need not be there."""
@@ -233,7 +233,10 @@ class FakeCluster:
         self._move(namespace, name, uid, "Pending")
 
     def _move(self, namespace: str, name: str, uid: str, phase: str) -> bool:
-        self._check("create", kinds.VOLCANO_COMMAND)
+        self._answer()
+        by_status = [verb for verb in ("patch", "update") if not self._is_denied(verb, kinds.VOLCANO_JOB, "status")]
+        if self._is_denied("create", kinds.VOLCANO_COMMAND, None) and not by_status:
+            self._check("create", kinds.VOLCANO_COMMAND)
         job = self._objects.get((kinds.VOLCANO_JOB.api_version, kinds.VOLCANO_JOB.kind, namespace, name))
         if job is None or job["metadata"].get("uid") != uid:
             return False
@@ -244,9 +247,13 @@ class FakeCluster:
         if self.error:
             raise self.error
 
-    def _check(self, verb: str, kind: Kind) -> None:
+    def _is_denied(self, verb: str, kind: Kind, part: str | None) -> bool:
+        return ((verb, kind) if part is None else (verb, kind, part)) in self._denied
+
+    def _check(self, verb: str, kind: Kind, part: str | None = None) -> None:
         self._answer()
         if kind not in self._served:
             raise ClusterError(f"the fake cluster does not serve {kind.kind} ({kind.api_version})", reason="NotServed")
-        if (verb, kind) in self._denied:
-            raise ClusterError(f"the fake cluster forbids it: cannot {verb} {kind.plural}", reason="Forbidden")
+        if self._is_denied(verb, kind, part):
+            what = f"{kind.plural}/{part}" if part else kind.plural
+            raise ClusterError(f"the fake cluster forbids it: cannot {verb} {what}", reason="Forbidden")

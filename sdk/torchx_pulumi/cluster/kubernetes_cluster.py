@@ -10,13 +10,13 @@ from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
-from torchx_pulumi.cluster.bus_command import command
+from torchx_pulumi.cluster.bus_command import command, not_allowed, status_after
 from torchx_pulumi.cluster.log_stream import GROW_S, LogStream
 from torchx_pulumi.cluster.refusals import refusal, unreachable
 from torchx_pulumi.cluster.wire import READ_TIMEOUT_S, Query, Wire, urllib3, wire_of
 from torchx_pulumi.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import ACCESS_REVIEW, NAMESPACE, VOLCANO_COMMAND, Kind
+from torchx_pulumi.kinds import ACCESS_REVIEW, NAMESPACE, VOLCANO_COMMAND, VOLCANO_JOB, Kind
 from torchx_pulumi.kubeconfig import api_server, authority_in_file, authority_of, find_access, identity_of, namespace_of
 from torchx_pulumi.options import Manifest
 
@@ -25,6 +25,10 @@ PAGE_SIZE = 500
 
 IDENTITY_S = 5.0
 """How long an identity is taken for true: a tunnel may lead elsewhere a moment later."""
+
+
+MAX_CONFLICTS = 8
+"""How often the status of a job is read and changed again, where its controller changed it in between."""
 
 
 class KubernetesCluster:
@@ -215,11 +219,49 @@ class KubernetesCluster:
 
     def abort(self, namespace: str, name: str, uid: str) -> None:
         """Ask Volcano to stop a job: its pods end, the object stays."""
-        self.create(VOLCANO_COMMAND, namespace, command("AbortJob", namespace, name, uid))
+        self._order("AbortJob", namespace, name, uid)
 
     def resume(self, namespace: str, name: str, uid: str) -> None:
         """Ask Volcano to run an aborted job again."""
-        self.create(VOLCANO_COMMAND, namespace, command("ResumeJob", namespace, name, uid))
+        self._order("ResumeJob", namespace, name, uid)
+
+    def _order(self, action: str, namespace: str, name: str, uid: str) -> None:
+        """Ask by a Command, or change the job's status where Commands may not be made: Volcano acts on both alike."""
+        try:
+            self.create(VOLCANO_COMMAND, namespace, command(action, namespace, name, uid))
+        except ClusterError as error:
+            if error.reason not in ("Forbidden", "NotServed"):
+                raise
+            self._change_phase(action, namespace, name, uid, error)
+
+    def _change_phase(self, action: str, namespace: str, name: str, uid: str, refused: ClusterError) -> None:
+        """Put a job into the phase that a Command would put it into, unless it is another job or has ended.
+
+        Raises:
+            ClusterError: Neither `patch` nor `update` of the status is allowed, the job changes all the time, or there
+                is no answer.
+        """
+        path = f"{_path(VOLCANO_JOB, namespace)}/{quote(name, safe='')}/status"
+        method = "PATCH"
+        for _ in range(MAX_CONFLICTS):
+            job = self.get(VOLCANO_JOB, namespace, name)
+            status = None if job is None else status_after(action, job, uid)
+            if job is None or status is None:
+                return
+            known = {key: job["metadata"][key] for key in ("uid", "resourceVersion")}
+            body = {"metadata": known, "status": status} if method == "PATCH" else {**job, "status": status}
+            try:
+                self._json(method, path, VOLCANO_JOB, body=body)
+            except ClusterError as error:
+                if error.reason == "Forbidden" and method == "PUT":
+                    raise ClusterError(f"{refused}. {not_allowed(action)}", reason="Forbidden") from error
+                if error.reason == "Forbidden":
+                    method = "PUT"
+                elif error.reason != "Conflict":
+                    raise
+                continue
+            return
+        raise ClusterError(f"job {namespace}/{name} changed each time that {action} was asked for", retryable=True)
 
     def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), *, body: Any = None) -> Any:
         """Ask for JSON. None: the object is absent; a kind that is not served is an error."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query
+from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, content_type
 
 
 class Refused:
@@ -35,7 +35,7 @@ class OfficialWire:
         read_timeout_s: float | None = READ_TIMEOUT_S,
     ) -> Any:
         """Send a request; see `Wire`."""
-        headers = {"Accept": accept} | ({"Content-Type": "application/json"} if body is not None else {})
+        headers = {"Accept": accept} | ({"Content-Type": content_type(method)} if body is not None else {})
         try:
             return self._api.call_api(
                 path,

@@ -23,7 +23,7 @@ from torchx_pulumi.cluster.credentials import Held, credentials_of
 from torchx_pulumi.cluster.impersonation import impersonation, with_headers
 from torchx_pulumi.cluster.proxies import proxy_for
 from torchx_pulumi.cluster.tls import Stamp, files_of, proxy_context, stamp_of, tls_options
-from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query, urllib3
+from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query, content_type, urllib3
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kubeconfig import cluster_and_user
 
@@ -72,7 +72,7 @@ class PlainWire:
         headers = {"Accept": accept, "User-Agent": "torchx-pulumi"}
         data = None
         if body is not None:
-            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+            data, headers["Content-Type"] = json.dumps(body).encode(), content_type(method)
         target = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
         held = self._credentials.current()
         try:

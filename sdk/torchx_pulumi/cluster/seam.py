@@ -195,6 +195,8 @@ class ClusterActions(Protocol):
     def abort(self, namespace: str, name: str, uid: str) -> None:
         """Ask Volcano to stop a job: its pods end, the object stays.
 
+        Without the permission to make a Command, the status of the job is changed instead, to the same effect.
+
         Args:
             namespace: Where the job is.
             name: Its name.

@@ -28,6 +28,11 @@ CONNECTIONS = 64
 Query = Sequence[tuple[str, str]]
 
 
+def content_type(method: str) -> str:
+    """Return the media type of a request's body."""
+    return "application/merge-patch+json" if method == "PATCH" else "application/json"
+
+
 class Wire(Protocol):
     """A way to ask one API server, safe to use from many threads."""
 
@@ -44,7 +49,7 @@ class Wire(Protocol):
         """Send a request and return urllib3's response with its body not read yet, or whatever refuses as such.
 
         Args:
-            method: GET, POST or DELETE.
+            method: GET, POST, PUT, PATCH (a merge patch) or DELETE.
             path: Path on the server, quoted.
             query: Parameters.
             body: Sent as JSON. None: nothing.

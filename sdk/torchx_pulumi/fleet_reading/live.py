@@ -20,15 +20,16 @@ from torchx_pulumi.errors import ClusterError, DeployError
 from torchx_pulumi.fleet_reading.checkpoint import DAMAGED, StackApp, StackMemory, UnreadableStateError, read_memory
 from torchx_pulumi.fleet_reading.row import FleetRow, StackName
 from torchx_pulumi.fleet_reading.rows import build_row
-from torchx_pulumi.forms import FORMS, Form
+from torchx_pulumi.forms import FORMS, Form, pods_of_run
 from torchx_pulumi.outputs.building import build_observed
+from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.recording import with_cancel
 from torchx_pulumi.relaunch.identity import digest
 from torchx_pulumi.relaunch.record import RunRecord
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.whereabouts import Connect, match_identity, reachable
-from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.status.model import JobStatus, Reason
 
 LOOKS_AT_ONCE = 16
 
@@ -58,6 +59,8 @@ class Target:
     """Uid of the job object. None: not known."""
     match: Callable[[ClusterIdentity], Match] | None
     """Compares a cluster with the one of the launch. None: nothing is known of that one."""
+    expected: Mapping[str, Sequence[str]] | None = None
+    """Role name to its pods, all of which were made. None: not known."""
     entry: RunEntry | None = None
     """What the stack notes of an app of `torchx run`. None: a program's own stack."""
 
@@ -206,7 +209,7 @@ class LiveReader:
             ClusterError: The cluster gives no answer.
         """
         try:
-            seen = target.form.look(cluster, row.namespace, row.app_id.partition(":")[2])
+            seen = target.form.look(cluster, row.namespace, row.app_id.partition(":")[2], target.expected)
         except ClusterError as error:
             if error.retryable:
                 raise
@@ -234,7 +237,12 @@ class LiveReader:
             status = with_cancel(target.entry, status, seen.head)
             if self._note is not None and status.state.terminal:
                 self._note(row.stack, target.entry, status, now)
-        observed = build_observed(status, observed_at=now, previous=known if isinstance(known, Mapping) else None)
+        observed: Mapping[str, Any] = build_observed(
+            status, observed_at=now, previous=known if isinstance(known, Mapping) else None
+        )
+        if status.reason is Reason.POD_GONE and isinstance(known, Mapping) and is_newer(known, observed):
+            # The stack has the end that was seen before the pods were deleted.
+            observed = known
         return build_row(row.stack, app, now, seen=observed, checked_at=now, source="live", updating=row.updating)
 
 
@@ -257,6 +265,7 @@ def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
             context=here.kube_context or here.ambient_context,
             uid=entry.uid or (record.uid if record else None),
             match=partial(match_identity, entry),
+            expected=entry.made_pods,
             entry=_noted(entry),
         )
     identity = app.output.get("app")
@@ -266,6 +275,7 @@ def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
         kubeconfig=None,
         context=_context_of(app.output),
         uid=record.uid if record else None,
+        expected=pods_of_run(record) if record else None,
         match=partial(compare, record.cluster) if record is not None and record.cluster is not None else None,
     )
 

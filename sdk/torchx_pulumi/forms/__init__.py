@@ -1,6 +1,17 @@
 """The ways of making a run: which there are, and how each is looked at and read."""
 
 from torchx_pulumi.forms.form import Form, Seen, asked
-from torchx_pulumi.forms.table import FORMS, choice_of, choice_of_run, chooser, form_of, form_of_run
+from torchx_pulumi.forms.table import FORMS, choice_of, choice_of_run, chooser, form_of, form_of_run, pods_of_run
 
-__all__ = ["FORMS", "Form", "Seen", "asked", "choice_of", "choice_of_run", "chooser", "form_of", "form_of_run"]
+__all__ = [
+    "FORMS",
+    "Form",
+    "Seen",
+    "asked",
+    "choice_of",
+    "choice_of_run",
+    "chooser",
+    "form_of",
+    "form_of_run",
+    "pods_of_run",
+]

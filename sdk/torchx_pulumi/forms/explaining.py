@@ -13,6 +13,15 @@ from torchx_pulumi.cluster import Cluster, together
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.forms.form import Seen
 from torchx_pulumi.forms.last_lines import read_last_lines
+from torchx_pulumi.forms.permissions import (
+    GET_QUEUE,
+    LIST_APP_WRAPPERS,
+    LIST_EVENTS,
+    LIST_NODES,
+    LIST_POD_GROUPS,
+    Permission,
+    if_permitted,
+)
 from torchx_pulumi.kinds import EVENT, NODE, VOLCANO_POD_GROUP, VOLCANO_QUEUE, Kind
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
@@ -33,7 +42,7 @@ def look_further(cluster: Cluster, namespace: str, seen: Seen, status: JobStatus
     queued = status.reason is Reason.WAITING_IN_QUEUE
     events, nodes, queue, neighbours = together(
         _only(queued or _asks_events(status), lambda: events_of(cluster, namespace, _names(seen))),
-        _only(status.reason in UNPLACED, lambda: cluster.list(NODE, None)),
+        _only(status.reason in UNPLACED, lambda: _nodes(cluster)),
         _only(queued, lambda: _queue(cluster, seen)),
         _only(queued, lambda: _same_queue(cluster, namespace, seen)),
     )
@@ -53,7 +62,7 @@ def look_further_at_line(cluster: Cluster, kind: Kind, namespace: str, seen: See
         return seen
     pending = text_at(seen.head, "status", "state") == "Pending"
     nodes, neighbours = together(
-        _only(status.reason is Reason.UNSCHEDULABLE, lambda: cluster.list(NODE, None)),
+        _only(status.reason is Reason.UNSCHEDULABLE, lambda: _nodes(cluster)),
         _only(pending, lambda: _everywhere(cluster, kind, namespace)),
     )
     return replace(seen, nodes=nodes, neighbours=tuple(neighbours or ()))
@@ -61,14 +70,16 @@ def look_further_at_line(cluster: Cluster, kind: Kind, namespace: str, seen: See
 
 def events_of(cluster: Cluster, namespace: str, names: Collection[str | None]) -> tuple[Manifest, ...]:
     """Return the events of objects by the objects' names."""
-    listed = if_allowed(lambda: cluster.list(EVENT, namespace)) or ()
+    listed = if_allowed(cluster, LIST_EVENTS, namespace, lambda: cluster.list(EVENT, namespace)) or ()
     return tuple(event for event in listed if text_at(event, "involvedObject", "name") in names)
 
 
-def if_allowed(read: Callable[[], Answer]) -> Answer | None:
-    """Read what only explains a wait. None: not allowed, or not served."""
+def if_allowed(
+    cluster: Cluster, permission: Permission, namespace: str | None, read: Callable[[], Answer]
+) -> Answer | None:
+    """Read what only explains a wait. None: not allowed, or not served; see `if_permitted`."""
     try:
-        return read()
+        return if_permitted(cluster, permission, namespace, read)
     except ClusterError as error:
         if error.retryable:
             raise
@@ -76,7 +87,11 @@ def if_allowed(read: Callable[[], Answer]) -> Answer | None:
 
 
 def _only(wanted: bool, read: Callable[[], Any]) -> Callable[[], Any]:
-    return (lambda: if_allowed(read)) if wanted else (lambda: None)
+    return read if wanted else (lambda: None)
+
+
+def _nodes(cluster: Cluster) -> list[Manifest] | None:
+    return if_allowed(cluster, LIST_NODES, None, lambda: cluster.list(NODE, None))
 
 
 def _asks_events(status: JobStatus) -> bool:
@@ -94,9 +109,12 @@ def _queue_name(seen: Seen) -> str:
     return next((name for name in names if name), "default")
 
 
-def _queue(cluster: Cluster, seen: Seen) -> list[Manifest]:
-    found = cluster.get(VOLCANO_QUEUE, None, _queue_name(seen))
-    return [] if found is None else [found]
+def _queue(cluster: Cluster, seen: Seen) -> list[Manifest] | None:
+    def read() -> list[Manifest]:
+        found = cluster.get(VOLCANO_QUEUE, None, _queue_name(seen))
+        return [] if found is None else [found]
+
+    return if_allowed(cluster, GET_QUEUE, None, read)
 
 
 def _same_queue(cluster: Cluster, namespace: str, seen: Seen) -> list[Manifest]:
@@ -107,5 +125,9 @@ def _same_queue(cluster: Cluster, namespace: str, seen: Seen) -> list[Manifest]:
 
 def _everywhere(cluster: Cluster, kind: Kind, namespace: str) -> list[Manifest] | None:
     """List a kind in all namespaces, or in the run's own where no more is allowed."""
-    found = if_allowed(lambda: cluster.list(kind, None))
-    return if_allowed(lambda: cluster.list(kind, namespace)) if found is None else found
+    everywhere = LIST_POD_GROUPS if kind is VOLCANO_POD_GROUP else replace(LIST_APP_WRAPPERS, kind=kind)
+    found = if_allowed(cluster, everywhere, None, lambda: cluster.list(kind, None))
+    if found is not None:
+        return found
+    own = replace(everywhere, everywhere=False, without="what else waits in the queue is not known")
+    return if_allowed(cluster, own, namespace, lambda: cluster.list(kind, namespace))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.diagnosis import Diagnosis, Evidence, agree, diagnose
@@ -15,6 +15,9 @@ from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.status.model import JobStatus
 from torchx_pulumi.status.observed import text_at
 
+Expected = Mapping[str, Sequence[str]] | None
+"""Role name to its pods in rank order, all of which were made. None: not known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
@@ -23,7 +26,9 @@ class Seen:
     head: Manifest | None = None
     """The object that stands for the run."""
     pods: Sequence[Manifest] | None = None
-    """None: not looked at."""
+    """None: not looked at, or they may not be read. Where they may not be listed: those that tell something."""
+    expected: Expected = None
+    """What is known of the pods that were made."""
     pod_groups: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
     """Events of all these, as far as they can explain anything."""
@@ -39,6 +44,21 @@ class Seen:
     """Pod to the end of its log, of the one that failed first."""
 
 
+class Look(Protocol):
+    """Reads the objects of a run from a cluster; without pods where its head is gone.
+
+    Two requests where the run is healthy; more only where it waits or failed, and only for what can say why.
+    """
+
+    def __call__(self, cluster: Cluster, namespace: str, name: str, expected: Expected = None, /) -> Seen:
+        """Read the objects of a run.
+
+        Raises:
+            ClusterError: No answer, or the object that stands for the run may not be read.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """One way of making a run."""
@@ -47,10 +67,8 @@ class Form:
     """`volcano` or `mcad`."""
     head: Kind
     """Kind of the object that stands for the run."""
-    look: Callable[[Cluster, str, str], Seen]
-    """Read the objects of a run from a cluster, by namespace and job name; without pods where its head is gone.
-
-    Three calls; more only where the run waits, and only for what can say why."""
+    look: Look
+    """Reads the objects of a run, by namespace and job name."""
     read: Callable[[Seen], JobStatus]
     """Read the status of a run from its objects, without diagnoses."""
     pod_name: Callable[[JobPlan[Any], ReplicaPlan], str]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import Cluster, together
 from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.forms.explaining import events_of, if_allowed, look_further_at_line, with_last_lines
-from torchx_pulumi.forms.form import Form, Seen
+from torchx_pulumi.forms.explaining import WAITS, events_of, if_allowed, look_further_at_line, with_last_lines
+from torchx_pulumi.forms.form import Expected, Form, Look, Seen
+from torchx_pulumi.forms.permissions import GET_COSCHEDULERS_GROUP
+from torchx_pulumi.forms.pods import get_pods, list_pods
 from torchx_pulumi.kinds import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -33,27 +36,31 @@ WRAPPED_FIELDS = ("spec.resources", "spec.schedulingSpec")
 POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)}
 
 
-def _look_at(kind: Kind) -> Callable[[Cluster, str, str], Seen]:
-    def look(cluster: Cluster, namespace: str, name: str) -> Seen:
+def _look_at(kind: Kind) -> Look:
+    def look(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> Seen:
         try:
             head, listed = together(
                 lambda: cluster.get(kind, namespace, name),
-                lambda: cluster.list(POD, namespace, {labels.UNIQUE_NAME: name}),
+                lambda: list_pods(cluster, namespace, {labels.UNIQUE_NAME: name}),
             )
         except ClusterError as error:
             # Where nobody knows the kind there is no such object; a launch is refused with more words.
-            if error.retryable or cluster.serves(kind):
+            if error.retryable or error.reason == "Forbidden" or cluster.serves(kind):
                 raise
             return Seen()
         if head is None:
             return Seen()
         wrapped = list(_wrapped(head))
-        mine = {text_at(item, "metadata", "name") for item in wrapped if item.get("kind") == POD.kind}
-        pods = tuple(pod for pod in listed if pod["metadata"]["name"] in mine)
-        seen = Seen(head=head, pods=pods, at=datetime.now(timezone.utc))
-        settled = len(pods) == len(mine) and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
-        seen = with_last_lines(cluster, namespace, seen, _read_status(seen))
-        if settled:
+        mine = [text_at(item, "metadata", "name") or "" for item in wrapped if item.get("kind") == POD.kind]
+        if listed is None:
+            # Only its pods show how an AppWrapper ends.
+            listed = get_pods(cluster, namespace, mine)
+        known = set(mine)
+        pods = None if listed is None else tuple(pod for pod in listed if pod["metadata"]["name"] in known)
+        seen = Seen(head=head, pods=pods, expected=expected, at=datetime.now(timezone.utc))
+        status = _read_status(seen)
+        seen = with_last_lines(cluster, namespace, seen, status)
+        if _is_settled(status, pods, len(mine)):
             return seen
         groups, events = together(
             lambda: tuple(_pod_groups_in(cluster, namespace, wrapped)),
@@ -63,6 +70,13 @@ def _look_at(kind: Kind) -> Callable[[Cluster, str, str], Seen]:
         return look_further_at_line(cluster, kind, namespace, seen, _read_status(seen))
 
     return look
+
+
+def _is_settled(status: JobStatus, pods: Sequence[Manifest] | None, wanted: int) -> bool:
+    """Return whether no pod waits for anything."""
+    if status.state.terminal or pods is None:
+        return status.state not in WAITS
+    return len(pods) == wanted and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
 
 
 def _wrapped(head: Manifest) -> Iterator[Mapping[str, Any]]:
@@ -82,13 +96,14 @@ def _pod_groups_in(cluster: Cluster, namespace: str, wrapped: Sequence[Mapping[s
         kind = POD_GROUPS.get(text_at(item, "apiVersion") or "")
         if kind is None:
             continue
-        group = if_allowed(lambda kind=kind, item=item: cluster.get(kind, namespace, item["metadata"]["name"]))  # type: ignore[misc]  # bound now
+        asked = replace(GET_COSCHEDULERS_GROUP, kind=kind)
+        group = if_allowed(cluster, asked, namespace, partial(cluster.get, kind, namespace, item["metadata"]["name"]))
         if group is not None:
             yield group
 
 
 def _read_status(seen: Seen) -> JobStatus:
-    return read_mcad(seen.head, seen.pods or (), seen.pod_groups, seen.events)
+    return read_mcad(seen.head, seen.pods, seen.pod_groups, seen.events)
 
 
 def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> list[str]:

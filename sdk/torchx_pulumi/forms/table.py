@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
+from torchx_pulumi import names
 from torchx_pulumi.forms import mcad, volcano
 from torchx_pulumi.forms.form import Form
 from torchx_pulumi.options import AppWrapperApi, Gang, Options
@@ -48,6 +49,15 @@ def choice_of_run(run: RunRecord | None, options: Options) -> Enum:
 def form_of(options: Options) -> Form:
     """Return the form that options choose."""
     return FORMS[scheduler_of(options).name][1][choice_of(options)]
+
+
+def pods_of_run(run: RunRecord) -> Mapping[str, Sequence[str]]:
+    """Return role name to the pods that a recorded run on Volcano has."""
+    roles = names.role_names([*run.replicas])
+    return {
+        name: [names.pod_name(run.job_name, names.task_name(role, index)) for index in range(count)]
+        for role, (name, count) in zip(roles, run.replicas.items(), strict=True)
+    }
 
 
 def form_of_run(run: RunRecord | None, options: Options) -> Form:

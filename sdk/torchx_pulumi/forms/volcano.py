@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi import labels, names
 from torchx_pulumi.cluster import Cluster, together
-from torchx_pulumi.forms.explaining import look_further
-from torchx_pulumi.forms.form import Form, Seen
-from torchx_pulumi.kinds import POD, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.forms.explaining import WAITS, if_allowed, look_further
+from torchx_pulumi.forms.form import Expected, Form, Seen
+from torchx_pulumi.forms.permissions import GET_POD_GROUP
+from torchx_pulumi.forms.pods import AT_ONCE, get_pods, list_pods
+from torchx_pulumi.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.options import Manifest
 from torchx_pulumi.plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.status.model import JobStatus
-from torchx_pulumi.status.observed import text_at
+from torchx_pulumi.status.observed import mapping_at, text_at
 from torchx_pulumi.status.volcano import read_gang_pods, read_volcano
 
 IMMUTABLE_JOB_FIELDS = (
@@ -25,42 +29,61 @@ IMMUTABLE_JOB_FIELDS = (
 """What Volcano's webhook lets nobody change."""
 
 
-ENDED_PHASES = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
-
-
-def _look_at_job(cluster: Cluster, namespace: str, name: str) -> Seen:
+def _look_at_job(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> Seen:
     head, pods = together(
         lambda: cluster.get(VOLCANO_JOB, namespace, name),
-        lambda: cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name}),
+        lambda: list_pods(cluster, namespace, {labels.VOLCANO_JOB_NAME: name}),
     )
     if head is None:
         return Seen()
-    group = None
-    # The controller deletes the PodGroup of a job that has ended.
-    if text_at(head, "status", "state", "phase") not in ENDED_PHASES:
-        group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{head['metadata'].get('uid')}")
-    groups = () if group is None else (group,)
-    seen = Seen(head=head, pods=tuple(pods), pod_groups=groups, at=datetime.now(timezone.utc))
+    if pods is None:
+        pods = get_pods(cluster, namespace, telling_pods(head))
+    seen = Seen(head=head, pods=pods, expected=expected, at=datetime.now(timezone.utc))
+    status = _read_job(seen)
+    if not _may_be_unplaced(status):
+        return look_further(cluster, namespace, seen, status)
+    uid = head["metadata"].get("uid")
+    group = if_allowed(
+        cluster, GET_POD_GROUP, namespace, lambda: cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{uid}")
+    )
+    seen = replace(seen, pod_groups=() if group is None else (group,))
     return look_further(cluster, namespace, seen, _read_job(seen))
 
 
-def _look_at_pods(cluster: Cluster, namespace: str, name: str) -> Seen:
+def _may_be_unplaced(status: JobStatus) -> bool:
+    """Return whether a run waits and not all of its pods are on nodes: only then its PodGroup says more."""
+    replicas = [replica for role in status.roles for replica in role.replicas]
+    return status.state in WAITS and not (replicas and all(replica.node for replica in replicas))
+
+
+def telling_pods(head: Manifest) -> list[str]:
+    """Name the pods of a Volcano Job that say more than the job's own counts, at most 16, failed ones first."""
+    job = text_at(head, "metadata", "name")
+    counts = {task: mapping_at(found, "phase") for task, found in mapping_at(head, "status", "taskStatusCount").items()}
+    failed = [task for task, found in counts.items() if found.get("Failed")]
+    others = [task for task, found in counts.items() if not found.keys() & {"Running", "Succeeded", "Failed"}]
+    return [names.pod_name(str(job), task) for task in (*failed, *others)][:AT_ONCE]
+
+
+def _look_at_pods(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> Seen:
     head, pods = together(
         lambda: cluster.get(VOLCANO_POD_GROUP, namespace, name),
-        lambda: cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name}),
+        lambda: list_pods(cluster, namespace, {labels.VOLCANO_JOB_NAME: name}),
     )
     if head is None:
         return Seen(pods=())
-    seen = Seen(head=head, pods=tuple(pods), at=datetime.now(timezone.utc))
+    if pods is None and expected:
+        pods = get_pods(cluster, namespace, [pod for role in expected.values() for pod in role])
+    seen = Seen(head=head, pods=pods, expected=expected, at=datetime.now(timezone.utc))
     return look_further(cluster, namespace, seen, _read_pods(seen))
 
 
 def _read_job(seen: Seen) -> JobStatus:
-    return read_volcano(seen.head, seen.pods or (), next(iter(seen.pod_groups), None))
+    return read_volcano(seen.head, seen.pods, next(iter(seen.pod_groups), None))
 
 
 def _read_pods(seen: Seen) -> JobStatus:
-    return read_gang_pods(seen.head, seen.pods or ())
+    return read_gang_pods(seen.head, seen.pods, seen.expected)
 
 
 def _pod_name(plan: JobPlan[Any], replica: ReplicaPlan) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.status.model import JobState
+from torchx_pulumi.status.model import JobState, Reason
 from torchx_pulumi.status.observed import number_at, text_at, time_at
 
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
@@ -34,6 +34,10 @@ def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     states = read_state(one.get("state")), read_state(other.get("state"))
     if states[0].terminal != states[1].terminal:
         return not _resumed(one, other) if states[0].terminal else _resumed(other, one)
+    lost = [states[0].terminal and text_at(each, "reason") == Reason.POD_GONE.value for each in (one, other)]
+    if lost[0] != lost[1]:
+        # That pods are gone says less than the end that was seen before they were.
+        return lost[1]
     return _time(one) > _time(other)
 
 

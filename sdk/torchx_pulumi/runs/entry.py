@@ -134,6 +134,11 @@ class RunEntry:
     """The cluster that it was launched in. None: 0.1.0 launched it, and `cluster` is the digest of its address."""
 
     @property
+    def made_pods(self) -> Mapping[str, Sequence[str]] | None:
+        """Return role name to its pods, where all of them were made. None: that is not known."""
+        return self.pods if self.pods and self.stage is Stage.LAUNCHED else None
+
+    @property
     def namespace(self) -> str:
         """Return the namespace of the job object."""
         return self.app_id.partition(":")[0]

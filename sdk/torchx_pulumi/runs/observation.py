@@ -111,7 +111,8 @@ def newer(last: Observation | None, now: Observation) -> Observation:
 def _standing(observation: Observation) -> dict[str, Any]:
     """Return what decides which of two observations is newer."""
     names = ("attempt", "uid", "queued_at", "observed_at")
-    return {"state": observation.state.value, **{name: getattr(observation, name) for name in names}}
+    words = {"state": observation.state.value, "reason": observation.reason.value}
+    return {**words, **{name: getattr(observation, name) for name in names}}
 
 
 def as_observed(observation: Observation) -> dict[str, Any]:

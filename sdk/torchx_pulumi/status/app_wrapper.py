@@ -23,7 +23,10 @@ MCAD_STATES: Final[Mapping[str, tuple[JobState, Reason]]] = {
     "Deleted": (JobState.FAILED, Reason.FAILED),
     "Failed": (JobState.FAILED, Reason.FAILED),
 }
-"""What the state of an AppWrapper v1beta1 means in TorchX's words; `Deleted` is CANCELLED where it was asked for."""
+"""What the state of an AppWrapper v1beta1 means in TorchX's words.
+
+`Deleted` is CANCELLED only while the object is being deleted: MCAD also deletes the pods of, and calls so, an
+AppWrapper that was requeued as often as `maxNumRequeuings` allows."""
 
 OPERATOR_PHASES: Final[Mapping[str, tuple[JobState, Reason]]] = {
     "Suspended": (JobState.PENDING, Reason.SUSPENDED),

@@ -55,6 +55,15 @@ def sum_up(replicas: Sequence[ReplicaStatus]) -> Verdict:
     return JobState.UNKNOWN, Reason.UNREADABLE, "a pod does not say what it does"
 
 
+def being_deleted(
+    head: Mapping[str, Any] | None, what: str, state: JobState, reason: Reason, message: str
+) -> tuple[Reason, str]:
+    """Return reason and message of a run, which are other ones while its object is being deleted."""
+    if state.terminal or text_at(head, "metadata", "deletionTimestamp") is None:
+        return reason, message
+    return Reason.STOPPING, f"{what} is being deleted"
+
+
 def blame(guilty: Sequence[ReplicaStatus], replicas: Sequence[ReplicaStatus]) -> str:
     """Say which replica, where, and what; and how many more."""
     first = guilty[0]
@@ -70,10 +79,22 @@ def job_conditions(
     replicas: Sequence[ReplicaStatus],
     admitted: bool | None,
     ended: datetime | None,
+    *,
+    missing: int = 0,
 ) -> tuple[Condition, ...]:
-    """Say what is true of the job, by fixed types, whatever the scheduler's own conditions are."""
-    begun = state is JobState.RUNNING or state.terminal
-    placed = begun or (bool(replicas) and all(replica.node for replica in replicas))
+    """Return what is true of the job, by fixed types, whatever the scheduler's own conditions are.
+
+    Args:
+        state: Of the job.
+        reason: Of the job.
+        message: Of the job.
+        replicas: All that are known.
+        admitted: The queue has let the job in. None: not known.
+        ended: When it ended.
+        missing: Replicas that have no pod, although nothing will make one.
+    """
+    begun = (state is JobState.RUNNING and not missing) or state.terminal
+    placed = begun or (bool(replicas) and not missing and all(replica.node for replica in replicas))
     status, why = {
         True: ("True", reason),
         False: ("False", Reason.WAITING_IN_QUEUE),

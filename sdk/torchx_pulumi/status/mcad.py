@@ -7,11 +7,10 @@ PodGroups, events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.status.app_wrapper import AppWrapper, read_app_wrapper
-from torchx_pulumi.status.gang import blame, group_pods, job_conditions, role_of, sum_up
+from torchx_pulumi.status.gang import being_deleted, blame, group_pods, job_conditions, role_of, sum_up
 from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.status.observed import earliest, latest, mapping_at, text_at, time_at
 from torchx_pulumi.status.pods import Verdict, finished_at, read_replica, started_at
@@ -28,37 +27,31 @@ STUCK = (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.CRASH_LOOP)
 
 def read_mcad(
     app_wrapper: Mapping[str, Any] | None,
-    pods: Iterable[Mapping[str, Any]] = (),
+    pods: Iterable[Mapping[str, Any]] | None = (),
     pod_groups: Iterable[Mapping[str, Any]] = (),
     events: Iterable[Mapping[str, Any]] = (),
-    *,
-    cancelled: bool = False,
 ) -> JobStatus:
     """Read the status of an AppWrapper, v1beta1 (MCAD) or v1beta2 (its successor).
 
     Args:
         app_wrapper: The observed AppWrapper; None: it is not in the cluster.
-        pods: Its observed pods. Without them, the AppWrapper's own counts are believed.
+        pods: Its observed pods. Without them, the AppWrapper's own counts are believed. None: pods may not be read.
         pod_groups: Its observed PodGroups.
         events: Observed events of all these objects.
-        cancelled: Somebody asked for its end, so that its deletion is no failure.
     """
-    if app_wrapper is None and cancelled:
-        return JobStatus(state=JobState.CANCELLED, reason=Reason.CANCELLED, message="the AppWrapper was deleted")
     if app_wrapper is None:
         return JobStatus(
             state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="the AppWrapper is not in the cluster"
         )
     wrapper = read_app_wrapper(app_wrapper)
-    if cancelled and wrapper.phase == "Deleted":
-        wrapper = replace(wrapper, verdict=(JobState.CANCELLED, Reason.CANCELLED, "the AppWrapper was deleted"))
-    seen = list(pods)
+    seen = list(pods or ())
     replicas = [replica for role in _read_roles(wrapper, seen, wrapper.verdict[0]) for replica in role.replicas]
     state, reason, message = _judge(wrapper, replicas, bool(seen))
     if state in (JobState.PENDING, JobState.SUBMITTED):
         reason, message = _explain_wait(wrapper, (reason, message), replicas, list(pod_groups), list(events))
-    elif state is JobState.RUNNING and text_at(app_wrapper, "metadata", "deletionTimestamp"):
-        reason, message = Reason.STOPPING, "the AppWrapper is being deleted"
+    elif state is JobState.RUNNING and pods is None and not wrapper.counts:
+        message = f"{message}; its pods were not read, and only they show when it ends"
+    reason, message = being_deleted(app_wrapper, "the AppWrapper", state, reason, message)
     ended = (latest(map(finished_at, seen)) or wrapper.changed_at) if state.terminal else None
     return JobStatus(
         state=state,

@@ -7,13 +7,17 @@ the job's own phase (whose reason Volcano leaves empty).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from torchx_pulumi import labels
-from torchx_pulumi.status.gang import blame, group_pods, job_conditions, role_of, sum_up
+from torchx_pulumi.names import label_value
+from torchx_pulumi.status.gang import being_deleted, blame, group_pods, job_conditions, role_of, sum_up
 from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.status.observed import earliest, items_at, latest, mapping_at, number_at, text_at, time_at
 from torchx_pulumi.status.pods import Verdict, finished_at, read_replica, started_at
+
+ALL_SUCCEEDED: Final = "all replicas exited with code 0"
 
 PHASES: Final[Mapping[str, Verdict]] = {
     "Pending": (JobState.PENDING, Reason.WAITING_FOR_PODS, "waiting for its pods"),
@@ -23,7 +27,7 @@ PHASES: Final[Mapping[str, Verdict]] = {
     "Terminating": (JobState.RUNNING, Reason.STOPPING, "being terminated"),
     "Completing": (JobState.RUNNING, Reason.STOPPING, "being completed"),
     "Aborted": (JobState.CANCELLED, Reason.CANCELLED, "aborted; it can be resumed"),
-    "Completed": (JobState.SUCCEEDED, Reason.COMPLETED, "all replicas exited with code 0"),
+    "Completed": (JobState.SUCCEEDED, Reason.COMPLETED, ALL_SUCCEEDED),
     "Terminated": (JobState.FAILED, Reason.FAILED, "terminated by Volcano"),
     "Failed": (JobState.FAILED, Reason.FAILED, "failed, and Volcano does not say why"),
 }
@@ -42,25 +46,27 @@ ADMITTED_PHASES: Final = frozenset({"Inqueue", "Running", "Unknown", "Completed"
 
 def read_volcano(
     job: Mapping[str, Any] | None,
-    pods: Iterable[Mapping[str, Any]] = (),
+    pods: Iterable[Mapping[str, Any]] | None = (),
     pod_group: Mapping[str, Any] | None = None,
 ) -> JobStatus:
     """Read the status of a Volcano Job.
 
     Args:
         job: The observed Job; None: it is not in the cluster.
-        pods: Its observed pods. Without them, replicas are read from the counts that the job itself has.
+        pods: Its observed pods. Replicas without one are read from the counts that the job itself has. None: pods may
+            not be read.
         pod_group: Its observed PodGroup, which says why a gang waits.
     """
     if job is None:
         return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="the job is not in the cluster")
-    seen = list(pods)
+    seen = list(pods or ())
     phase = text_at(job, "status", "state", "phase")
     state, reason, message = read_phase(job, phase)
-    roles = read_roles(job, seen, state)
+    roles = read_roles(job, seen, state, readable=pods is not None)
     replicas = [replica for role in roles for replica in role.replicas]
     queue = text_at(job, "spec", "queue")
     reason, message = explain(state, reason, message, replicas, pod_group, queue)
+    reason, message = being_deleted(job, "the job", state, reason, message)
     ended = None
     if state.terminal:
         ended = latest(map(finished_at, seen)) or time_at(job, "status", "state", "lastTransitionTime")
@@ -70,7 +76,7 @@ def read_volcano(
         message=message,
         phase=phase,
         roles=roles,
-        conditions=job_conditions(state, reason, message, replicas, is_admitted(state, pod_group), ended),
+        conditions=job_conditions(state, reason, message, replicas, is_admitted(state, pod_group, replicas), ended),
         attempt=1 + (number_at(job, "status", "retryCount") or 0),
         queued_at=time_at(job, "metadata", "creationTimestamp"),
         started_at=earliest(map(started_at, seen)),
@@ -78,18 +84,40 @@ def read_volcano(
     )
 
 
-def read_gang_pods(pod_group: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]]) -> JobStatus:
-    """Read the status of a job whose PodGroup and pods are made without Volcano's job controller."""
-    seen = list(pods)
+def read_gang_pods(
+    pod_group: Mapping[str, Any] | None,
+    pods: Iterable[Mapping[str, Any]] | None,
+    expected: Mapping[str, Sequence[str]] | None = None,
+) -> JobStatus:
+    """Read the status of a job whose PodGroup and pods are made without Volcano's job controller.
+
+    Args:
+        pod_group: The observed PodGroup.
+        pods: Its observed pods. None: pods may not be read, and the PodGroup's own counts are believed.
+        expected: Role name to its pods in rank order, all of which were made. None: not known; then `minMember` of the
+            PodGroup says how many there are at least.
+    """
+    seen = list(pods or ())
     if pod_group is None and not seen:
         return JobStatus(
             state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="neither PodGroup nor pods are in the cluster"
         )
-    roles = group_pods(seen)
+    members = number_at(pod_group, "spec", "minMember") or 0
+    roles, missing, gone = group_pods(seen), 0, False
+    if pods is None:
+        state, reason, message = _counted(pod_group, members)
+    else:
+        absent = _absent(seen, expected or {})
+        missing = len(absent) or max(members - len(seen), 0)
+        gone = bool(absent) or _was_placed(pod_group, seen)
+        state, reason, message = _sum_up([one for role in roles for one in role.replicas], members, missing, gone)
+        roles = _with_absent(roles, absent)
     replicas = [replica for role in roles for replica in role.replicas]
-    state, reason, message = sum_up(replicas)
-    reason, message = explain(state, reason, message, replicas, pod_group, text_at(pod_group, "spec", "queue"))
+    if not (missing and gone):
+        reason, message = explain(state, reason, message, replicas, pod_group, text_at(pod_group, "spec", "queue"))
+    reason, message = being_deleted(pod_group, "the PodGroup", state, reason, message)
     ended = latest(map(finished_at, seen)) if state.terminal else None
+    admitted = is_admitted(state, pod_group, replicas)
     created = [pod_group or {}, *seen]
     return JobStatus(
         state=state,
@@ -97,11 +125,91 @@ def read_gang_pods(pod_group: Mapping[str, Any] | None, pods: Iterable[Mapping[s
         message=message,
         phase=text_at(pod_group, "status", "phase"),
         roles=roles,
-        conditions=job_conditions(state, reason, message, replicas, is_admitted(state, pod_group), ended),
+        conditions=job_conditions(state, reason, message, replicas, admitted, ended, missing=missing if gone else 0),
         queued_at=earliest(time_at(made, "metadata", "creationTimestamp") for made in created),
         started_at=earliest(map(started_at, seen)),
         finished_at=ended,
     )
+
+
+def _was_placed(pod_group: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the gang had its places once. All of its members were there then."""
+    conditions = items_at(pod_group, "status", "conditions")
+    scheduled = any(text_at(c, "type") == "Scheduled" and text_at(c, "status") == "True" for c in conditions)
+    begun = ("Running", "Succeeded", "Failed")
+    return scheduled or any(text_at(p, "spec", "nodeName") or text_at(p, "status", "phase") in begun for p in pods)
+
+
+def _absent(
+    pods: Sequence[Mapping[str, Any]], expected: Mapping[str, Sequence[str]]
+) -> list[tuple[str, ReplicaStatus]]:
+    """Return role and status of each expected replica whose pod is gone; none where the expectation is out of date."""
+    present = {text_at(pod, "metadata", "name") for pod in pods}
+    if not present <= {pod for names in expected.values() for pod in names}:
+        return []
+    gone = "the pod was deleted before its end was seen"
+    return [
+        (role, ReplicaStatus(id=index, pod=pod, state=JobState.UNKNOWN, reason=Reason.POD_GONE, message=gone))
+        for role, names in expected.items()
+        for index, pod in enumerate(names)
+        if pod not in present
+    ]
+
+
+def _with_absent(roles: Sequence[RoleStatus], absent: Sequence[tuple[str, ReplicaStatus]]) -> tuple[RoleStatus, ...]:
+    whole = {role.name: list(role.replicas) for role in roles}
+    for name, replica in absent:
+        # A pod's label has the name of its role as a valid label value.
+        whole.setdefault(name if name in whole else label_value(name), []).append(replica)
+    return tuple(
+        RoleStatus(name=name, replicas=tuple(sorted(found, key=lambda r: r.id))) for name, found in whole.items()
+    )
+
+
+def _sum_up(present: Sequence[ReplicaStatus], members: int, missing: int, gone: bool) -> Verdict:
+    """Read a gang's state from its pods.
+
+    Args:
+        present: The replicas that have a pod.
+        members: Pods that must run together.
+        missing: Replicas without a pod.
+        gone: Those had one.
+    """
+    count = len(present) + missing
+    if not missing:
+        state, reason, message = sum_up(present)
+        waiting = sum(replica.state is JobState.PENDING for replica in present)
+        if state is JobState.RUNNING and waiting and count - waiting < members:
+            ready = f"{count - waiting} of the {members} replicas that it needs at once have started"
+            return JobState.PENDING, Reason.WAITING_FOR_PODS, ready
+        return state, reason, message
+    if not gone:
+        made = f"{len(present)} of {count} pods are made" if present else "no pod is there yet"
+        state = JobState.PENDING if present else JobState.SUBMITTED
+        return state, Reason.WAITING_FOR_PODS if present else Reason.SUBMITTED, made
+    lost = f"{missing} of {count} pods were deleted before their end was seen"
+    for state in (JobState.RUNNING, JobState.PENDING, JobState.UNKNOWN):
+        if any(replica.state is state for replica in present):
+            return state, Reason.POD_GONE, lost
+    failed = [replica for replica in present if replica.state is JobState.FAILED]
+    if failed:
+        return JobState.FAILED, failed[0].reason, f"{blame(failed, present)}; {lost}"
+    return JobState.FAILED, Reason.POD_GONE, f"{lost}; {len(present)} succeeded" if present else lost
+
+
+def _counted(pod_group: Mapping[str, Any] | None, members: int) -> Verdict:
+    """Read a gang's state from the counts of its PodGroup, where pods may not be read."""
+    running, succeeded, failed = (
+        number_at(pod_group, "status", key) or 0 for key in ("running", "succeeded", "failed")
+    )
+    ended, unread = succeeded + failed, "its pods were not read"
+    if ended and not running and ended >= members:
+        if failed:
+            return JobState.FAILED, Reason.FAILED, f"{failed} of {ended} pods failed; {unread}"
+        return JobState.SUCCEEDED, Reason.COMPLETED, f"{succeeded} pods succeeded; {unread}"
+    if running or ended:
+        return JobState.RUNNING, Reason.RUNNING, f"{running} pods run, {ended} have ended; {unread}"
+    return JobState.SUBMITTED, Reason.SUBMITTED, f"no pod has started yet; {unread}"
 
 
 def read_phase(job: Mapping[str, Any], phase: str | None) -> Verdict:
@@ -117,7 +225,9 @@ def read_phase(job: Mapping[str, Any], phase: str | None) -> Verdict:
     return state, reason, said or words
 
 
-def read_roles(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], state: JobState) -> tuple[RoleStatus, ...]:
+def read_roles(
+    job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], state: JobState, *, readable: bool = True
+) -> tuple[RoleStatus, ...]:
     """Read every replica that the job asks for, whether it has a pod or not; surplus tasks are left out."""
     job_name = text_at(job, "metadata", "name") or ""
     by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
@@ -131,6 +241,8 @@ def read_roles(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], state:
         pod_name = f"{job_name}-{name}-0"
         pod = by_name.get(pod_name) or by_task.get(name)
         replica = read_replica(replica_id, pod) if pod else without_pod(replica_id, pod_name, job, name, state)
+        if pod is None and not readable and replica.reason in (Reason.POD_GONE, Reason.WAITING_FOR_PODS):
+            replica = replace(replica, message="its pod was not read")
         roles.setdefault(role, []).append(replica)
     return tuple(
         RoleStatus(name=role, replicas=tuple(sorted(found, key=lambda r: r.id))) for role, found in roles.items()
@@ -164,10 +276,13 @@ def explain(
 ) -> tuple[Reason, str]:
     """Find the reason that helps most: the replica that failed or hangs, then the gang, then the queue."""
     failed = [replica for replica in replicas if replica.state is JobState.FAILED]
+    if reason in (Reason.RESTARTING, Reason.STOPPING):
+        return reason, f"{message}; {blame(failed, replicas)}" if failed else message
+    if failed and state is JobState.SUCCEEDED and message == ALL_SUCCEEDED:
+        succeeded = sum(replica.state is JobState.SUCCEEDED for replica in replicas)
+        return reason, f"completed: {succeeded} of {len(replicas)} replicas succeeded; {blame(failed, replicas)}"
     if failed and state in (JobState.FAILED, JobState.RUNNING, JobState.PENDING):
         return failed[0].reason, blame(failed, replicas)
-    if reason in (Reason.RESTARTING, Reason.STOPPING):
-        return reason, message
     stuck = [
         replica
         for replica in replicas
@@ -180,7 +295,7 @@ def explain(
     text = unschedulable(pod_group)
     if text:
         return Reason.UNSCHEDULABLE, text
-    if pod_group is not None and text_at(pod_group, "status", "phase") not in ADMITTED_PHASES:
+    if pod_group is not None and not is_admitted(state, pod_group, replicas):
         return Reason.WAITING_IN_QUEUE, f"waiting for queue {queue or 'default'!r} to admit the gang"
     unplaced = [replica for replica in replicas if replica.reason is Reason.UNSCHEDULABLE]
     return (Reason.UNSCHEDULABLE, unplaced[0].message) if unplaced else (reason, message)
@@ -202,8 +317,10 @@ def unschedulable(pod_group: Mapping[str, Any] | None) -> str | None:
     return text_at(bad[-1], "message") or text_at(bad[-1], "reason") or "the gang cannot be placed"
 
 
-def is_admitted(state: JobState, pod_group: Mapping[str, Any] | None) -> bool | None:
-    """Say whether the queue has let the gang in. None: nobody said."""
+def is_admitted(state: JobState, pod_group: Mapping[str, Any] | None, replicas: Sequence[ReplicaStatus]) -> bool | None:
+    """Return whether the queue has let the gang in. None: not known."""
     if state is JobState.RUNNING or state.terminal or text_at(pod_group, "status", "phase") in ADMITTED_PHASES:
+        return True
+    if replicas and all(replica.node for replica in replicas):
         return True
     return False if pod_group is not None else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi import labels
@@ -14,6 +14,7 @@ from torchx_pulumi.cluster_identity import Match
 from torchx_pulumi.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.forms import Seen
 from torchx_pulumi.forms.form import Form
+from torchx_pulumi.forms.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, POD, VOLCANO_POD_GROUP, Kind
 from torchx_pulumi.options import Manifest
@@ -25,7 +26,7 @@ from torchx_pulumi.status.model import JobState, JobStatus
 from torchx_pulumi.torchx_scheduler.answers import app_state
 from torchx_pulumi.torchx_scheduler.compat import listed
 from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import form_named, look_at, note, note_cluster
+from torchx_pulumi.torchx_scheduler.looking import form_named, look_at, note, note_cluster, shown
 
 logger = logging.getLogger(__name__)
 
@@ -176,8 +177,8 @@ def _list_cluster(
         app_id, uid = f"{metadata.get('namespace')}:{metadata['name']}", str(metadata.get("uid") or "")
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
         form = _form_of_head(scheduler, kind)
-        status = form.read_status(seen)
         own = entry is not None and is_ours(entry, seen.head or {})
+        status = form.read_status(replace(seen, expected=entry.made_pods) if entry is not None and own else seen)
         # An app that a colleague launched again has another uid than is known here, and is the same app.
         if entry is not None and (own or _is_relaunched(entry, cluster, seen.head or {})):
             del known[kind, entry.namespace, entry.job_name]
@@ -218,16 +219,25 @@ def _heads(asking: Asking, scheduler: str, used: set[Kind], choice: Choice) -> l
             continue
         # Volcano's controller copies a job's labels to the PodGroup that it makes.
         heads = [head for head in heads if not head["metadata"].get("ownerReferences")]
-        pods: dict[tuple[str, str], list[Manifest]] = {}
-        if heads and kind in _BY_PODS:
-            label = SCHEDULERS[scheduler].pod_label
-            for pod in asking.list(POD, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}):
-                job = (pod["metadata"].get("labels") or {}).get(label)
-                pods.setdefault((pod["metadata"].get("namespace", ""), str(job)), []).append(pod)
+        pods = _pods(asking, SCHEDULERS[scheduler].pod_label) if heads and kind in _BY_PODS else None
         for head in heads:
-            key = (head["metadata"].get("namespace", ""), head["metadata"]["name"])
-            found.append((kind, Seen(head=head, pods=tuple(pods.get(key, ())) if kind in _BY_PODS else None)))
+            own = None if pods is None else pods(head["metadata"].get("namespace", ""), head["metadata"]["name"])
+            found.append((kind, Seen(head=head, pods=own)))
     return found
+
+
+def _pods(asking: Asking, label: str) -> Callable[[str, str], tuple[Manifest, ...] | None] | None:
+    """Return what tells the pods of a job by its namespace and name; None: they may not be listed there, or nowhere."""
+    of_pods = replace(asking, refused={})
+    selector = {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}
+    listed = if_permitted(asking.cluster, LIST_PODS, asking.namespace, lambda: of_pods.list(POD, selector))
+    if listed is None:
+        return None
+    known: dict[tuple[str, str], list[Manifest]] = {}
+    for pod in listed:
+        job = (pod["metadata"].get("labels") or {}).get(label)
+        known.setdefault((pod["metadata"].get("namespace", ""), str(job)), []).append(pod)
+    return lambda namespace, name: None if namespace in of_pods.refused else tuple(known.get((namespace, name), ()))
 
 
 def _form_of_head(scheduler: str, kind: Kind) -> Form:
@@ -247,7 +257,7 @@ def _noted_state(doors: Doors, entry: RunEntry, status: JobStatus) -> JobState:
             # A list shows neither the replicas nor why.
             return look_at(doors, entry).status.state
         if last is None or last.state is not status.state:
-            note(doors, entry, status)
+            return shown(status, note(doors, entry, status)).state
     except TorchxPulumiError as error:
         logger.warning("%s", error)
     return status.state

@@ -81,7 +81,7 @@ def look_at(doors: Doors, entry: RunEntry, through: Through = lambda cluster, _:
     form = form_named(entry.scheduler, entry.choice)
     try:
         cluster = doors.cluster_of(entry)
-        seen = form.look(through(cluster, form.head), entry.namespace, entry.job_name)
+        seen = form.look(through(cluster, form.head), entry.namespace, entry.job_name, entry.made_pods)
         check_cluster(entry, cluster, seen.head)
     except ClusterError as error:
         if error.reason == DIFFERENT_CLUSTER:
@@ -93,9 +93,15 @@ def look_at(doors: Doors, entry: RunEntry, through: Through = lambda cluster, _:
             relaunched=seen.head is not None and is_of_stack(entry, seen.head),
         )
     status = with_cancel(entry, form.read_status(seen), seen.head)
-    note(doors, entry, status)
+    noted = note(doors, entry, status)
     note_cluster(doors, entry, cluster)
-    return Sight(status=status, seen=seen)
+    return Sight(status=shown(status, noted), seen=seen)
+
+
+def shown(status: JobStatus, noted: Observation) -> JobStatus:
+    """Return a status, or the end that was seen before the job's pods were deleted."""
+    ended_before = status.reason is Reason.POD_GONE and noted.state.terminal and noted.reason is not Reason.POD_GONE
+    return remembered(noted) if ended_before else status
 
 
 def warn_of_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> None:
@@ -128,9 +134,9 @@ def note_cluster(doors: Doors, entry: RunEntry, cluster: LiveCluster) -> None:
         logger.warning("the cluster of %s is not noted: %s", entry.app_id, error)
 
 
-def note(doors: Doors, entry: RunEntry, status: JobStatus) -> None:
+def note(doors: Doors, entry: RunEntry, status: JobStatus) -> Observation:
     """Note what was seen, and write the end of the run to its stack; see `recording.note`."""
-    recording.note(doors.index, doors.driver, entry, status, doors.now())
+    return recording.note(doors.index, doors.driver, entry, status, doors.now())
 
 
 def _note_gone(doors: Doors, entry: RunEntry) -> JobStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torchx_pulumi import labels
@@ -11,7 +12,9 @@ from torchx_pulumi.driver import Tell
 from torchx_pulumi.errors import ClusterError, DeployError, Problem, TakenOverError, TorchxPulumiError, invalid_job
 from torchx_pulumi.forms import Seen
 from torchx_pulumi.forms.form import Form
+from torchx_pulumi.forms.pods import get_pods, list_pods
 from torchx_pulumi.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry, Stage
 from torchx_pulumi.runs.holding import Holding, claim
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
@@ -197,7 +200,7 @@ def _found(
     if entry is None:
         return None
     cluster, form = doors.cluster_of(entry), form_named(entry.scheduler, entry.choice)
-    seen = form.look(cluster, entry.namespace, entry.job_name)
+    seen = form.look(cluster, entry.namespace, entry.job_name, entry.made_pods)
     if seen.head is not None and is_ours(entry, seen.head):
         return entry, cluster, form, seen
     if is_shared(entry) or (seen.head is not None and is_of_stack(entry, seen.head)):
@@ -206,7 +209,7 @@ def _found(
             return None
         if now is not entry:
             entry, cluster, form = now, doors.cluster_of(now), form_named(now.scheduler, now.choice)
-            seen = form.look(cluster, entry.namespace, entry.job_name)
+            seen = form.look(cluster, entry.namespace, entry.job_name, entry.made_pods)
     check_cluster(entry, cluster, seen.head)
     return entry, cluster, form, seen
 
@@ -219,5 +222,10 @@ def _note_cancel(doors: Doors, finder: Finder, entry: RunEntry) -> RunEntry:
 
 
 def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:
-    for pod in cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}):
+    pods: Sequence[Manifest] | None = list_pods(cluster, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name})
+    if pods is None:
+        pods = get_pods(cluster, entry.namespace, [name for role in entry.pods.values() for name in role])
+    if pods is None:
+        raise ClusterError(f"the pods of app {entry.app_id} may not be read, and so not be deleted", reason="Forbidden")
+    for pod in pods:
         cluster.delete(POD, entry.namespace, str(pod["metadata"]["name"]), uid=head_uid(pod))

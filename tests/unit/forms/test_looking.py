@@ -68,10 +68,10 @@ def named(each: Manifest) -> Manifest:
     return {"apiVersion": each.get("apiVersion") or VERSIONS.get(kind, "v1"), "kind": kind, **each, "metadata": meta}
 
 
-def test_a_running_job_takes_three_calls() -> None:
+def test_a_running_job_takes_two_calls() -> None:
     cluster = Counting(job("Running"), pod(0, "Running"), pod(1, "Running"), group("Running"))
     seen = JOB.look(cluster, "team", "app")
-    assert sorted(cluster.asked) == ["get Job", "get PodGroup", "list Pod"]
+    assert sorted(cluster.asked) == ["get Job", "list Pod"]
     assert JOB.read_status(seen).state is JobState.RUNNING
     assert seen.at is not None
 
