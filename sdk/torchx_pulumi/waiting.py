@@ -68,9 +68,12 @@ class Turn:
 
 
 def reached(status: JobStatus, goal: WaitGoal) -> bool:
-    """Say whether a run has come as far as the goal."""
+    """Return whether a run has come as far as the goal."""
     if goal is WaitGoal.COMPLETED:
         return status.state is JobState.SUCCEEDED
+    if status.state is JobState.RUNNING and goal is WaitGoal.RUNNING:
+        # Of a gang that has lost pods some run, and the others never will again.
+        return not any(item.type == "PodsScheduled" and item.status == "False" for item in status.conditions)
     if status.state in (JobState.RUNNING, JobState.SUCCEEDED):
         return True
     admitted = any(item.type == "Admitted" and item.status == "True" for item in status.conditions)

@@ -8,11 +8,11 @@ from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.doctor.finding import Asked, Finding, ok, problem, skipped
 from torchx_pulumi.doctor.machine import read_version, words
 from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.forms.permissions import VOLCANO, Permission, of_app_wrapper
 from torchx_pulumi.kinds import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
     NAMESPACE,
-    POD,
     SIGS_POD_GROUP,
     VALIDATING_WEBHOOK,
     VOLCANO_COMMAND,
@@ -26,21 +26,6 @@ from torchx_pulumi.options import Manifest
 
 OLDEST_KUBERNETES = (1, 25)
 PROBE = "torchx-pulumi-doctor"
-
-Permission = tuple[str, Kind, str | None]
-"""Verb, kind, and part of it."""
-
-_READING: Sequence[Permission] = (("get", POD, None), ("list", POD, None), ("get", POD, "log"))
-_VOLCANO: Sequence[Permission] = (
-    *[(verb, VOLCANO_JOB, None) for verb in ("create", "get", "list", "patch", "delete")],
-    ("get", VOLCANO_POD_GROUP, None),
-    ("create", VOLCANO_COMMAND, None),
-    *_READING,
-)
-
-
-def _mcad(kind: Kind) -> Sequence[Permission]:
-    return (*[(verb, kind, None) for verb in ("create", "get", "list", "patch", "delete")], *_READING)
 
 
 def check_version(cluster: LiveCluster) -> Finding:
@@ -159,25 +144,30 @@ def check_permissions(cluster: LiveCluster, asked: Asked) -> Finding:
     check = "permissions"
     wanted: dict[Permission, None] = {}
     if asked.scheduler != "mcad" and cluster.serves(VOLCANO_JOB):
-        wanted.update(dict.fromkeys(_VOLCANO))
+        wanted.update(dict.fromkeys(VOLCANO))
     if asked.scheduler != "volcano":
         for kind in (APP_WRAPPER, APP_WRAPPER_V1BETA2):
             if cluster.serves(kind):
-                wanted.update(dict.fromkeys(_mcad(kind)))
+                wanted.update(dict.fromkeys(of_app_wrapper(kind)))
     if not wanted:
         return skipped(check, "no scheduler to launch with")
     try:
-        denied = [item for item in wanted if not cluster.allowed(item[0], item[1], asked.namespace, item[2])]
+        denied = [item for item in wanted if not _is_allowed(cluster, item, asked.namespace)]
     except ClusterError as error:
         return skipped(check, f"the cluster does not say: {error}")
-    if denied:
-        listed = ", ".join(f"{verb} {resource(kind, part)}" for verb, kind, part in denied)
+    if needed := [item for item in denied if not item.without]:
         return problem(
             check,
-            f"in namespace {asked.namespace!r} these credentials may not: {listed}",
-            "ask for a Role with these verbs and resources, and a RoleBinding to it",
+            f"in namespace {asked.namespace!r} these credentials may not: {', '.join(map(str, needed))}",
+            "ask for a Role with these verbs and resources, and a RoleBinding to it (docs/permissions.md)",
         )
-    return ok(check, f"{len(wanted)} of {len(wanted)} in namespace {asked.namespace}")
+    found = f"{len(wanted) - len(denied)} of {len(wanted)} in namespace {asked.namespace}"
+    lost = "; ".join(f"no {item}: {item.without}" for item in denied)
+    return ok(check, f"{found}; {lost}" if lost else found)
+
+
+def _is_allowed(cluster: LiveCluster, item: Permission, namespace: str) -> bool:
+    return cluster.allowed(item.verb, item.kind, None if item.everywhere else namespace, item.part)
 
 
 IN_CLUSTER: Sequence[tuple[str, Callable[[LiveCluster, Asked], Finding]]] = (
@@ -225,9 +215,3 @@ def state_of(queue: Manifest) -> str:
 def served(kinds: Iterable[Kind]) -> str:
     """Word kinds with their versions."""
     return ", ".join(f"{kind.kind} {kind.api_version}" for kind in kinds)
-
-
-def resource(kind: Kind, part: str | None) -> str:
-    """Word a kind as a Role does."""
-    name = f"{kind.plural}/{part}" if part else kind.plural
-    return f"{name}.{kind.group}" if kind.group else name

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -17,12 +17,10 @@ from torchx_pulumi.cluster import Cluster
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import (
     APP_WRAPPER,
-    APP_WRAPPER_V1BETA2,
     EVENT,
     NAMESPACE,
     NODE,
     POD,
-    SERVICE,
     SIGS_POD_GROUP,
     VOLCANO_COMMAND,
     VOLCANO_JOB,
@@ -71,7 +69,9 @@ HEAD_VERBS: Final = ("create", "get", "list", "patch", "delete")
 """On the kind of the job: TorchX's own, and `patch`, by which the Kubernetes provider creates and changes objects."""
 
 LIST_PODS = Permission(
-    verb="list", kind=POD, without="each pod that waits or failed is asked for by its name, and running ones are not"
+    verb="list",
+    kind=POD,
+    without="pods are asked for by their names, of a Volcano job only those that wait or failed, at most 16",
 )
 GET_PODS = Permission(
     verb="get", kind=POD, without="why replicas wait or failed is not known, and logs may not be read"
@@ -122,7 +122,10 @@ _CANCELLING = (
     ),
     Permission(verb="patch", kind=VOLCANO_JOB, part="status", without="cancel and resume update the status as a whole"),
     Permission(
-        verb="update", kind=VOLCANO_JOB, part="status", without="cancel and resume need one of the two verbs above"
+        verb="update",
+        kind=VOLCANO_JOB,
+        part="status",
+        without="cancel and resume need it where neither a Command nor a patch is allowed",
     ),
 )
 
@@ -137,13 +140,6 @@ VOLCANO: Sequence[Permission] = (
 )
 """Of a Volcano Job."""
 
-GANG_PODS: Sequence[Permission] = (
-    *_needed(VOLCANO_POD_GROUP, *HEAD_VERBS),
-    *_needed(SERVICE, "create", "get", "list", "patch", "delete"),
-    *_needed(POD, "create", "get", "list", "patch", "delete"),
-)
-"""What `gang=pods` needs in place of the verbs on Volcano Jobs."""
-
 
 def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
     """Return the permissions of an AppWrapper of one version."""
@@ -154,13 +150,6 @@ def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
         *(replace(GET_COSCHEDULERS_GROUP, kind=group) for group in (X_K8S_POD_GROUP, SIGS_POD_GROUP)),
         *_READING,
     )
-
-
-TABLE: Mapping[str, Sequence[Permission]] = {
-    "volcano": VOLCANO,
-    "mcad": tuple(dict.fromkeys((*of_app_wrapper(APP_WRAPPER), *of_app_wrapper(APP_WRAPPER_V1BETA2)))),
-}
-"""Scheduler to what its users may be allowed to do."""
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ def prepare(order: LaunchOrder, now: datetime | None = None) -> ReadyRun:
     _mark(head, entry.launch, record.hash)
     for follower in objects[1:]:
         _add_annotation(follower, labels.LAUNCH, entry.launch)
-    status = form.read_status(Seen(head={key: value for key, value in head.items() if key != "status"}))
+    status = form.read_status(Seen(head={key: value for key, value in head.items() if key != "status"}, pods=()))
     declared = build_declared(plan, spec_hash=record.hash, created_by=entry.user, digests=order.digests)
     observed = build_observed(status, observed_at=at)
     scheduler = scheduler_of(plan.options).name

@@ -26,6 +26,7 @@ class Server:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.asked: list[str] = []
+        self.calls: list[str] = []
         self.bodies: list[Any] = []
         self.connections = 0
         server = self
@@ -39,6 +40,7 @@ class Server:
 
             def do_GET(self) -> None:
                 server.asked.append(self.path)
+                server.calls.append(f"{self.command} {self.headers.get('Content-Type') or ''}".strip())
                 length = int(self.headers.get("Content-Length") or 0)
                 if length:
                     server.bodies.append(json.loads(self.rfile.read(length)))
@@ -49,7 +51,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_POST = do_DELETE = do_GET
+            do_POST = do_DELETE = do_PATCH = do_PUT = do_GET
 
             def log_message(self, *args: Any) -> None:
                 """Stay silent."""
@@ -215,3 +217,53 @@ def test_credentials_that_are_not_accepted_are_an_error_and_no_identity(server: 
     server.answers = [(401, {"reason": "Unauthorized", "message": "no"})]
     with pytest.raises(ClusterError, match="does not accept the credentials"):
         KubernetesCluster.connect(server.kubeconfig).identify()
+
+
+def vcjob(phase: str, uid: str = "u", **status: Any) -> Answer:
+    meta = {"name": "x", "namespace": "n", "uid": uid, "resourceVersion": "7"}
+    return 200, {"metadata": meta, "spec": {"queue": "q"}, "status": {"state": {"phase": phase}, **status}}
+
+
+FORBIDDEN = (403, {"kind": "Status", "code": 403, "message": "no", "reason": "Forbidden"})
+CONFLICT = (409, {"kind": "Status", "code": 409, "message": "changed", "reason": "Conflict"})
+MERGE = "application/merge-patch+json"
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "after"), [("abort", "Running", "Aborting"), ("resume", "Aborted", "Restarting")]
+)
+@pytest.mark.parametrize("refused", [[], [CONFLICT], [FORBIDDEN]])
+def test_an_order_that_may_not_be_given_is_written_into_the_status(
+    server: Server, action: str, before: str, after: str, refused: list[Answer]
+) -> None:
+    again = [item for answer in refused for item in (answer, vcjob(before, retryCount=2))]
+    server.answers = [FORBIDDEN, vcjob(before, retryCount=2), *again, (200, {})]
+    getattr(KubernetesCluster.connect(server.kubeconfig), action)("n", "x", "u")
+    assert server.answers == []
+    body = server.bodies[-1]
+    assert body["status"] == {"state": {"phase": after}, "retryCount": 3 if action == "resume" else 2}
+    assert (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) == ("u", "7")
+    by_update = refused == [FORBIDDEN]
+    assert server.calls[-1] == ("PUT application/json" if by_update else f"PATCH {MERGE}")
+    assert ("spec" in body) is by_update
+    assert server.asked[-1].endswith("/jobs/x/status")
+
+
+@pytest.mark.parametrize(
+    "found", [status(404, "gone", details={"name": "x"}), vcjob("Running", uid="another"), vcjob("Completed")]
+)
+def test_a_job_that_is_another_or_has_ended_is_not_aborted(server: Server, found: Answer) -> None:
+    server.answers = [FORBIDDEN, found]
+    KubernetesCluster.connect(server.kubeconfig).abort("n", "x", "u")
+    assert server.answers == []
+
+
+def test_a_cancellation_that_is_not_allowed_in_any_way_names_the_ways(server: Server) -> None:
+    server.answers = [FORBIDDEN, vcjob("Running"), FORBIDDEN, vcjob("Running"), FORBIDDEN]
+    with pytest.raises(ClusterError, match=r"create commands\.bus\.volcano\.sh, patch jobs/status.*delete") as caught:
+        KubernetesCluster.connect(server.kubeconfig).abort("n", "x", "u")
+    assert caught.value.reason == "Forbidden"
+    server.answers = [FORBIDDEN, *[vcjob("Running"), CONFLICT] * 8]
+    with pytest.raises(ClusterError, match="changed each time") as caught:
+        KubernetesCluster.connect(server.kubeconfig).abort("n", "x", "u")
+    assert caught.value.retryable

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.status.model import JobState, Reason
 from torchx_pulumi.status.volcano import PHASES, read_gang_pods, read_volcano
+from torchx_pulumi.waiting import WaitGoal, reached
 
 from tests.unit.status.observed_objects import condition, pod, pod_group, terminated, vcjob, waiting
 
@@ -186,6 +187,126 @@ def test_gang_pods_run_while_one_runs_and_fail_when_all_have_ended() -> None:
 def test_gang_pods_that_wait_name_the_queue_of_the_pod_group() -> None:
     status = read_gang_pods(pod_group(None), [pod(phase="Pending", node=None)])
     assert (status.reason, "'q1'" in status.message) == (Reason.WAITING_IN_QUEUE, True)
+
+
+def gang(members: int = 4, *conditions: dict[str, Any], phase: str = "Running") -> dict[str, Any]:
+    group = pod_group(phase, *conditions)
+    return {**group, "spec": {**group["spec"], "minMember": members}}
+
+
+NAMES = {"trainer": [f"app-trainer-{index}-0" for index in range(4)]}
+SCHEDULED = condition("Scheduled", "2026-03-01T10:00:03Z")
+
+
+@pytest.mark.parametrize("expected", [None, NAMES])
+def test_three_pods_that_succeeded_are_no_success_where_the_fourth_is_gone(expected: Any) -> None:
+    three = [pod(f"trainer-{index}", "Succeeded", containerStatuses=terminated(0)) for index in range(3)]
+    status = read_gang_pods(gang(), three, expected)
+    assert (status.state, status.reason) == (JobState.FAILED, Reason.POD_GONE)
+    assert "1 of 4 pods were deleted before their end was seen; 3 succeeded" in status.message
+    if expected:
+        assert (status.roles[0].replicas[3].pod, status.roles[0].replicas[3].reason) == (
+            "app-trainer-3-0",
+            Reason.POD_GONE,
+        )
+    whole = [*three, pod("trainer-3", "Succeeded")]
+    assert read_gang_pods(gang(), whole, expected).state is JobState.SUCCEEDED
+    failed = read_gang_pods(gang(), [*three[:2], pod("trainer-2", "Failed", containerStatuses=terminated(3))], expected)
+    assert (failed.state, failed.reason) == (JobState.FAILED, Reason.EXIT_CODE)
+    assert "exited with code 3" in failed.message
+
+
+@pytest.mark.parametrize(
+    ("group", "expected", "state"),
+    [
+        (gang(4, phase="Pending"), None, "SUBMITTED"),
+        (gang(4, SCHEDULED), None, "FAILED"),
+        (gang(4, phase="Pending"), NAMES, "FAILED"),
+    ],
+)
+def test_a_gang_whose_pods_are_all_gone_has_ended_unless_none_was_made_yet(
+    group: Any, expected: Any, state: str
+) -> None:
+    assert read_gang_pods(group, [], expected).state.value == state
+
+
+@pytest.mark.parametrize("expected", [None, NAMES])
+def test_one_of_four_that_runs_is_no_running_gang(expected: Any) -> None:
+    pods = [pod("trainer-0"), *(pod(f"trainer-{index}", "Pending") for index in (1, 2, 3))]
+    status = read_gang_pods(gang(), pods, expected)
+    assert (status.state, status.message) == (
+        JobState.PENDING,
+        "1 of the 4 replicas that it needs at once have started",
+    )
+    assert read_gang_pods(gang(1), pods, expected).state is JobState.RUNNING
+    alone = read_gang_pods(gang(), pods[:1], expected)
+    assert (alone.state, alone.reason) == (JobState.RUNNING, Reason.POD_GONE)
+    for seen in (status, alone):
+        assert not reached(seen, WaitGoal.RUNNING)
+
+
+def test_what_is_expected_of_another_size_of_the_gang_is_not_believed() -> None:
+    grown = [pod(f"trainer-{index}", "Succeeded") for index in range(4)]
+    assert read_gang_pods(gang(), grown, {"trainer": NAMES["trainer"][:2]}).state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("counts", "state"),
+    [
+        ({}, "SUBMITTED"),
+        ({"running": 3, "succeeded": 1}, "RUNNING"),
+        ({"succeeded": 4}, "SUCCEEDED"),
+        ({"succeeded": 3, "failed": 1}, "FAILED"),
+        ({"failed": 1}, "RUNNING"),
+    ],
+)
+def test_without_its_pods_a_gang_goes_by_the_counts_of_its_pod_group(counts: dict[str, int], state: str) -> None:
+    group = gang()
+    group["status"].update(counts)
+    status = read_gang_pods(group, None)
+    assert (status.state.value, "pods were not read" in status.message) == (state, True)
+
+
+def test_an_elastic_job_that_completed_without_one_replica_says_so() -> None:
+    seen = [
+        pod("trainer-0", "Succeeded", containerStatuses=terminated(0)),
+        pod("trainer-1", "Failed", containerStatuses=terminated(3)),
+    ]
+    status = read_volcano(vcjob("Completed"), seen)
+    assert (status.state, status.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)
+    assert "1 of 2 replicas succeeded; pod app-trainer-1-0 on node n0: exited with code 3" in status.message
+    counts = {"taskStatusCount": {"trainer-0": {"phase": {"Succeeded": 1}}, "trainer-1": {"phase": {"Failed": 1}}}}
+    assert "1 of 2 replicas succeeded" in read_volcano(vcjob("Completed", status=counts)).message
+    assert read_volcano(vcjob("Completed"), seen[:1]).message == "all replicas exited with code 0"
+
+
+@pytest.mark.parametrize(("phase", "reason"), [("Restarting", Reason.RESTARTING), ("Aborting", Reason.STOPPING)])
+def test_a_job_that_restarts_or_stops_says_so_while_failed_pods_are_visible(phase: str, reason: Reason) -> None:
+    status = read_volcano(vcjob(phase), [pod("trainer-0", "Failed", containerStatuses=terminated(3))])
+    assert (status.state, status.reason) == (JobState.RUNNING, reason)
+    assert "exited with code 3" in status.message
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending", None])
+def test_a_job_that_is_being_deleted_says_so(phase: str | None) -> None:
+    job = vcjob(phase)
+    job["metadata"]["deletionTimestamp"] = "2026-03-01T10:01:00Z"
+    status = read_volcano(job, [pod()])
+    assert (status.reason, status.message) == (Reason.STOPPING, "the job is being deleted")
+    group = gang(1)
+    group["metadata"]["deletionTimestamp"] = "2026-03-01T10:01:00Z"
+    assert read_gang_pods(group, [pod()]).reason is Reason.STOPPING
+    job["status"]["state"] = {"phase": "Completed"}
+    assert read_volcano(job).reason is Reason.COMPLETED
+
+
+def test_without_its_pods_a_job_goes_by_its_own_counts() -> None:
+    counts = {"taskStatusCount": {"trainer-0": {"phase": {"Running": 1}}}}
+    status = read_volcano(vcjob("Running", status=counts), None)
+    assert [(one.state, one.message) for one in status.roles[0].replicas] == [
+        (JobState.RUNNING, "Volcano counts the pod as Running"),
+        (JobState.PENDING, "its pod was not read"),
+    ]
 
 
 JSON = st.recursive(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from torchx_pulumi import kinds
@@ -53,14 +54,19 @@ def test_cancel_leaves_what_has_ended(world: World, submit: Callable[..., str]) 
     assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
 
 
-@pytest.mark.parametrize(
-    ("kind", "call"), [("volcano", ("create", kinds.VOLCANO_COMMAND)), ("mcad", ("delete", kinds.APP_WRAPPER))]
-)
+ORDERS = [
+    ("create", kinds.VOLCANO_COMMAND),
+    ("patch", kinds.VOLCANO_JOB, "status"),
+    ("update", kinds.VOLCANO_JOB, "status"),
+]
+
+
+@pytest.mark.parametrize(("kind", "calls"), [("volcano", ORDERS), ("mcad", [("delete", kinds.APP_WRAPPER)])])
 def test_a_cancel_that_the_cluster_refused_leaves_no_trace(
-    world: World, submit: Callable[..., str], kind: str, call: tuple[str, kinds.Kind]
+    world: World, submit: Callable[..., str], kind: str, calls: list[Any]
 ) -> None:
     app_id = submit(kind)
-    world.cluster._denied.add(call)
+    world.cluster._denied.update(calls)
     with pytest.raises(ClusterError):
         world.scheduler(kind).cancel(app_id)
     entry = RunIndex().find(app_id, kind)
