@@ -70,9 +70,10 @@ class Past:
         """
         output = self.observed if run.uid is not None and plain(self.outputs.get("uid")) == run.uid else None
         looks = [seen for seen in (run.observed, output) if seen is not None]
-        # A cancelled run that was seen active later was resumed.
-        last = looks[-1] if len(looks) < 2 or is_newer(looks[1], looks[0]) else looks[0]
-        return last if read_state(last.get("state")).terminal else None
+        if len(looks) == 2:
+            # A cancelled run that was seen active later was resumed.
+            looks = [looks[1] if is_newer(looks[1], looks[0]) else looks[0]]
+        return next((seen for seen in looks if read_state(seen.get("state")).terminal), None)
 
 
 def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
