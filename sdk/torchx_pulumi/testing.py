@@ -225,8 +225,11 @@ class FakeCluster:
     def abort(self, namespace: str, name: str, uid: str) -> None:
         """Stop a job at once: it is Aborted, its pods are gone."""
         if self._move(namespace, name, uid, "Aborted"):
-            for pod in self.list(kinds.POD, namespace, {labels.VOLCANO_JOB_NAME: name}):
-                self.remove(kinds.POD, namespace, pod["metadata"]["name"])
+            # Volcano's controller does that, whatever the caller may do.
+            for key, found in [*self._objects.items()]:
+                mine = (found["metadata"].get("labels") or {}).get(labels.VOLCANO_JOB_NAME) == name
+                if key[:3] == (kinds.POD.api_version, kinds.POD.kind, namespace) and mine:
+                    del self._objects[key]
 
     def resume(self, namespace: str, name: str, uid: str) -> None:
         """Let an aborted job wait for its pods again."""

@@ -14,6 +14,8 @@ from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.fleet_reading import Fleet, read_fleet
 from torchx_pulumi.fleet_reading.selection import read_selection
 from torchx_pulumi.kinds import VOLCANO_JOB
+from torchx_pulumi.options import Gang
+from torchx_pulumi.relaunch.identity import digest
 from torchx_pulumi.relaunch.record import RunRecord
 from torchx_pulumi.runs.entry import Place, RunEntry
 from torchx_pulumi.runs.index import RunIndex
@@ -66,6 +68,43 @@ def test_the_row_says_what_the_cluster_says_now(tmp_path: Path) -> None:
     write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
     (row,) = live(tmp_path, lambda *_: cluster).rows
     assert (row.state, row.source, row.stale, row.freshness_s) == (JobState.SUCCEEDED, "live", False, 0)
+
+
+@pytest.mark.parametrize("of_torchx", [True, False])
+def test_an_app_that_runs_takes_two_requests_and_a_gang_that_lost_its_pods_has_failed(
+    tmp_path: Path, of_torchx: bool
+) -> None:
+    asked: list[str] = []
+
+    class Asked(FakeCluster):
+        def get(self, kind: Any, *args: Any) -> Any:
+            asked.append(kind.kind)
+            return super().get(kind, *args)
+
+        def list(self, kind: Any, *args: Any) -> Any:
+            asked.append(kind.kind)
+            return super().list(kind, *args)
+
+    running = job("train-x1", phase="Running")
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train-x2", "namespace": "team", "uid": "u2"},
+        "spec": {"minMember": 2},
+    }
+    cluster = Asked([running, group])
+    for name, uid, choice in (("train-x1", "u1", "job"), ("train-x2", "u2", "pods")):
+        digests = {"gang": digest(Gang.PODS)} if choice == "pods" else {}
+        made = record(app_id=name, job_name=name, uid=uid, digests=digests)
+        own = entry(cluster, name, uid=uid, choice=choice, pods={"trainer": [f"{name}-trainer-0-0"]})
+        known = output(app={"id": f"team:{name}"})
+        write_stack(tmp_path, name, checkpoint(known, **({"entry": own} if of_torchx else {"record": made})))
+    rows = live(tmp_path, lambda *_: cluster).rows
+    assert [(row.app_id, row.state.value) for row in rows] == [
+        ("team:train-x1", "RUNNING"),
+        ("team:train-x2", "FAILED"),
+    ]
+    assert sorted(asked) == ["Job", "Pod", "Pod", "PodGroup"]
 
 
 def test_a_program_of_the_users_own_is_looked_at_by_the_context_of_its_log_command(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Which end of a run counts where the record of 0.1.0 and the component's output differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torchx_pulumi.relaunch.record import Memory, RunRecord
+from torchx_pulumi_components.memory import Past
+
+
+def seen(state: str, minute: int) -> dict[str, Any]:
+    return {"state": state, "attempt": 1, "uid": "u", "observed_at": f"2026-01-01T10:{minute:02}:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "output", "end"),
+    [
+        (None, None, None),
+        (None, seen("RUNNING", 1), None),
+        (None, seen("SUCCEEDED", 1), "SUCCEEDED"),
+        # An `up` while the job was Aborted; then it was resumed.
+        (seen("CANCELLED", 1), seen("RUNNING", 2), None),
+        (seen("CANCELLED", 1), seen("SUCCEEDED", 2), "SUCCEEDED"),
+        (seen("CANCELLED", 2), seen("RUNNING", 1), "CANCELLED"),
+        (seen("FAILED", 1), seen("RUNNING", 2), "FAILED"),
+    ],
+)
+def test_the_end_of_a_run_is_the_newer_one_unless_it_was_left_again(recorded: Any, output: Any, end: Any) -> None:
+    run = RunRecord(
+        app_id="a", job_name="a", namespace="n", hash="h", digests={}, launched={}, replicas={}, attempt=1,
+        launched_at="", uid="u", observed=recorded,
+    )  # fmt: skip
+    past = Past(
+        urn="urn",
+        former_urns=(),
+        memory=Memory(record=run, intent=None, job=None),
+        outputs={"uid": "u", "observed": output} if output else {},
+    )
+    found = past.end_of(run)
+    assert (found or {}).get("state") == end
