@@ -26,7 +26,9 @@ class Seen:
     head: Manifest | None = None
     """The object that stands for the run."""
     pods: Sequence[Manifest] | None = None
-    """None: not looked at, or they may not be read. Where they may not be listed: those that tell something."""
+    """None: not looked at, or they may not be read."""
+    listed: bool = True
+    """False: pods may not be listed, and `pods` has only those that were asked for by name."""
     expected: Expected = None
     """What is known of the pods that were made."""
     pod_groups: Sequence[Manifest] = ()

@@ -52,12 +52,13 @@ def _look_at(kind: Kind) -> Look:
             return Seen()
         wrapped = list(_wrapped(head))
         mine = [text_at(item, "metadata", "name") or "" for item in wrapped if item.get("kind") == POD.kind]
-        if listed is None:
+        may_list = listed is not None
+        if not may_list:
             # Only its pods show how an AppWrapper ends.
             listed = get_pods(cluster, namespace, mine)
         known = set(mine)
         pods = None if listed is None else tuple(pod for pod in listed if pod["metadata"]["name"] in known)
-        seen = Seen(head=head, pods=pods, expected=expected, at=datetime.now(timezone.utc))
+        seen = Seen(head=head, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc))
         status = _read_status(seen)
         seen = with_last_lines(cluster, namespace, seen, status)
         if _is_settled(status, pods, len(mine)):

@@ -181,7 +181,8 @@ def if_permitted(
     """
     key = (permission, namespace)
     with _guard:
-        known = _refused.setdefault(cluster, _Refusals())
+        # A cluster that is made for one look says whose questions it passes on.
+        known = _refused.setdefault(getattr(cluster, "origin", cluster), _Refusals())
         if known.until.get(key, 0.0) > time.monotonic():
             return None
     try:

@@ -36,9 +36,10 @@ def _look_at_job(cluster: Cluster, namespace: str, name: str, expected: Expected
     )
     if head is None:
         return Seen()
-    if pods is None:
+    listed = pods is not None
+    if not listed:
         pods = get_pods(cluster, namespace, telling_pods(head))
-    seen = Seen(head=head, pods=pods, expected=expected, at=datetime.now(timezone.utc))
+    seen = Seen(head=head, pods=pods, listed=listed, expected=expected, at=datetime.now(timezone.utc))
     status = _read_job(seen)
     if not _may_be_unplaced(status):
         return look_further(cluster, namespace, seen, status)
@@ -72,9 +73,10 @@ def _look_at_pods(cluster: Cluster, namespace: str, name: str, expected: Expecte
     )
     if head is None:
         return Seen(pods=())
-    if pods is None and expected:
+    listed = pods is not None
+    if not listed and expected:
         pods = get_pods(cluster, namespace, [pod for role in expected.values() for pod in role])
-    seen = Seen(head=head, pods=pods, expected=expected, at=datetime.now(timezone.utc))
+    seen = Seen(head=head, pods=pods, listed=listed, expected=expected, at=datetime.now(timezone.utc))
     return look_further(cluster, namespace, seen, _read_pods(seen))
 
 

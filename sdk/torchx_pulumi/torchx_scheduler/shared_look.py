@@ -194,7 +194,8 @@ class PodOfApp:
         over = sight.error is not None or sight.status.state.terminal or sight.status.reason is Reason.NOT_FOUND
         pods = sight.seen.pods
         pod = next((item for item in pods or () if item["metadata"]["name"] == self._pod), None)
-        if pod is None and (over or (pods is None and sight.status.state not in WAITS)):
+        listed = pods is not None and sight.seen.listed
+        if pod is None and (over or (not listed and sight.status.state not in WAITS)):
             # Pods outlive the object of their app for a moment; or they may not be listed.
             pod = self._cluster.get(POD, self._entry.namespace, self._pod)
         return PodLook(pod=pod, over=over)
@@ -224,7 +225,7 @@ class _Sparing:
             since: What was answered after this moment is not asked again.
             now: The present moment.
         """
-        self._cluster = cluster
+        self.origin = self._cluster = cluster
         self._head = head
         self._kept = kept
         self._since = since

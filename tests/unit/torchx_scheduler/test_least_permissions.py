@@ -156,3 +156,25 @@ def test_a_run_that_was_resumed_is_active_in_its_stack_again(world: World, submi
     world.phase(app_id, "Running")
     assert str(scheduler.describe(app_id).state) == "RUNNING"
     assert stack.outputs["state"] == "RUNNING"
+
+
+@pytest.mark.parametrize("kind", ["volcano", "mcad"])
+def test_the_log_of_a_pod_that_may_not_be_listed_is_followed(
+    world: World, submit: Callable[..., str], kind: str
+) -> None:
+    app_id = submit(kind)
+    (entry,) = RunIndex().all()
+    use(
+        world,
+        objects=[*world.cluster._objects.values()],
+        denied=DENIED - {("get", kinds.POD), ("get", kinds.POD, "log")},
+        logs={(entry.namespace, entry.pods["trainer"][1]): ["hello", "again"]},
+    )
+    begin(world, app_id, kind)
+    pods(world, app_id)
+    lines = world.scheduler(kind).log_iter(app_id, "trainer", 1, should_tail=True)
+    assert "hello" in next(iter(lines))
+    pods(world, app_id, "Succeeded")
+    if kind == "volcano":
+        world.phase(app_id, "Completed")
+    assert ["again" in line for line in lines] == [True]
