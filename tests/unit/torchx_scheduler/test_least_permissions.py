@@ -15,6 +15,7 @@ from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.testing import FakeCluster
 
 from .conftest import World
+from .test_shared_look import SPEED, FastClock
 
 KEPT = ("update", kinds.VOLCANO_JOB, "status")
 """TorchX's own verb for a cancellation."""
@@ -172,9 +173,16 @@ def test_the_log_of_a_pod_that_may_not_be_listed_is_followed(
     )
     begin(world, app_id, kind)
     pods(world, app_id)
-    lines = world.scheduler(kind).log_iter(app_id, "trainer", 1, should_tail=True)
-    assert "hello" in next(iter(lines))
-    pods(world, app_id, "Succeeded")
+    ended = {"terminated": {"exitCode": 0, "containerID": "c"}}
+    pod = world.cluster.get(kinds.POD, entry.namespace, entry.pods["trainer"][1]) or {}
+    pod["status"]["phase"] = "Succeeded"
+    pod["status"]["containerStatuses"] = [{"name": "trainer-0", "state": ended}]
+    pod["spec"] = {"nodeName": "n1", "containers": [{"name": "trainer-0"}]}
+    world.cluster.put(pod)
+    lines = iter(world.scheduler(kind, clock=FastClock(SPEED)).log_iter(app_id, "trainer", 1, should_tail=True))
+    assert next(lines).split()[-1] == "hello"
+    first = world.cluster.get(kinds.POD, entry.namespace, entry.pods["trainer"][0]) or {}
+    world.cluster.put({**first, "status": {"phase": "Succeeded"}})
     if kind == "volcano":
         world.phase(app_id, "Completed")
-    assert ["again" in line for line in lines] == [True]
+    assert [line.split()[-1] for line in lines] == ["again"]
