@@ -51,7 +51,7 @@ def read_file_option(text: str, option: Any) -> Any:
         return option.opt_type(text)
     except (IndexError, KeyError):
         wanted = "true or false" if option.opt_type is bool else "name:value,name:value"
-        raise ValueError(f"{text!r} must be {wanted}") from None
+        raise ValueError(f"must be {wanted}") from None
 
 
 def container_label(container: str) -> str | None:

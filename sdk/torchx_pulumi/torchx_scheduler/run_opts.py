@@ -18,6 +18,7 @@ from torchx.util.types import to_dict
 from torchx_pulumi import options as option_types
 from torchx_pulumi.doors.run_options import read_pairs
 from torchx_pulumi.options import MCADOptions, VolcanoOptions
+from torchx_pulumi.redaction import MARK, without_password
 from torchx_pulumi.runs.place import DEFAULT_PROJECT
 from torchx_pulumi.torchx_scheduler import compat
 
@@ -186,14 +187,15 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             elif not _fits(value, option.opt_type) and not (key in STRUCTURED and isinstance(value, Mapping)):
                 wanted = _type_name(option.opt_type)
                 problems[key] = (
-                    f"Run option: {key}, must be of type: {wanted}, but was: {value} ({type(value).__name__})"
+                    f"Run option: {key}, must be of type: {wanted}, but was: {self._shown(key, value)} "
+                    f"({type(value).__name__})"
                 )
             elif value not in CHOICES.get(key, (value,)):
                 problems[key] = f"run option `{key}` is {value!r}, must be one of {', '.join(CHOICES[key])}"
         if problems:
             required = any(name in problems for name, option in self._opts.items() if option.is_required)
             kind = MissingRunOptionError if required else InvalidRunConfigException
-            raise kind("; ".join(problems.values()), next(iter(problems)), cfg)
+            raise kind("; ".join(problems.values()), next(iter(problems)), self._all_shown(cfg))
         return resolved
 
     def cfg_from_str(self, cfg_str: str | None) -> dict[str, Any]:
@@ -224,8 +226,20 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
                 problems[given] = f"`{given}` is the same run option as `{key}`, with another value; give it once"
             read[key] = value
         if problems:
-            raise InvalidRunConfigException("; ".join(problems.values()), next(iter(problems)), words)
+            raise InvalidRunConfigException("; ".join(problems.values()), next(iter(problems)), self._all_shown(words))
         return GivenOptions(self, read)
+
+    def _all_shown(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options as a message may repeat them."""
+        return {name: self._shown(self.canonical_key(name), value) for name, value in cfg.items()}
+
+    def _shown(self, key: str | None, value: Any) -> Any:
+        """Return a value without what may be a secret: credentials in URLs, and the values of mappings."""
+        if isinstance(value, Mapping):
+            return dict.fromkeys(value, MARK)
+        if key is not None and self._opts[key].opt_type == PAIRS:
+            return MARK
+        return without_password(value) if isinstance(value, str) else value
 
     def _with_colons(self, text: str) -> str:
         """Write `labels=a=1;b=2` as `labels=a:1;b:2`, which is what TorchX can part into options."""

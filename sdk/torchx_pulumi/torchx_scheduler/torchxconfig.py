@@ -59,4 +59,17 @@ def _section(path: str, name: str) -> Mapping[str, str]:
             parser.read_file(file)
         return dict(parser.items(name)) if parser.has_section(name) else {}
     except (configparser.Error, UnicodeDecodeError) as error:
-        raise invalid_job("unnamed", [Problem(path, f"is no configuration: {error}")]) from error
+        raise invalid_job("unnamed", [Problem(path, f"is no configuration: {_reason(error)}")]) from None
+
+
+def _reason(error: Exception) -> str:
+    """Say what is wrong with a file, without its lines: a backend's URL may have a password."""
+    if isinstance(error, configparser.InterpolationError):
+        return (
+            f"[{error.section}] {error.option}: write a percent sign as %%, and the value of another line as %(name)s"
+        )
+    if isinstance(error, configparser.MissingSectionHeaderError):
+        return f"line {error.lineno} is of no [section]"
+    if isinstance(error, configparser.ParsingError):
+        return f"line {', '.join(str(number) for number, _ in error.errors)} is neither [section] nor name = value"
+    return "it is no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

@@ -153,3 +153,18 @@ def test_asking_for_the_options_loads_no_engine_and_no_client(tmp_path: Path) ->
         env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)},
     )  # fmt: skip
     assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"quue": "a"}, {"reserved_memmb": "postgres://u:hunter2@h/db"}, {"labels": {"a": 1}}]
+)
+def test_a_refusal_repeats_no_secret(kind: str, wrong: dict[str, Any]) -> None:
+    options = run_options(kind)
+    given = {"pulumi_backend": "postgres://u:hunter2@h/db", "build_args": {"T": "hunter2"}, **wrong}
+    with pytest.raises(InvalidRunConfigException) as caught:
+        options.resolve({**CONFIG[kind], **given})
+    assert "hunter2" not in str(caught.value)
+    assert "postgres://u:***@h/db" in str(caught.value)
+    with pytest.raises(InvalidRunConfigException) as caught:
+        options.cfg_from_str("pulumi_backend=postgres://u:hunter2@h/db,build_args=T:hunter2,quue=1")
+    assert "hunter2" not in str(caught.value)

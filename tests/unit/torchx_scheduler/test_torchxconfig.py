@@ -106,8 +106,13 @@ def test_an_option_that_is_unknown_and_unset_in_the_file_is_left_out(
         ("efa_device_count = soon", r"\[pulumi_volcano\] efa_device_count"),
         ("labels = team", "must be name:value"),
         ("list_all = perhaps", "list_all"),
-        ("pulumi_backend = s3://a%20b", "is no configuration"),
+        (
+            "pulumi_backend = postgres://u:hunter2%20@b",
+            r"\[pulumi_volcano\] pulumi_backend: write a percent sign as %%",
+        ),
+        ("postgres hunter2", "line 3 is neither"),
         ("queue = twice", "is no configuration"),
+        ("build_args = hunter2", "must be name:value"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
@@ -117,6 +122,7 @@ def test_a_file_that_cannot_be_read_is_named(
     with pytest.raises(InvalidJobError, match=said) as caught:
         world.scheduler().list()
     assert ".torchxconfig" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_two_spellings_of_a_file_that_differ_mean_what_torchx_makes_of_them(
