@@ -168,9 +168,14 @@ class ContainerLog:
         if self._stop.is_set():
             stream.close()
         begun: Line | None = None
+        # Where the node keeps a long line in blocks, a stream may begin with those of a line that was delivered.
+        may_be_rest = self._delivered.last_ns > 0
         try:
             for raw in stream:
                 line = read_line(raw, self._delivered.last_ns) if begun is None else part_of(begun, raw)
+                if may_be_rest and not line.stamp:
+                    continue
+                may_be_rest = False
                 if follow and not line.ended and stream.finished:
                     break
                 goes_on, begun = begun is not None, None if line.ended else line

@@ -92,6 +92,8 @@ class ScriptedCluster:
     lines: list[Written] = field(default_factory=list)
     previous_lines: list[Written] = field(default_factory=list)
     no_newline: bool = False
+    rest: str = ""
+    """What is left of a long line where `since` lies within it: a text without a time."""
     parts: int | None = None
     """Streams give lines in parts of so many characters. None: whole."""
     pod: dict[str, Any] | None = None
@@ -118,13 +120,15 @@ class ScriptedCluster:
         script = self.streams.pop(0) if self.streams else Stream()
         if script.error is not None and script.characters is None:
             raise script.error
+        rest = ""
         found = self.previous_lines if options.get("previous") else self.lines
         if options.get("since"):
             since_ns = int((options["since"] - START).total_seconds()) * 10**9
+            rest = self.rest if found and found[0][0] < since_ns else ""
             found = [line for line in found if line[0] >= since_ns]
         if options.get("tail_lines") is not None:
             found = found[max(len(found) - options["tail_lines"], 0) :]
-        text = "".join(map(shown, found))
+        text = rest + "".join(map(shown, found))
         if self.no_newline:
             text = text[:-1]
         self.opened.append(ScriptedLog(self._cut(text, script)))

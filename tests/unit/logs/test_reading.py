@@ -109,6 +109,21 @@ def test_of_a_line_in_parts_nothing_is_lost_or_given_twice(parts: int, breaks: l
     assert "".join(text for _, text in texts) == "".join(text for _, text in lines)
 
 
+@pytest.mark.parametrize("parts", [None, 5])
+def test_what_is_left_of_a_delivered_line_is_not_given_again(parts: int | None) -> None:
+    # The node keeps a long line in blocks with a time each, and gives those that were written since.
+    lines = [(SECOND, "begun long ago"), (20 * SECOND, "done")]
+    cluster = ScriptedCluster(lines=lines, pod=pod(RUNNING), rest="ago\n")
+
+    def rest_in_parts() -> None:
+        cluster.parts = parts
+
+    cluster.on_get = [lambda: None, lambda: None, rest_in_parts]
+    got = read(cluster, ask(follow=True), ended=after(4))
+    assert got == [shown(line) for line in lines]
+    assert len(cluster.asked) > 1
+
+
 def test_the_parts_of_a_line_are_lines_with_its_time_and_each_is_searched() -> None:
     progress = "".join(f"\r{percent}%" for percent in range(10))
     cluster = ScriptedCluster(lines=[(SECOND, progress)], pod=pod(), parts=len(stamp(SECOND)) + 1 + 9)
