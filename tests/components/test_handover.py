@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import runpy
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from torchx_pulumi.driver import Launched, LaunchOrder
 from torchx_pulumi.fake_driver import FakeDriver
 from torchx_pulumi.handover import project_files
-from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
 from torchx_pulumi_components.live import cluster_for_tests
@@ -24,6 +25,8 @@ from torchx_pulumi_components.ready import register_ready
 from torchx_pulumi_stacks.automation.preparing import prepare
 
 from tests.parity.apps import CASES, Case, one, resource, several
+from tests.unit.images.fake_docker import FakeDocker
+from tests.unit.images.fake_registry import FakeRegistry
 
 STASH = "pulumi:index:Stash"
 
@@ -52,10 +55,10 @@ class Handover:
         self.cluster = FakeCluster()
         self.driver = RememberingDriver(self.cluster)
 
-    def launch(self, scheduler: str, app: Any, options: Mapping[str, Any]) -> Any:
+    def launch(self, scheduler: str, app: Any, options: Mapping[str, Any], docker: Any = None) -> Any:
         """Launch an app as `torchx run` does; return what its stack holds."""
         doors = Doors(make_driver=lambda: self.driver, connect=lambda *_: self.cluster)
-        runner = PulumiScheduler(scheduler, "torchx", doors)
+        runner = PulumiScheduler(scheduler, "torchx", doors, docker_client=docker)
         app_id = runner.submit(app, dict(options))
         self.entry = doors.index.find(app_id, scheduler)
         assert self.entry is not None
@@ -210,8 +213,27 @@ def test_a_workspace_of_a_role_is_in_its_image(handover: Handover) -> None:
     assert registered(handover.take_over()) == launched
 
 
-def test_an_image_of_this_machines_daemon_has_the_name_that_it_was_pushed_under(handover: Handover) -> None:
-    app = one(image="sha256:abc")()
-    launched = registered(handover.launch("volcano", app, {"queue": "test", "image_repo": "r.example.com/me/train"}))
+def test_an_image_of_this_machines_daemon_has_the_name_that_it_was_pushed_under(
+    handover: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    docker, app = FakeDocker(), one(image="sha256:abc")()
+    docker.images["sha256:abc"] = {"Id": "sha256:abc0"}
+    with closing(FakeRegistry()) as registry:
+        options = {"queue": "test", "image_repo": f"{registry.host}/train"}
+        launched = registered(handover.launch("volcano", app, options, docker))
+    assert docker.pushed == [f"{registry.host}/train:abc"]
     assert registered(handover.take_over()) == launched
-    assert "r.example.com/me/train:abc" in repr(launched)
+    assert "/train:abc" in repr(launched)
+
+
+@pytest.mark.parametrize("explicit", [None, "scheduling.sigs.k8s.io/v1alpha1"])
+def test_pod_groups_that_were_found_on_the_cluster_stay_what_they_are(handover: Handover, explicit: str | None) -> None:
+    older = [kind for kind in KNOWN if kind.group != "scheduling.x-k8s.io"]
+    handover.cluster = FakeCluster(served=older)
+    handover.driver = RememberingDriver(handover.cluster)
+    options = {"coscheduler_name": "co", **({} if explicit is None else {"pod_group_api": explicit})}
+    launched = registered(handover.launch("mcad", one()(), options))
+    assert "scheduling.sigs.k8s.io/v1alpha1" in repr(launched)
+    assert registered(handover.take_over()) == launched
