@@ -73,6 +73,8 @@ def check_provider(run: Run) -> Finding:
         versions = [version for version in map(read_version, plugins(run, "kubernetes")) if version is not None]
         found = max(versions, default=None)
         where = f"plugin version {words(found)}" if found else ""
+    if found is None and printed is not None:
+        return ok(name, f"on PATH, without a version; it must be {wanted} or later")
     if found is None:
         return skipped(
             name,

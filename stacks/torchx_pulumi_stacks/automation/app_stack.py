@@ -118,7 +118,7 @@ class AppStack:
             self.workplace.clear()
             if "already exists" in ended.stderr:
                 raise self._taken()
-            raise EngineNotes(self.tell).error(self.entry.app_id, "launched", ended.stderr)
+            raise EngineNotes(self.tell).error(self.entry.app_id, "launched", ended.stderr, code=ended.code)
 
     def up(self, run: ReadyRun) -> Launched:
         """Register a run in the stack.
@@ -133,7 +133,7 @@ class AppStack:
             ended = self._retried(lambda: self._up(run, folder, notes))
         self.check()
         if ended.code != 0:
-            raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}")
+            raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
         self.workplace.clear()
         head = next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
         return Launched(uid=head, outputs=notes.outputs or dict(run.exports))
@@ -182,7 +182,7 @@ class AppStack:
                 return
             # A colleague who deletes the same app may have been faster: the engine then fails in many ways.
             if ended.code != 0 and not NO_STACK.search(ended.stderr) and self.read() is not None:
-                raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}")
+                raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
             self.check()
             if objects:
                 wait_for_pods(self.entry, self.cluster, self.check)
@@ -208,7 +208,7 @@ class AppStack:
         else:
             ended = self._run(["stack", "rm", "--yes", "--force"])
             if ended.code != 0 and not NO_STACK.search(ended.stderr):
-                raise EngineNotes(self.tell).error(self.entry.app_id, "forgotten", ended.stderr)
+                raise EngineNotes(self.tell).error(self.entry.app_id, "forgotten", ended.stderr, code=ended.code)
         self.workplace.clear()
 
     def read(self) -> Checkpoint | None:
@@ -224,7 +224,7 @@ class AppStack:
             return Checkpoint(json.loads(ended.stdout).get("deployment"))
         if NO_STACK.search(ended.stderr):
             return None
-        raise EngineNotes(self.tell).error(self.entry.app_id, "read", ended.stderr)
+        raise EngineNotes(self.tell).error(self.entry.app_id, "read", ended.stderr, code=ended.code)
 
     def locks(self) -> list[Lock]:
         """Return the stack's locks that are not known to be of dead engines, as far as files tell."""
@@ -334,7 +334,7 @@ class AppStack:
             words = ["cancel", "--yes", "--stack", self.entry.place.cli_name]
             ended = run_cli(find_cli(), words, folder, self._env())
         if ended.code != 0 and not NO_STACK.search(ended.stderr):
-            raise EngineNotes(self.tell).error(self.entry.app_id, "taken over", ended.stderr)
+            raise EngineNotes(self.tell).error(self.entry.app_id, "taken over", ended.stderr, code=ended.code)
 
     def _is_dead(self, lock: Lock) -> bool:
         """Return whether a lock is of an engine that we started and that has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,8 @@ class EngineNotes:
     """URN of a Kubernetes object to its uid."""
     errors: list[str] = field(default_factory=list)
     """Errors, in the order in which they came, each once."""
+    begun: bool = False
+    """The engine told something: it got past the backend and its credentials."""
 
     def take(self, line: str) -> None:
         """Take a line of the event log."""
@@ -62,6 +65,7 @@ class EngineNotes:
         except ValueError:
             # The last line of a process that was killed. The state says what was done.
             return
+        self.begun = True
         if diagnostic := event.get("diagnosticEvent"):
             self._take_diagnostic(diagnostic)
         elif begun := event.get("resourcePreEvent"):
@@ -100,19 +104,24 @@ class EngineNotes:
         name = metadata.get("name") or str(step.get("urn")).rpartition("::")[2]
         self.tell(f"{word} {kind} {metadata.get('namespace') or 'default'}/{name}")
 
-    def error(self, app: str, doing: str, said: str = "") -> TorchxPulumiError:
+    def error(self, app: str, doing: str, said: str = "", *, code: int = 1) -> TorchxPulumiError:
         """Return the error that a failed run comes to.
 
         Args:
             app: Which app.
             doing: What was being done: `launched`, `deleted`.
             said: What the process said last, for errors before the engine has events.
+            code: Its exit code; below zero, the number of the signal that ended it.
         """
+        if code < 0:
+            return _killed(app, doing, code, self.errors)
         if self.errors:
             return error_of(app, doing, self.errors)
         words = _last_words(said)
         if any(sign in words for sign in _ENGINE):
             return error_of(app, doing, [words])
+        if self.begun:
+            return DeployError(f"app {app} cannot be {doing}: the Pulumi engine ended with exit code {code}: {words}")
         # No event and none of the known words: the CLI did not get as far as a cluster.
         return DeployError(
             f"app {app} cannot be {doing}: Pulumi could not begin: {words}; check the backend (option pulumi_backend, "
@@ -139,6 +148,19 @@ def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
             "set PULUMI_CONFIG_PASSPHRASE_FILE or PULUMI_CONFIG_PASSPHRASE to that one"
         )
     return DeployError(f"app {app} cannot be {doing}: {text}")
+
+
+def _killed(app: str, doing: str, code: int, errors: list[str]) -> DeployError:
+    """Return the error of an engine that a signal ended."""
+    try:
+        number = f"{signal.Signals(-code).name} ({-code})"
+    except ValueError:
+        number = str(-code)
+    before = f"; before that it reported: {'; '.join(errors)}" if errors else ""
+    return DeployError(
+        f"app {app} cannot be {doing}: the Pulumi engine was ended by signal {number}{before}; find out what ended it "
+        "(the system does when memory runs out), and try again"
+    )
 
 
 def is_of_other_passphrase(said: str) -> bool:

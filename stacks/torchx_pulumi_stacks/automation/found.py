@@ -165,5 +165,5 @@ def _ask(place: Place, words: list[str]) -> str | None:
         return ended.stdout
     if NO_STACK.search(ended.stderr):
         return None
-    error = EngineNotes(print).error(place.stack or place.project, "read", ended.stderr)
+    error = EngineNotes(print).error(place.stack or place.project, "read", ended.stderr, code=ended.code)
     raise DeployError(f"the Pulumi backend {without_password(place.backend)} cannot be read: {error}") from error

@@ -77,18 +77,23 @@ def serve(run: ReadyRun, stack: str, folder: Path, wait: Callable[[int], None]) 
         QuietStack(stack, workspace).up(suppress_outputs=True, suppress_progress=True)
     finally:
         for loop in loops:
-            _end(loop)
+            end_loop(loop)
 
 
-def _end(loop: asyncio.AbstractEventLoop) -> None:
+def end_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Close the loop of a program. Pulumi leaves it open, tasks and sockets in it, where the engine went away."""
     end = time.monotonic() + LOOP_WAIT_S
     while loop.is_running() and time.monotonic() < end:
         time.sleep(0.01)
     if loop.is_running() or loop.is_closed():
         return
-    tasks = asyncio.all_tasks(loop)
+    loop.run_until_complete(_cancel_tasks())
+    loop.close()
+
+
+async def _cancel_tasks() -> None:
+    """Cancel all other tasks of the running loop, of which there may be none, and wait for their ends."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
-    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-    loop.close()
+    await asyncio.gather(*tasks, return_exceptions=True)

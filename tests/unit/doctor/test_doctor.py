@@ -79,6 +79,7 @@ def test_all_is_well(tmp_path: Path) -> None:
         ({}, "kubernetes-provider", "skipped", "downloads it"),
         ({("pulumi-resource-kubernetes", "-version"): "4.34.2+x"}, "kubernetes-provider", "ok", "on PATH"),
         ({("pulumi-resource-kubernetes", "-version"): "4.9.0"}, "kubernetes-provider", "problem", "too old"),
+        ({("pulumi-resource-kubernetes", "-version"): "\n"}, "kubernetes-provider", "ok", "on PATH, without a version"),
         ({("pulumi", "plugin ls --json"): "no JSON"}, "kubernetes-provider", "skipped", "not installed"),
     ],
 )

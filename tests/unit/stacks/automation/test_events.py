@@ -40,7 +40,7 @@ def test_the_webhooks_words_are_the_error() -> None:
         {"diagnosticEvent": {"severity": "error", "message": text, "urn": "u"}},
         {"diagnosticEvent": {"severity": "error", "message": "update failed", "urn": "s"}},
     )
-    error = notes.error("a:b", "launched", "error: something else")
+    error = notes.error("a:b", "launched", "error: something else", code=1)
     assert isinstance(error, DeployError)
     assert str(error).count("denied the request: no queue;") == 1
     assert "something else" not in str(error)
@@ -79,8 +79,8 @@ def test_messages_become_our_errors(text: str, kind: type[Exception], words: str
 def test_before_the_engine_starts_the_process_has_the_last_word() -> None:
     notes = EngineNotes(print)
     said = "Updating\nerror: unable to open bucket s3://b:\n  no credentials\n"
-    assert "unable to open bucket s3://b: no credentials" in str(notes.error("a", "launched", said))
-    assert "without a word" in str(notes.error("a", "launched", ""))
+    assert "unable to open bucket s3://b: no credentials" in str(notes.error("a", "launched", said, code=1))
+    assert "without a word" in str(notes.error("a", "launched", "", code=1))
 
 
 def test_tidy_is_one_line() -> None:
@@ -89,7 +89,31 @@ def test_tidy_is_one_line() -> None:
 
 def test_a_backend_that_does_not_answer_is_no_cluster_and_its_password_is_not_shown() -> None:
     said = 'error: unable to open state database "postgres://me:secret@db/x": connection refused'
-    error = EngineNotes(print).error("a", "launched", said)
+    error = EngineNotes(print).error("a", "launched", said, code=1)
     assert isinstance(error, DeployError)
     assert "pulumi_backend" in str(error)
     assert "secret@" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "begun", "said", "parts"),
+    [
+        (-9, True, "", ("cannot be launched: the Pulumi engine was ended by signal SIGKILL (9)", "memory")),
+        (-15, False, "", ("was ended by signal SIGTERM (15)",)),
+        (-99, False, "", ("was ended by signal 99",)),
+        (3, True, "panic: no", ("the Pulumi engine ended with exit code 3: panic: no",)),
+        (255, False, "error: no bucket", ("could not begin: no bucket; check the backend",)),
+    ],
+)
+def test_an_engine_that_ended_without_an_error_is_reported_with_signal_or_exit_code(
+    code: int, begun: bool, said: str, parts: tuple[str, ...]
+) -> None:
+    notes, _ = feed(*([step("resourcePreEvent")] if begun else []))
+    text = str(notes.error("a:b", "launched", said, code=code))
+    assert all(part in text for part in parts)
+    assert ("backend" in text) is (code == 255)
+
+
+def test_what_a_killed_engine_reported_before_is_in_its_error() -> None:
+    notes, _ = feed({"diagnosticEvent": {"severity": "error", "message": "no queue", "urn": "u"}})
+    assert "SIGKILL (9); before that it reported: no queue; find out" in str(notes.error("a:b", "launched", code=-9))

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from torchx_pulumi import labels
 from torchx_pulumi.errors import DeployError
-from torchx_pulumi.relaunch.identity import field_digests, relaunch_hash
+from torchx_pulumi.relaunch.identity import field_digests
 from torchx_pulumi.relaunch.record import read_record
+from torchx_pulumi.run_hash import run_hash
 from torchx_pulumi.runs.entry import Stage, read_entry
 from torchx_pulumi.runs.ready_run import UID, ReadyRun
 from torchx_pulumi_stacks.automation.preparing import prepare
@@ -31,7 +32,9 @@ def test_the_record_says_what_a_program_of_the_same_job_would_say(make_order: Ca
     record = read_record(prepare(order, NOW).record)
     assert record is not None
     assert record.digests == field_digests(order.plan.spec, order.plan.options)
-    assert record.hash == relaunch_hash(record.digests, {"trainer": 2})
+    assert record.hash == run_hash(
+        record.digests, {"trainer": 2}, order.plan.spec, order.plan.options, version=record.identity_version
+    )
     assert record.attempt == 1
     assert prepare(make_order(run="given"), NOW).record["hash"] == "given"
 

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -60,7 +58,7 @@ func Ready(
 	if object.IsAnnotationTrue(inputs, object.AnnotationSkipAwait) {
 		return written, nil
 	}
-	look, err := checkFor(objects, inputs, written)
+	look, err := checkFor(inputs, written)
 	if err != nil {
 		return written, &Incomplete{Live: written, Cause: err}
 	}
@@ -75,7 +73,7 @@ func Ready(
 	defer cancel()
 	go reportEvents(bounded, objects, written, report)
 
-	waiter := &waiter{client: client, look: look, polls: polls(written), report: report, live: written}
+	waiter := &waiter{client: client, look: look, report: report, live: written}
 	if err := waiter.run(bounded); err != nil {
 		return waiter.live, waiter.incomplete(ctx, err)
 	}
@@ -84,11 +82,11 @@ func Ready(
 }
 
 // Current looks once, for a refresh: an error when the object is not ready.
-func Current(ctx context.Context, objects Objects, inputs, live *unstructured.Unstructured) error {
+func Current(ctx context.Context, inputs, live *unstructured.Unstructured) error {
 	if object.IsAnnotationTrue(inputs, object.AnnotationSkipAwait) {
 		return nil
 	}
-	look := builtinCheck(objects, live)
+	look := builtinCheck(live)
 	if look == nil {
 		return nil
 	}
@@ -103,17 +101,16 @@ func Current(ctx context.Context, objects Objects, inputs, live *unstructured.Un
 		"resource '%s' was created but failed to initialize", live.GetName())}
 }
 
-func checkFor(objects Objects, inputs, written *unstructured.Unstructured) (check, error) {
+func checkFor(inputs, written *unstructured.Unstructured) (check, error) {
 	if wish := object.Annotation(inputs, object.AnnotationWaitFor); wish != "" {
 		return parseWaitFor(wish)
 	}
-	return builtinCheck(objects, written), nil
+	return builtinCheck(written), nil
 }
 
 type waiter struct {
 	client dynamic.ResourceInterface
 	look   check
-	polls  bool
 	report Reporter
 	live   *unstructured.Unstructured
 	last   readiness
@@ -123,31 +120,9 @@ type waiter struct {
 var errFailed = errors.New("failed")
 
 func (w *waiter) run(ctx context.Context) error {
-	if w.polls {
-		return wait.PollUntilContextCancel(ctx, pollPause, true, w.poll)
-	}
 	_, err := watchtools.UntilWithSync(ctx, watchOne(w.client, w.live.GetName()), &unstructured.Unstructured{}, nil,
 		func(event watch.Event) (bool, error) { return w.observe(ctx, event) })
 	return err
-}
-
-// poll looks once. What may pass, such as a request that came too near the
-// deadline, does not end the wait but is told when nothing better is known.
-func (w *waiter) poll(ctx context.Context) (bool, error) {
-	live, err := w.client.Get(ctx, w.live.GetName(), metav1.GetOptions{})
-	if err == nil {
-		var ready bool
-		if ready, err = w.observe(ctx, watch.Event{Type: watch.Modified, Object: live}); err == nil {
-			return ready, nil
-		}
-	}
-	if apierrors.IsNotFound(err) || errors.Is(err, errFailed) {
-		return false, err
-	}
-	if len(w.last.problems) == 0 {
-		w.last.problems = []string{err.Error()}
-	}
-	return false, nil
 }
 
 func (w *waiter) observe(ctx context.Context, event watch.Event) (bool, error) {

@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -101,23 +100,24 @@ func TestDeploymentReadiness(t *testing.T) {
 	}
 }
 
-func TestWhichServicesNeedEndpoints(t *testing.T) {
+func TestServicesAreReadyButForAnAddressFromOutside(t *testing.T) {
 	for name, one := range map[string]struct {
-		spec corev1.ServiceSpec
-		want bool
+		service corev1.Service
+		want    bool
 	}{
-		"headless":   {corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}, false},
-		"external":   {corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}, false},
-		"cluster ip": {corev1.ServiceSpec{ClusterIP: "10.0.0.1"}, true},
+		"headless":   {corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}, true},
+		"cluster ip": {corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}, true},
+		"waiting":    {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}, false},
+		"balanced": {corev1.Service{
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
+			Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{
+				Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}},
+			}},
+		}, true},
 	} {
-		if got := needsEndpoints(&corev1.Service{Spec: one.spec}); got != one.want {
+		if got := serviceReadiness(&one.service).ready; got != one.want {
 			t.Errorf("%s: got %v", name, got)
 		}
-	}
-	no := false
-	slice := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: &no}}}}
-	if hasReadyEndpoint(slice) {
-		t.Error("an endpoint that is not ready counts")
 	}
 }
 

@@ -10,12 +10,12 @@ import (
 
 // builtinCheck returns what ready means for a kind; nil for kinds that are
 // ready as soon as they exist, custom resources among them.
-func builtinCheck(objects Objects, obj *unstructured.Unstructured) check {
+func builtinCheck(obj *unstructured.Unstructured) check {
 	switch obj.GetAPIVersion() + "/" + obj.GetKind() {
 	case "v1/Pod":
 		return typed(podReadiness)
 	case "v1/Service":
-		return serviceCheck(objects)
+		return typed(serviceReadiness)
 	case "apps/v1/Deployment":
 		return typed(deploymentReadiness)
 	case "batch/v1/Job":

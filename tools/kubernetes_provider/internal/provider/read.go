@@ -16,11 +16,10 @@ import (
 	"torchx-pulumi/kubernetes-provider/internal/object"
 )
 
-const lastAppliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
-
 // Read looks at the live object, for a refresh, an import or a get. After a
 // refresh the inputs are the live values of what the program had named, so
-// that drift shows.
+// that drift shows. Of an object that was not managed before they are its
+// identity alone: the program brings the rest.
 func (p *Provider) Read(call context.Context, request *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
 	ctx, done := p.operation(call)
 	defer done()
@@ -120,9 +119,6 @@ func (p *Provider) answer(
 	ctx context.Context, reading *reading, live *unstructured.Unstructured,
 ) (*pulumirpc.ReadResponse, error) {
 	inputs := &unstructured.Unstructured{Object: object.Prune(live.Object, reading.known.Object)}
-	if reading.first && object.IsBuiltin(object.GVK(live)) {
-		inputs = inputsOf(live)
-	}
 	manager, err := p.managerName(reading.last.fieldManager, reading.known)
 	if err != nil {
 		return nil, err
@@ -143,26 +139,9 @@ func (p *Provider) answer(
 		return nil, err
 	}
 	if !reading.first {
-		if err := await.Current(ctx, p.cluster, reading.known, live); err != nil {
+		if err := await.Current(ctx, reading.known, live); err != nil {
 			return nil, initFailed(reading.id, err, stateNow, inputsNow)
 		}
 	}
 	return &pulumirpc.ReadResponse{Id: reading.id, Properties: stateNow, Inputs: inputsNow}, nil
-}
-
-// inputsOf takes from a live object what a program could have written. Only
-// built-in kinds are imported with all of it: of custom resources the official
-// provider takes over the identity alone, and the program brings the rest.
-func inputsOf(live *unstructured.Unstructured) *unstructured.Unstructured {
-	inputs := live.DeepCopy()
-	delete(inputs.Object, "status")
-	for _, field := range []string{
-		"creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink",
-	} {
-		unstructured.RemoveNestedField(inputs.Object, "metadata", field)
-	}
-	for _, annotation := range []string{"deployment.kubernetes.io/revision", lastAppliedAnnotation} {
-		unstructured.RemoveNestedField(inputs.Object, "metadata", "annotations", annotation)
-	}
-	return inputs
 }
