@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from torchx_pulumi import labels
 from torchx_pulumi.doors.appfile import MOUNT_KEYS, RESOURCE_KEYS, ROLE_KEYS
 from torchx_pulumi.doors.json_values import read_value
 from torchx_pulumi.doors.run_options import read_options
@@ -46,7 +47,7 @@ job = {component}.from_app(
 {arguments})
 
 # What `torchx` and the fleet read.
-export_outputs(job)
+export_outputs(job{digests})
 pulumi.export("uid", job.uid)
 '''
 
@@ -71,6 +72,7 @@ def project_files(entry: RunEntry) -> dict[str, str]:
         name=entry.name,
         job_name=entry.job_name,
         arguments=arguments,
+        digests=f", digests={_literal(digests)}" if (digests := _image_digests(entry)) else "",
     )
     return {
         "Pulumi.yaml": f"name: {entry.place.project}\nruntime: python\n",
@@ -96,6 +98,12 @@ def next_steps(entry: RunEntry, folder: str) -> list[str]:
 
 def _literal(value: Any) -> str:
     return pprint.pformat(value, width=100, compact=True).replace("\n", "\n    ")
+
+
+def _image_digests(entry: RunEntry) -> dict[str, str]:
+    """Return image to digest, of the images that were built or pushed for the app."""
+    noted = json.loads((entry.options.get("annotations") or {}).get(labels.IMAGE_DIGESTS) or "{}")
+    return {role["image"]: noted[role["name"]] for role in entry.app["roles"] if role["name"] in noted}
 
 
 def _chosen_options(entry: RunEntry) -> dict[str, Any]:

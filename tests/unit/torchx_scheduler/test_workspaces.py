@@ -103,7 +103,9 @@ def test_a_pickled_dry_run_is_built_in_another_process(
     # A program that goes on with the app says the same of it.
     entry = RunIndex().find(app_id, "volcano")
     assert entry is not None
-    assert labels.IMAGE_DIGESTS in project_files(entry)["__main__.py"]
+    program = project_files(entry)["__main__.py"]
+    assert labels.IMAGE_DIGESTS in program
+    assert f"export_outputs(job, digests={{'{based.image}': '{PUSHED}'}})" in program
 
 
 def test_a_request_that_lost_its_build_plan_is_refused_and_nothing_is_launched(

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.bases import Base, Origin
-from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, is_passing
+from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, is_passing, read_events
 from torchx_pulumi.images.building.progress import Layers, Progress, patiently
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retrying import Backoff
@@ -68,7 +68,7 @@ def _pull(daemon: Daemon, base: Base, platform: str, progress: Progress) -> None
     layers = Layers(f"pulling {base.image},")
     with in_our_words(f"base image {base.image!r}"):
         events = daemon.api.pull(reference.name, tag=reference.version, platform=platform, stream=True, decode=True)
-        for event in events:
+        for event in read_events(events):
             if "error" in event:
                 said = str(event["error"])
                 text = f"base image {base.image!r}: cannot be pulled: {explained(said)}"

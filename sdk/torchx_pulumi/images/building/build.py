@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from torchx_pulumi.errors import ImageError
-from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words
+from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, read_events
 from torchx_pulumi.images.building.progress import Progress
 
 LAST_LINES: Final = 20
@@ -61,7 +61,7 @@ def build(
             decode=True,
             timeout=None,
         )
-        for event in events:
+        for event in read_events(events):
             for line in str(event.get("stream", "")).splitlines():
                 if found := _STEP.match(line.strip()):
                     step = f"step {found[1]}: {found[2]}"

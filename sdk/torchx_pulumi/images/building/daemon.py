@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,6 +89,18 @@ def in_our_words(where: str) -> Iterator[None]:
         raise ImageError(f"{where}: Docker fails: {error}") from error
     except (requests.RequestException, ConnectionError, TimeoutError) as error:
         raise ImageError(f"{where}: {_unreachable(error)}", retryable=True) from error
+
+
+def read_events(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield what the daemon says of some work, an error last: a connection that is not read to its end stays open."""
+    failed = None
+    for event in events:
+        if failed is None and "error" in event:
+            failed = event
+        elif failed is None:
+            yield event
+    if failed is not None:
+        yield failed
 
 
 def explained(text: object) -> str:

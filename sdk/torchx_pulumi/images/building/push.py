@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchx_pulumi.errors import ImageError
-from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, is_passing
+from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, is_passing, read_events
 from torchx_pulumi.images.building.progress import Layers, Progress, patiently
 from torchx_pulumi.images.registry.retrying import Backoff
 
@@ -23,7 +23,7 @@ def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:
     layers, digest = Layers("pushing,"), ""
     where = f"image {repository}:{tag}"
     with in_our_words(where):
-        for event in daemon.api.push(repository, tag=tag, stream=True, decode=True):
+        for event in read_events(daemon.api.push(repository, tag=tag, stream=True, decode=True)):
             if "error" in event:
                 said = str(event["error"])
                 raise ImageError(f"{where}: the push failed: {explained(said)}", retryable=is_passing(said))
