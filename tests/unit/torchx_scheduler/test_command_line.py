@@ -130,10 +130,10 @@ def test_commands_on_a_run(world: World, capsys: pytest.CaptureFixture[str], sub
                 "apiVersion": "v1",
                 "kind": "Pod",
                 "metadata": {"name": f"{name}-trainer-{index}-0", "namespace": "default"},
-                "spec": {"containers": [{"name": "main"}]},
+                "spec": {"containers": [{"name": f"trainer-{index}"}]},
                 "status": {
                     "phase": "Running",
-                    "containerStatuses": [{"name": "main", "containerID": "c", "state": {"running": {}}}],
+                    "containerStatuses": [{"name": f"trainer-{index}", "containerID": "c", "state": {"running": {}}}],
                 },
             }
         )
