@@ -15,7 +15,7 @@ import yaml
 from torchx import specs
 from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.fleet_reading import read_fleet
-from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB
+from torchx_pulumi.kinds import APP_WRAPPER, POD, VOLCANO_JOB
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.looking import form_named
 from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
@@ -182,8 +182,8 @@ def costs(world: World, scheduler: PulumiScheduler, app_id: str, form: str) -> d
     return {name: len(world.count(way)) for name, way in ways.items()}
 
 
-def test_a_look_at_a_healthy_gang_of_pods_takes_two_requests(
-    world: World, cluster: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_look_at_a_healthy_gang_of_pods_takes_two_requests_and_pods_that_are_deleted_count(
+    world: World, cluster: Any, look: KubernetesCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(world.admin))
     scheduler = world.scheduler("volcano", world.admin)
@@ -192,6 +192,14 @@ def test_a_look_at_a_healthy_gang_of_pods_takes_two_requests(
     try:
         eventually(lambda: state_of(scheduler, app_id) == "RUNNING")
         assert costs(world, scheduler, app_id, "pods") == {"describe": 2, "look": 2, "fleet": 2}
+        first, last = (str(pod["metadata"]["name"]) for pod in look.list(POD, world.namespace))
+        look.delete(POD, world.namespace, first)
+        eventually(lambda: look.get(POD, world.namespace, first) is None)
+        left = scheduler.describe(app_id)
+        assert (str(left.state), "1 of 2 pods were deleted" in left.msg) == ("RUNNING", True)
+        look.delete(POD, world.namespace, last)
+        eventually(lambda: look.get(POD, world.namespace, last) is None)
+        assert state_of(scheduler, app_id) == "FAILED"
     finally:
         scheduler.delete(app_id)
         scheduler.close()
