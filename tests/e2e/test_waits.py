@@ -18,6 +18,7 @@ from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import VOLCANO_JOB
 from torchx_pulumi.kubeconfig import find_access
+from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
 from torchx_pulumi.waiting import REFUSED_S, UNREACHABLE_S
@@ -71,8 +72,8 @@ def runner(
     with get_runner() as found:
         yield found
         access.write_text(find_access(str(kubeconfig)).config or "")
-        for app in found.list("pulumi_volcano"):
-            cli.ours("delete", f"pulumi_volcano://torchx/{app.app_id}")
+        for entry in RunIndex(cli.folder / "state" / "torchx-pulumi" / "runs").all():
+            cli.ours("delete", f"pulumi_volcano://torchx/{entry.app_id}")
 
 
 def run(runner: Runner, namespace: str, image: str, **changes: Any) -> Any:
