@@ -69,7 +69,7 @@ LAUNCH: Final = "torchx-pulumi/launch"
 
 With gang=pods it is an annotation of the Service and of each Pod, which nothing else ties to the PodGroup."""
 RUN: Final = "torchx-pulumi/run"
-"""Annotation of a job object, never of its pods: hash of the run (`identity.relaunch_hash`)."""
+"""Annotation of a job object, never of its pods: hash of the run (`run_hash.run_hash`)."""
 LAUNCHER: Final = "torchx-pulumi/launcher"
 """Label of a job object, never of its pods: `torchx`, where `torchx run` launched it."""
 LAUNCHER_VALUE: Final = "torchx"

@@ -17,8 +17,9 @@ from typing import Any
 
 from torchx_pulumi.cluster import KubernetesCluster
 from torchx_pulumi.driver import LaunchOrder
-from torchx_pulumi.relaunch.identity import field_digests, owner_digest, relaunch_hash
+from torchx_pulumi.relaunch.identity import IDENTITY_VERSION, field_digests, owner_digest
 from torchx_pulumi.rendering import plan_app, render_plan
+from torchx_pulumi.run_hash import run_hash
 from torchx_pulumi.runs.entry import Place, RunEntry, Stage
 from torchx_pulumi.runs.owner import this_process
 from torchx_pulumi.runs.place import stack_name
@@ -55,7 +56,9 @@ def make_order(
         pods={"trainer": [f"{name}-trainer-0-0", f"{name}-trainer-1-0"]},
         declared={},
         launch=owner_digest("organization", "torchx", stack, urn),
-        run=relaunch_hash(field_digests(plan.spec, plan.options), {"trainer": 2}),
+        run=run_hash(
+            field_digests(plan.spec, plan.options), {"trainer": 2}, plan.spec, plan.options, version=IDENTITY_VERSION
+        ),
         launched_at="2026-01-01T00:00:00Z",
         stage=Stage.LAUNCHING,
         owner=this_process(),

@@ -27,7 +27,7 @@ class RunRecord:
     """Name of the job object."""
     namespace: str
     hash: str
-    """`identity.relaunch_hash` of the run."""
+    """`run_hash.run_hash` of the run."""
     digests: Mapping[str, str]
     """`identity.field_digests`: path of a field to the digest of its value."""
     launched: Mapping[str, int]
