@@ -148,15 +148,17 @@ class ExecPlugin:
         """Run the program; return its output, its exit code, and what it said where the user has not seen that."""
         limit_s = TALK_LIMIT_S if interactive else self._limit_s
         try:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=None if interactive else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=None if interactive else subprocess.PIPE,
-                # A terminal lets only its own group read.
-                start_new_session=not interactive,
-            )
+            with _starting:
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=None if interactive else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=None if interactive else subprocess.PIPE,
+                    # A terminal lets only its own group read.
+                    start_new_session=not interactive,
+                )
+                _running.add(process)
         except OSError as error:
             raise self._problem(f"cannot be started: {error.strerror}") from None
         with process, _noted(process):
@@ -331,12 +333,23 @@ _running: set[subprocess.Popen[bytes]] = set()
 """Programs that run now. A command that has its answer does not wait for them, and leaves none of them behind."""
 
 
-os.register_at_fork(after_in_child=_running.clear)
+_starting = threading.RLock()
+"""Held while a program is started, so that a command that ends meanwhile knows of it."""
+
+
+def _forget_running() -> None:
+    """Leave the programs to the process that started them."""
+    global _starting
+    _running.clear()
+    # A thread that the fork did not copy may hold it.
+    _starting = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_running)
 
 
 @contextmanager
 def _noted(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    _running.add(process)
     try:
         yield
     finally:
@@ -345,8 +358,9 @@ def _noted(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 @atexit.register
 def _end_running() -> None:
-    for process in tuple(_running):
-        _kill(process)
+    with _starting:
+        for process in tuple(_running):
+            _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
