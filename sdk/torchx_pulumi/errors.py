@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,10 @@ class JobFailedError(TorchxPulumiError):
         self.status = status
         """The `JobStatus` as last seen. None: nobody knows the job."""
         super().__init__(message)
+
+
+DIFFERENT_CLUSTER: Final = "DifferentCluster"
+"""`reason` of the error about a cluster that is not the one of the launch."""
 
 
 class ClusterError(TorchxPulumiError):

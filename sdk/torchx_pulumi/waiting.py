@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from torchx_pulumi.errors import ClusterError, JobFailedError
+from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError, JobFailedError
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 
 POLL_S = 1.0
@@ -101,11 +101,13 @@ class Patience:
         self._unreachable_s = 0.0
         self._refused_s = 0.0
         self._gone_s = 0.0
+        self._refused = False
 
     def answered(self) -> None:
         """Note that a look told the state."""
         self._last = None
         self._unreachable_s = self._refused_s = self._gone_s = 0.0
+        self._refused = False
 
     def failed(self, error: ClusterError, now_s: float) -> bool:
         """Note a look that failed; return whether the wait is over.
@@ -115,15 +117,18 @@ class Patience:
             now_s: The time, in seconds that only grow.
         """
         step = self._step(now_s)
-        self._gone_s = 0.0
         self._unreachable_s += step
-        self._refused_s = 0.0 if error.retryable else self._refused_s + step
+        # Of an API server that comes back the first answers may be refusals: what was before them is not counted.
+        self._refused_s = self._refused_s + step if self._refused and not error.retryable else 0.0
+        self._refused = not error.retryable
         return self._refused_s >= REFUSED_S or self._unreachable_s >= UNREACHABLE_S
 
     def gone(self, now_s: float) -> bool:
         """Note that the job's objects are gone and its end is not known; return whether the wait is over."""
         step = self._step(now_s)
         self._unreachable_s = self._refused_s = 0.0
+        self._refused = False
+        # Not set back by looks that fail in between: how the job ended is not told any more.
         self._gone_s += step
         return self._gone_s >= GONE_S
 
@@ -163,7 +168,8 @@ class Wait:
             ClusterError: The cluster refused before it ever answered, refused for `REFUSED_S`, did not answer for
                 `UNREACHABLE_S`, or the wait has lasted as long as it may; with the last known state.
         """
-        if (self._last is None and not error.retryable) or self.late(waited_s):
+        hopeless = not error.retryable and (self._last is None or error.reason == DIFFERENT_CLUSTER)
+        if hopeless or self.late(waited_s):
             raise self._given_up(error) if self._last is not None else error
         if self._patience.failed(error, waited_s):
             raise self._given_up(error)

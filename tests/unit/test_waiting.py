@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from torchx_pulumi.errors import ClusterError, JobFailedError
+from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError, JobFailedError
 from torchx_pulumi.status.model import Condition, Diagnosis, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.waiting import REFUSED_S, UNREACHABLE_S, WaitGoal, progress_line, wait_until
+from torchx_pulumi.waiting import REFUSED_S, UNREACHABLE_S, Patience, WaitGoal, progress_line, wait_until
 
 
 class Clock:
@@ -156,3 +156,21 @@ def test_what_fails_now_and_then_is_waited_out() -> None:
 def test_of_a_job_that_is_gone_the_last_state_is_told() -> None:
     error, _ = wait(RUNNING, status(JobState.UNKNOWN, Reason.NOT_FOUND, "gone"))
     assert "job a/b is UNKNOWN (NotFound: gone), last seen RUNNING: so; it will not be completed" in str(error)
+
+
+def test_another_cluster_ends_a_wait_at_once() -> None:
+    error, lines = wait(RUNNING, ClusterError("elsewhere", reason=DIFFERENT_CLUSTER))
+    assert "it was last seen RUNNING: so" in str(error)
+    assert len(lines) == 1
+
+
+def test_the_time_before_the_first_refusal_is_not_counted_as_refused() -> None:
+    patience = Patience()
+    assert not patience.failed(AWAY, 0)
+    assert not patience.failed(ClusterError("403"), 60)
+    assert patience.failed(ClusterError("403"), 60 + REFUSED_S)
+
+
+def test_a_job_that_is_gone_ends_a_wait_although_every_other_look_fails() -> None:
+    patience = Patience()
+    assert any(patience.failed(AWAY, at) if at % 2 else patience.gone(at) for at in range(20))

@@ -47,7 +47,9 @@ def refusal(
         )
     if status == 401:
         return ClusterError(
-            f"{where} does not accept the credentials of this kubeconfig: {said}; log in anew", reason=reason
+            f"{where} does not accept the credentials of this kubeconfig: {said}; log in anew",
+            # Proxies in front of an API server answer in words of their own.
+            reason=reason or "Unauthorized",
         )
     if status == 403:
         return ClusterError(

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchx_pulumi.cluster import Cluster, LogLines
-from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.logs.clock import Clock
 from torchx_pulumi.logs.containers import Run, no_pod, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, logger
 from torchx_pulumi.logs.stamps import Delivered, Line, part_of, read_line
 from torchx_pulumi.logs.watching import Watch
-from torchx_pulumi.waiting import REFUSED_S, UNREACHABLE_S
+from torchx_pulumi.waiting import Patience
 
 SILENCE_S = 20.0
 """After so long without a line it is asked whether the app has ended, and whether the connection lives."""
@@ -24,11 +24,11 @@ TRIES = 6
 LAST_S = 60.0
 """How long a cluster may be out of reach when the app has ended and its last lines are wanted."""
 
-GIVE_UP_AFTER_S = UNREACHABLE_S
-"""How long a cluster may be out of reach while a log is followed."""
-
 REFUSED = ("Unauthorized", "Forbidden")
-"""Reasons of a ClusterError whose access is refused. A log that was read before is asked for again for `REFUSED_S`."""
+"""Reasons of a ClusterError whose access is refused."""
+
+PASSING = ("NotFound", "BadRequest")
+"""Reasons that pass: a pod that is seen and whose log is not, or the other way round, is being replaced or begins."""
 
 
 class ContainerLog:
@@ -57,6 +57,7 @@ class ContainerLog:
         self._stream: LogLines | None = None
         self._failures = 0
         self._failing_since: float | None = None
+        self._patience = Patience()
         self._worked = False
 
     def stop(self) -> None:
@@ -116,6 +117,9 @@ class ContainerLog:
                         return
                     exhausted = run.current
             except ClusterError as error:
+                if done and error.reason == "NotFound" and self._delivered.last_ns:
+                    logger.warning("the end of the log of %s went with its pod: %s", self._query.pod, error)
+                    return
                 self._fail(error, last=done)
             after = self._clock.monotonic()
 
@@ -131,7 +135,7 @@ class ContainerLog:
         try:
             yield from self._read(follow=False, previous=True)
         except ClusterError as error:
-            if error.retryable:
+            if error.retryable or error.reason in REFUSED:
                 raise
             logger.warning("the end of an earlier run of %s cannot be read any more: %s", self._query.pod, error)
 
@@ -197,6 +201,7 @@ class ContainerLog:
     def _works(self) -> None:
         self._failures = 0
         self._failing_since = None
+        self._patience.answered()
         self._worked = True
 
     def _fail(self, error: ClusterError, *, last: bool) -> None:
@@ -208,29 +213,32 @@ class ContainerLog:
         """
         if self._stop.is_set():
             return
-        refused = self._query.follow and self._worked and error.reason in REFUSED
-        # A pod that is seen and whose log is not, or the other way round, is being replaced or has just begun.
-        passing = (
-            error.retryable
-            or refused
-            or (self._query.follow and error.reason in ("NotFound", "BadRequest") and not last)
-        )
+        passing = error.retryable or (self._query.follow and self._passes(error, last=last))
         if error.reason == "NotStarted" and last:
             raise error
         self._failures += 1
-        now = self._clock.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
-        if self._query.follow:
-            limit_s = LAST_S if last else REFUSED_S if refused else GIVE_UP_AFTER_S
-            too_long = now - self._failing_since > limit_s
-        else:
-            too_long = self._failures >= TRIES
-        if not passing or too_long:
+        if not passing or self._too_long(error, last=last):
             raise error
         if self._failures == 1 and error.reason not in ("NotStarted", "NotFound"):
             logger.info("the log of %s is read again from where it broke off: %s", self._query.pod, error)
         self._pause(min(0.1 * 2**self._failures, 3.0))
+
+    def _passes(self, error: ClusterError, *, last: bool) -> bool:
+        """Return whether what is refused now may be allowed again: access that worked once, or a pod that changes."""
+        if error.reason in PASSING:
+            return not last
+        return self._worked and error.reason != DIFFERENT_CLUSTER
+
+    def _too_long(self, error: ClusterError, *, last: bool) -> bool:
+        if not self._query.follow:
+            return self._failures >= TRIES
+        now = self._clock.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        # What may pass although it is refused counts as no answer.
+        counted = ClusterError(str(error), retryable=error.retryable or error.reason in PASSING)
+        over = self._patience.failed(counted, now)
+        return now - self._failing_since > LAST_S if last else over
 
     def _pause(self, seconds: float) -> None:
         self._clock.wait(seconds, self._stop)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.logs.clock import Clock, SystemClock
-from torchx_pulumi.logs.container_log import GIVE_UP_AFTER_S, REFUSED, ContainerLog
+from torchx_pulumi.logs.container_log import ContainerLog
 from torchx_pulumi.logs.containers import chosen_containers, no_pod, no_previous, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, limits_of
 from torchx_pulumi.logs.stamps import Line
 from torchx_pulumi.logs.watching import POLL_S, PodWatch, Watch
 from torchx_pulumi.options import Manifest
-from torchx_pulumi.waiting import REFUSED_S
+from torchx_pulumi.waiting import Patience
 
 SILENCE_OF_SEVERAL_S = 5.0
 """Longest silence of one of several containers: a thread that waits for a first line sees only then that it may end."""
@@ -101,23 +101,22 @@ def _lines(
 def _pod(watch: Watch, clock: Clock) -> Manifest | None:
     """Look for the pod, and wait for it where it is followed. None: it is not there, or the app ended without it."""
     nobody_stops = threading.Event()
-    answered_at: float | None = None
     after: float | None = None
-    failures = 0
+    patience, answered, failures = Patience(), False, 0
     while True:
         try:
             look = watch.look(after, nobody_stops)
             if look is None or look.pod is not None or look.over:
                 return None if look is None else look.pod
-            answered_at, failures = clock.monotonic(), 0
+            patience.answered()
+            answered, failures = True, 0
         except ClusterError as error:
             failures += 1
             # A cluster that never answered is the wrong one; one that did comes back.
-            limit_s = GIVE_UP_AFTER_S if error.retryable else REFUSED_S if error.reason in REFUSED else 0
-            patient = answered_at is not None and clock.monotonic() - answered_at < limit_s
-            if not patient and not (error.retryable and answered_at is None and failures < FIRST_TRIES):
+            over = patience.failed(error, clock.monotonic()) or error.reason == DIFFERENT_CLUSTER
+            if over if answered else not error.retryable or failures >= FIRST_TRIES:
                 raise
-            clock.wait(POLL_S if patient else 0.1, nobody_stops)
+            clock.wait(POLL_S if answered else 0.1, nobody_stops)
         after = clock.monotonic()
 
 

@@ -12,14 +12,11 @@ from typing import Any
 from torchx_pulumi import labels
 from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
-from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.forms.table import FORMS
 from torchx_pulumi.kubeconfig import find_access, is_contents, is_file, locations
 from torchx_pulumi.options import Manifest
 from torchx_pulumi.runs.entry import RunEntry
-
-DIFFERENT_CLUSTER = "DifferentCluster"
-"""`reason` of the error about a cluster that is not the one of the launch."""
 
 UNDECIDED_CLUSTER = "UndecidedCluster"
 """`reason` of the error about a cluster that is not known to be the one of the launch. Reading is allowed there."""

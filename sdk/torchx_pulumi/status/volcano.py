@@ -105,7 +105,7 @@ def read_gang_pods(
     members = number_at(pod_group, "spec", "minMember") or 0
     roles, missing, gone = group_pods(seen), 0, False
     if pods is None:
-        state, reason, message = _counted(pod_group, members)
+        state, reason, message = _counted(pod_group, max(members, sum(map(len, (expected or {}).values()))))
     else:
         absent = _absent(seen, expected or {})
         missing = len(absent) or max(members - len(seen), 0)
@@ -198,7 +198,7 @@ def _sum_up(present: Sequence[ReplicaStatus], members: int, missing: int, gone: 
 
 
 def _counted(pod_group: Mapping[str, Any] | None, members: int) -> Verdict:
-    """Read a gang's state from the counts of its PodGroup, where pods may not be read."""
+    """Read a gang's state from the counts of its PodGroup, where pods may not be read; `members` is all of its pods."""
     running, succeeded, failed = (
         number_at(pod_group, "status", key) or 0 for key in ("running", "succeeded", "failed")
     )

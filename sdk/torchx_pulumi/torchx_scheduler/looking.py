@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx_pulumi import recording
 from torchx_pulumi.cluster import Cluster, LiveCluster
-from torchx_pulumi.errors import ClusterError, DeployError
+from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError, DeployError
 from torchx_pulumi.forms import Seen
 from torchx_pulumi.forms.form import Form
 from torchx_pulumi.forms.table import FORMS
@@ -19,7 +19,7 @@ from torchx_pulumi.options import Manifest
 from torchx_pulumi.recording import cancelled_words, with_cancel
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.runs.observation import Observation, remembered
-from torchx_pulumi.runs.whereabouts import DIFFERENT_CLUSTER, UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
+from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
 from torchx_pulumi.status.model import JobState, JobStatus, Reason
 from torchx_pulumi.torchx_scheduler.doors import Doors
 

@@ -106,10 +106,13 @@ def test_forbidden_passes_on_what_the_server_said(server: Server) -> None:
 
 
 def test_refused_credentials_are_told_from_missing_rights(server: Server) -> None:
-    server.answers = [status(401, "Unauthorized")]
-    with pytest.raises(ClusterError, match="does not accept the credentials") as caught:
-        KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "default", "x")
-    assert "hush" not in str(caught.value)
+    # The second is a proxy's answer.
+    for answer in (status(401, "Unauthorized"), (401, "<html>log in</html>")):
+        server.answers = [answer]
+        with pytest.raises(ClusterError, match="does not accept the credentials") as caught:
+            KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "default", "x")
+        assert "hush" not in str(caught.value)
+        assert caught.value.reason == "Unauthorized"
 
 
 def test_an_absent_object_is_told_from_an_absent_kind(server: Server) -> None:

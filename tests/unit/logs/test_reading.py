@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchx_pulumi.errors import ClusterError, InvalidJobError
+from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
 from torchx_pulumi.logs import LogQuery, query, read_lines
 
 from tests.unit.logs.scripted import (
@@ -422,3 +422,62 @@ def test_failures_that_lie_far_apart_do_not_end_a_followed_log(there: Any) -> No
     with pytest.raises(ClusterError) if there is None else nullcontext():
         read(cluster, ask(follow=True), ended=lambda: clock.passed > 640, clock=clock)
     assert clock.passed > 640
+
+
+DOWN = ClusterError("down", retryable=True, reason="Unreachable")
+FORBIDDEN = ClusterError("forbidden", reason="Forbidden")
+
+
+def failing(error: ClusterError) -> Any:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("there", [None, pod(RUNNING)])
+@pytest.mark.parametrize(
+    "errors",
+    [[DOWN] * 100 + [FORBIDDEN], [ClusterError("the kubeconfig is no YAML")], [DOWN] * 70 + [REFUSED] * 10 + [DOWN]],
+)
+def test_an_outage_after_which_the_access_is_refused_for_a_moment_does_not_end_a_followed_log(
+    there: Any, errors: list[ClusterError]
+) -> None:
+    cluster = ScriptedCluster(lines=LINES, pod=there, streams=[Stream(60, BROKEN)] * 3)
+
+    def back() -> None:
+        cluster.pod = pod()
+
+    cluster.on_get = [lambda: None, *map(failing, errors), back]
+    clock = FakeClock()
+    got = read(cluster, ask(follow=True), ended=lambda: clock.passed > 500, clock=clock)
+    assert got == [shown(line) for line in LINES]
+
+
+@pytest.mark.parametrize("there", [None, pod(RUNNING)])
+def test_another_cluster_ends_a_followed_log_at_once(there: Any) -> None:
+    other = ClusterError("elsewhere", reason=DIFFERENT_CLUSTER)
+    cluster = ScriptedCluster(lines=LINES, pod=there, on_get=[lambda: None, *[failing(other)] * 99])
+    cluster.streams = [Stream(60, BROKEN)]
+    clock = FakeClock()
+    with pytest.raises(ClusterError, match="elsewhere"):
+        read(cluster, ask(follow=True), ended=lambda: False, clock=clock)
+    assert clock.passed < 5
+
+
+def test_the_end_of_an_earlier_run_is_asked_for_again_where_the_access_was_refused() -> None:
+    cluster = ScriptedCluster(lines=LINES[:6], pod=pod(RUNNING), streams=[Stream(200, BROKEN), Stream(None, REFUSED)])
+
+    def restart() -> None:
+        cluster.previous_lines, cluster.lines = LINES[:6], LINES[6:]
+        cluster.pod = pod(RUNNING, container_id="c2", last="c1")
+
+    cluster.on_get = [lambda: None, restart]
+    assert read(cluster, ask(follow=True), ended=after(5)) == [shown(line) for line in LINES]
+
+
+def test_a_pod_that_goes_before_its_last_lines_are_asked_for_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    gone = ClusterError("no pod", reason="NotFound")
+    cluster = ScriptedCluster(lines=LINES, pod=pod(RUNNING), streams=[Stream(), Stream(None, gone)])
+    assert read(cluster, ask(follow=True), ended=after(1)) == [shown(line) for line in LINES]
+    assert "the end of the log of p went with its pod" in caplog.text

@@ -258,6 +258,7 @@ def test_what_is_expected_of_another_size_of_the_gang_is_not_believed() -> None:
         ({"succeeded": 4}, "SUCCEEDED"),
         ({"succeeded": 3, "failed": 1}, "FAILED"),
         ({"failed": 1}, "RUNNING"),
+        ({"succeeded": 2}, "RUNNING"),
     ],
 )
 def test_without_its_pods_a_gang_goes_by_the_counts_of_its_pod_group(counts: dict[str, int], state: str) -> None:
@@ -265,6 +266,8 @@ def test_without_its_pods_a_gang_goes_by_the_counts_of_its_pod_group(counts: dic
     group["status"].update(counts)
     status = read_gang_pods(group, None)
     assert (status.state.value, "pods were not read" in status.message) == (state, True)
+    # It needs two at once, and has four.
+    assert read_gang_pods({**group, "spec": {**group["spec"], "minMember": 2}}, None, NAMES).state.value == state
 
 
 def test_an_elastic_job_that_completed_without_one_replica_says_so() -> None:
