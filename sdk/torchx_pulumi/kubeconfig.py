@@ -19,6 +19,9 @@ from torchx_pulumi.redaction import path_shown, yaml_problem
 POD_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod finds its account: `ca.crt`, `namespace` and `token`, which are renewed in place."""
 
+SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
+"""Lists of a kubeconfig, and what each item of them holds beside its name."""
+
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Fields that name a file, relative to the kubeconfig that has them."""
 
@@ -152,6 +155,14 @@ def parse(text: str, source: str) -> dict[str, Any]:
         raise ClusterError(
             f"{source} is no kubeconfig: found {type(config).__name__}, needed a mapping with `contexts`"
         )
+    for section, part in SECTIONS.items():
+        items = config.get(section)
+        named = items is None or (isinstance(items, list) and all(isinstance(item, dict) for item in items))
+        if not named or not all(isinstance(item.get(part), dict | None) for item in items or ()):
+            raise ClusterError(
+                f"{source} is no kubeconfig: `{section}` must be a list of mappings, each with `name` and "
+                f"`{part}`, which is a mapping"
+            )
     return config
 
 

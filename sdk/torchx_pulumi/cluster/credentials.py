@@ -66,7 +66,7 @@ def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: s
     if user.get("tokenFile"):
         return TokenFile(Path(user["tokenFile"]), where)
     if user.get("token"):
-        return Fixed(Held(authorization=f"Bearer {user['token']}"))
+        return Fixed(Held(authorization=_bearer(user["token"], "its token", where)))
     if user.get("username") and user.get("password"):
         pair = f"{user['username']}:{user['password']}".encode()
         return Fixed(Held(authorization=f"Basic {base64.b64encode(pair).decode()}"))
@@ -111,7 +111,7 @@ class TokenFile:
         except (OSError, UnicodeDecodeError) as error:
             reason = error if isinstance(error, OSError) else f"{str(self.path)!r} is no text in UTF-8"
             raise ClusterError(f"{self.where} cannot be used: its token file: {reason}") from None
-        return Held(authorization=f"Bearer {token}")
+        return Held(authorization=_bearer(token, f"its token file {str(self.path)!r}", self.where))
 
     def renewed(self, refused: Held) -> Held | None:
         """Return what the file holds by now, if that is something else."""
@@ -148,6 +148,14 @@ class Provider:
     def renewed(self, refused: Held) -> Held | None:  # noqa: ARG002 - there is nothing to compare with
         """Return None: there are no others."""
         return None
+
+
+def _bearer(token: str, what: str, where: str) -> str:
+    """Return the value of the header; what no request can hold is refused here, since others would repeat it."""
+    if token and all(32 < ord(letter) < 127 for letter in token):
+        return f"Bearer {token}"
+    problem = "has blanks, line breaks or other characters that no request can hold" if token else "is empty"
+    raise ClusterError(f"{where} cannot be used: {what} {problem}")
 
 
 def _expiry(token: str) -> float | None:

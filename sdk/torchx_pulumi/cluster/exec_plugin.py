@@ -99,6 +99,8 @@ class ExecPlugin:
         self._cluster = cluster if config.get("provideClusterInfo") else None
         self._lock = threading.Lock()
         self._answer: Answer | None = None
+        self._runs = 0
+        self._failure: PluginError | None = None
         self._useless: tuple[float, Answer | None] = (0.0, None)
 
     def current(self) -> Answer:
@@ -107,10 +109,11 @@ class ExecPlugin:
         Raises:
             PluginError: The program is missing, failed, or did not answer with credentials.
         """
+        seen = self._runs
         with self._lock:
             expires_at = self._answer.expires_at if self._answer else None
             if self._answer is None or (expires_at is not None and time.time() >= expires_at):
-                self._answer = self._run()
+                self._answer = self._run_for_all(seen)
             return self._answer
 
     def ask_again(self, refused: Answer) -> Answer:
@@ -119,15 +122,33 @@ class ExecPlugin:
         Raises:
             PluginError: As of `current`.
         """
+        seen = self._runs
         with self._lock:
             if self._answer is not refused:
                 return self._answer or refused
             asked_at, useless = self._useless
             if useless == refused and time.monotonic() - asked_at < PATIENCE_S:
                 return refused
-            self._answer = self._run()
+            self._answer = self._run_for_all(seen)
             self._useless = (time.monotonic(), refused if self._answer == refused else None)
             return self._answer
+
+    def _run_for_all(self, seen: int) -> Answer:
+        """Run the program, unless another thread's run failed while this one waited: that is its failure as well.
+
+        Args:
+            seen: Number of runs when this thread began to wait.
+        """
+        if self._failure is not None and self._runs != seen:
+            raise PluginError(str(self._failure), retryable=self._failure.retryable)
+        self._failure = None
+        try:
+            return self._run()
+        except PluginError as error:
+            self._failure = error
+            raise
+        finally:
+            self._runs += 1
 
     def _run(self) -> Answer:
         program = shutil.which(self._command)
@@ -159,8 +180,9 @@ class ExecPlugin:
                     start_new_session=not interactive,
                 )
                 _running.add(process)
-        except OSError as error:
-            raise self._problem(f"cannot be started: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            # Python refuses what no program can be given, as NUL in an argument.
+            raise self._problem(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
         with process, _noted(process):
             try:
                 output, words = process.communicate(timeout=limit_s)
@@ -303,6 +325,8 @@ def _held(answer: Answer) -> Held:
 def _problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
     if not config.get("command"):
         yield "names no command"
+    elif not isinstance(config["command"], str):
+        yield "has a command that is no text"
     if version not in VERSIONS:
         yield f"has apiVersion {config.get('apiVersion')!r}, must be {' or '.join(VERSIONS)}"
     elif mode not in MODES:

@@ -21,6 +21,7 @@ from torchx_pulumi.cluster.connections import (
 )
 from torchx_pulumi.cluster.credentials import Held, credentials_of
 from torchx_pulumi.cluster.impersonation import impersonation, with_headers
+from torchx_pulumi.cluster.kubeconfig_fields import check_fields
 from torchx_pulumi.cluster.proxies import proxy_for
 from torchx_pulumi.cluster.tls import Stamp, files_of, proxy_context, stamp_of, tls_options
 from torchx_pulumi.cluster.wire import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query, content_type, urllib3
@@ -37,9 +38,11 @@ class PlainWire:
         """Check what the kubeconfig says; no connection is made, and no plugin is run.
 
         Raises:
-            ClusterError: The user to act for is no header, or the way to log in or the proxy cannot be used.
+            ClusterError: A field is not of its type, the user to act for is no header, or the way to log in or the
+                proxy cannot be used.
         """
         self._cluster, self._user = cluster_and_user(config, context)
+        check_fields(self._cluster, self._user, description)
         self._where = description
         self._server = _address(self._cluster, self._user, description)
         self._base = urlsplit(self._server).path.rstrip("/")

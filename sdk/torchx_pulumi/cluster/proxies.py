@@ -64,7 +64,7 @@ def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str,
     if cluster.get("proxy-url"):
         return _proxy(str(cluster["proxy-url"]), "proxy-url", where)
     target = urlsplit(server)
-    general = [name for name in EVERY_SCHEME if not environment.get(name, "").startswith("socks")]
+    general = [name for name in EVERY_SCHEME if not environment.get(name, "").lower().startswith("socks")]
     source = next((name for name in (*VARIABLES[target.scheme], *general) if environment.get(name)), None)
     if source is None:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import ssl
 import tempfile
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.cluster.kubeconfig_fields import decoded
 from torchx_pulumi.cluster.wire import urllib3
 
 FILES = ("certificate-authority", "client-certificate", "client-key")
@@ -97,8 +97,12 @@ def trusting(authority: bytes | None) -> ssl.SSLContext:
 def _contents(section: Mapping[str, Any], name: str) -> bytes | None:
     """Return a certificate or key that a kubeconfig holds or names; what it holds comes first, as with kubectl."""
     if section.get(f"{name}-data"):
-        return base64.b64decode(section[f"{name}-data"])
+        return decoded(section[f"{name}-data"])
     return Path(section[name]).read_bytes() if section.get(name) else None
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password, which kubeconfigs cannot hold; store it without one")
 
 
 def _load(context: ssl.SSLContext, certificate_and_key: bytes) -> None:
@@ -107,6 +111,7 @@ def _load(context: ssl.SSLContext, certificate_and_key: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(certificate_and_key)
-        context.load_cert_chain(name)
+        # Without a password, OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(name, password=_no_password)
     finally:
         Path(name).unlink()

@@ -128,6 +128,32 @@ def test_threads_that_are_refused_at_once_let_the_plugin_run_once(api: ApiServer
     assert plugin.runs == 2
 
 
+def test_threads_that_wait_for_a_plugin_share_its_failure(plugin: Plugin) -> None:
+    plugin.script("sleep 1; exit 3")
+    wanted = ExecPlugin(plugin.user()["exec"], {})
+
+    def ask() -> str:
+        with pytest.raises(PluginError) as caught:
+            wanted.current()
+        return str(caught.value)
+
+    with ThreadPoolExecutor(16) as threads:
+        said = {done.result() for done in [threads.submit(ask) for _ in range(16)]}
+    assert len(said) == 1
+    # A thread that began late asks once more.
+    assert plugin.runs <= 2
+    before = plugin.runs
+    ask()
+    assert plugin.runs == before + 1
+
+
+@pytest.mark.parametrize("more", [{"args": ["a\0hush"]}, {"env": [{"name": "A=B", "value": "hush"}]}])
+def test_what_no_program_can_be_given_is_refused(plugin: Plugin, more: Config) -> None:
+    with pytest.raises(PluginError, match="cannot be started") as caught:
+        ExecPlugin(plugin.user(**more)["exec"], {}).current()
+    assert "hush" not in str(caught.value)
+
+
 @pytest.mark.parametrize(("mode", "talks"), [("IfAvailable", True), ("Always", True), ("Never", False)])
 def test_a_plugin_talks_to_the_user_where_there_is_a_terminal(
     api: ApiServer, plugin: Plugin, mode: str, talks: bool

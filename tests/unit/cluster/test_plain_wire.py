@@ -65,7 +65,7 @@ def test_tokens_and_passwords_are_sent(heard: Heard, tmp_path: Path) -> None:
         {"token": "hush"},
         {"tokenFile": str(file), "token": "old"},
         {"username": "u", "password": "p"},
-        {"client-certificate": "unused without TLS"},
+        {"client-certificate": "unused without TLS", "client-key": "as well"},
     ]
     for user in users:
         KubernetesCluster.connect(json.dumps(config(f"http://127.0.0.1:{port}", user))).get(kinds.POD, "n", "x")
