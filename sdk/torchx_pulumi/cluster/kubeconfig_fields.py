@@ -114,5 +114,12 @@ def _is_address(server: str) -> bool:
 
 
 def _kind(value: Any) -> str:
-    kinds = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+    kinds = {
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "a mapping",
+    }
     return kinds.get(type(value), type(value).__name__)

@@ -59,7 +59,7 @@ def read_log(
     """
     pod = _pod_of(entry, role, replica)
     containers = _containers(options.get("log_containers"))
-    label = _label(entry, role, replica) if containers == "main" else None
+    label = _label(entry, role, replica, pod) if containers == "main" else None
     query = LogQuery(
         namespace=entry.namespace,
         pod=pod,
@@ -95,10 +95,11 @@ def _containers(option: Any) -> tuple[str, ...] | str | None:
     return None if compat.container_label("") is None else "main"
 
 
-def _label(entry: RunEntry, role: str, replica: int) -> Callable[[str], str]:
+def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Callable[[str], str]:
     """Return what lines of a container begin with: nothing where it is the replica's own."""
-    own = names.task_name(dns_names(entry)[role], replica)
-    return lambda name: "" if name == own else compat.container_label(name) or ""
+    # Volcano's container has the name of its task, and MCAD's that of its pod.
+    own = (names.task_name(dns_names(entry)[role], replica), pod)
+    return lambda name: "" if name in own else compat.container_label(name) or ""
 
 
 def _pod_of(entry: RunEntry, role: str, replica: int) -> str:

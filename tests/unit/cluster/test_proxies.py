@@ -30,6 +30,7 @@ CHOICES: list[tuple[str, dict[str, str], str | None]] = [
     ("http://api.lab", {"all_proxy": P}, P),
     ("https://api.lab", {"ALL_PROXY": "http://other", "https_proxy": P}, P),
     ("https://api.lab", {"ALL_PROXY": "socks5://proxy"}, None),
+    ("https://api.lab", {"ALL_PROXY": "SOCKS5H://proxy"}, None),
     ("https://api.lab", {"ALL_PROXY": "socks5://proxy", "all_proxy": P}, P),
     ("https://api.lab", {"HTTPS_PROXY": "proxy:3128"}, P),
     ("https://api.lab", {"HTTPS_PROXY": "http://proxy"}, "http://proxy:80"),

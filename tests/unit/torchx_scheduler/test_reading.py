@@ -366,6 +366,20 @@ def test_the_containers_that_the_installed_torchx_reads_are_read(
     assert len(list(scheduler.read_log(app_id, "trainer", 0, options=chosen, follow=follow))) == 1
 
 
+def test_lines_of_a_replicas_own_container_begin_alike_with_both_schedulers(
+    world: World, submit: Callable[..., str]
+) -> None:
+    app_id = submit("mcad")
+    name = f"{app_id.partition(':')[2]}-trainer-0"
+    own = {"name": name}
+    made = pod(name, name, "Running", containerStatuses=[{**own, "containerID": "c", "state": {"running": {}}}])
+    made["spec"]["containers"] = [own]
+    world.cluster.put(made)
+    world.cluster._logs["default", name] = ["a line"]
+    lines = list(world.scheduler("mcad").log_iter(app_id, "trainer", 0))
+    assert [line.partition("2026")[0] for line in lines] == [""]
+
+
 def test_wrong_questions_about_logs_are_value_errors(world: World, submit: Callable[..., str]) -> None:
     app_id = submit()
     scheduler = world.scheduler()
