@@ -25,16 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.cluster.credentials import Held
+from torchx_pulumi.cluster.kubeconfig_fields import GROUP, plugin_problems
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.redaction import secret_variables, without_credentials
-
-GROUP = "client.authentication.k8s.io"
-
-VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
-"""Versions of the answer that are understood."""
-
-MODES = ("Never", "IfAvailable", "Always")
-"""Whether a plugin wants to talk to the user."""
 
 TOLD = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 """Fields of the cluster that a plugin is told with `provideClusterInfo`, beside its authority and the extension."""
@@ -90,7 +83,7 @@ class ExecPlugin:
         self._version = str(config.get("apiVersion"))
         self._command = str(config.get("command") or "")
         self._mode = config.get("interactiveMode") or ("IfAvailable" if self._version.endswith("beta1") else None)
-        problems = list(_problems(config, self._version, self._mode))
+        problems = list(plugin_problems(config, self._version, self._mode))
         if problems:
             raise PluginError(f"its kubeconfig's `exec` {'; '.join(problems)}")
         self._arguments = [str(argument) for argument in config.get("args") or ()]
@@ -320,24 +313,6 @@ def _held(answer: Answer) -> Held:
         authorization=f"Bearer {answer.token}" if answer.token else None,
         certificate_and_key=answer.certificate_and_key,
     )
-
-
-def _problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
-    if not config.get("command"):
-        yield "names no command"
-    elif not isinstance(config["command"], str):
-        yield "has a command that is no text"
-    if version not in VERSIONS:
-        yield f"has apiVersion {config.get('apiVersion')!r}, must be {' or '.join(VERSIONS)}"
-    elif mode not in MODES:
-        yield f"has interactiveMode {mode!r}, must be {', '.join(MODES)}"
-    for name in ("args", "env"):
-        if not isinstance(config.get(name) or [], list):
-            yield f"has {name} that are no list"
-            return
-    pairs = config.get("env") or ()
-    if not all(isinstance(pair, Mapping) and pair.get("name") for pair in pairs):
-        yield "has a variable without a name in env"
 
 
 def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,14 @@ from urllib.parse import urlsplit
 
 from torchx_pulumi.errors import ClusterError
 
+GROUP = "client.authentication.k8s.io"
+
+VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+"""Versions of the answer that are understood."""
+
+MODES = ("Never", "IfAvailable", "Always")
+"""Whether a plugin wants to talk to the user."""
+
 CLUSTER_TEXTS = (
     "server",
     "tls-server-name",
@@ -59,6 +67,31 @@ def decoded(text: str) -> bytes:
         ValueError: It is no base64. The standard library's own decoder leaves out what it does not know.
     """
     return base64.b64decode("".join(text.split()), validate=True)
+
+
+def plugin_problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
+    """Return what is wrong with the field `exec` of a user.
+
+    Args:
+        config: The field.
+        version: Its `apiVersion`.
+        mode: Its `interactiveMode`, or what that is where it is not set.
+    """
+    if not config.get("command"):
+        yield "names no command"
+    elif not isinstance(config["command"], str):
+        yield "has a command that is no text"
+    if version not in VERSIONS:
+        yield f"has apiVersion {config.get('apiVersion')!r}, must be {' or '.join(VERSIONS)}"
+    elif mode not in MODES:
+        yield f"has interactiveMode {mode!r}, must be {', '.join(MODES)}"
+    for name in ("args", "env"):
+        if not isinstance(config.get(name) or [], list):
+            yield f"has {name} that are no list"
+            return
+    pairs = config.get("env") or ()
+    if not all(isinstance(pair, Mapping) and pair.get("name") for pair in pairs):
+        yield "has a variable without a name in env"
 
 
 def _of_cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
