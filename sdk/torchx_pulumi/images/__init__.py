@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.errors import ImageError, ImageOptionError
-from torchx_pulumi.images.patching import PatchedImage, Workshop
+from torchx_pulumi.images.patching import PatchedImage, Workshop, is_planned_name, unplanned
 from torchx_pulumi.images.plan import LOCAL_REPOSITORY, ImagePlan, describe_left_out, first_plan, make_plan
 from torchx_pulumi.images.reference import is_local_id, parse_reference, parse_repository
 from torchx_pulumi.images.registry.client import RegistryClient
@@ -30,6 +30,7 @@ __all__ = [
     "plan_push",
     "push_local",
     "refuse_local_only",
+    "refuse_unplanned",
 ]
 
 
@@ -220,6 +221,34 @@ def refuse_local_only(images: Sequence[str], *, shared_daemon: bool) -> None:
             'set image_repo to a repository that both reach, run without a workspace (`--workspace ""`), or set '
             "shared_daemon where the cluster's nodes use this daemon"
         )
+
+
+def refuse_unplanned(images: Sequence[str], repository: str | None) -> Sequence[str]:
+    """Refuse images with a name as `plan_patch` gives it that nothing here can build, and that no registry has.
+
+    Args:
+        images: References of the job's images, less those that are built or pushed now.
+        repository: The option `image_repo`. None: no image is patched.
+
+    Returns:
+        A line about each whose registry does not answer: the cluster may reach it all the same.
+
+    Raises:
+        ImageError: The registry does not have one of them.
+    """
+    unknown = []
+    registry = RegistryClient(backoff=Backoff(tries=1))
+    for image in dict.fromkeys(images):
+        if not repository or not is_planned_name(image, repository):
+            continue
+        try:
+            found = registry.digest(parse_reference(image))
+        except ImageError as error:
+            unknown.append(f"image {image}: whether it is in its registry is not known: {error}")
+            continue
+        if found is None:
+            raise ImageError(unplanned(image))
+    return unknown
 
 
 def _nothing(_line: str) -> None:

@@ -128,20 +128,26 @@ class Workshop:
         # Such tags are made of the content; what another one stands for may have changed.
         if (is_planned and name != LOCAL_REPOSITORY) or image == f"sha256:{tag}":
             there = self.registry.digest(parse_reference(reference))
-            if there:
+            if there and not (is_planned and self._is_own(image)):
                 progress.say("is in the registry already, nothing to push")
                 return there
-        if is_planned:
-            raise ImageError(
-                f"image {image!r}: is to be pushed, no registry has it, and the request has no build plan for it; make "
-                "the dry run again where the workspace is, and schedule what it returns"
-            )
+        if is_planned and not self._is_own(image):
+            raise ImageError(unplanned(image))
         with _connected(self.client) as daemon:
             if daemon.inspect(image) is None:
                 raise ImageError(
                     f"image {image!r}: the Docker daemon does not have it; build it, or name another image"
                 )
             return push(daemon, image, name, tag, progress, self.backoff)
+
+    def _is_own(self, image: str) -> bool:
+        """Return whether the daemon has an image under a tag like ours which is none of ours: a commit is one, too."""
+        try:
+            with _connected(self.client) as daemon:
+                found = daemon.inspect(image)
+        except ImageError:
+            return False  # without a daemon there is nothing that could be pushed
+        return found is not None and CONTENT_LABEL not in ((found.get("Config") or {}).get("Labels") or {})
 
 
 class _connected:  # noqa: N801  reads as what it is
@@ -157,6 +163,19 @@ class _connected:  # noqa: N801  reads as what it is
     def __exit__(self, *_: object) -> None:
         if not self._given:
             self._daemon.close()
+
+
+def is_planned_name(image: str, repository: str) -> bool:
+    """Return whether an image has the name of a patched one; an image that is tagged with a commit has such a name."""
+    return image.startswith(f"{repository}:") and bool(_PLANNED_TAG.fullmatch(image[len(repository) + 1 :]))
+
+
+def unplanned(image: str) -> str:
+    """Return what is said of a patched image that is in no registry and comes without its plan."""
+    return (
+        f"image {image!r}: no registry has it, and the request has no build plan for it; make the dry run again where "
+        "the workspace is, and schedule what it returns"
+    )
 
 
 def _version(package: str) -> str | None:

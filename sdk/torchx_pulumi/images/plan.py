@@ -14,7 +14,7 @@ from torchx_pulumi.images.bases import Base, Registry, resolve
 from torchx_pulumi.images.content.address import files_address, image_address
 from torchx_pulumi.images.content.hashing import hash_files
 from torchx_pulumi.images.content.ignore import TORCHX_DOCKERFILE
-from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree
+from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree, shown_path
 from torchx_pulumi.images.reference import parse_repository
 
 LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
@@ -185,10 +185,15 @@ def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:
 
 def describe_left_out(plan: ImagePlan) -> str:
     """Return a line about what is left out by default."""
-    shown = ", ".join(plan.left_out[:_MOST_NAMED])
+    names = [_one_line(shown_path(each)) for each in plan.left_out[:_MOST_NAMED]]
+    shown = ", ".join(names)
     more = f" and {len(plan.left_out) - _MOST_NAMED} more" if len(plan.left_out) > _MOST_NAMED else ""
-    kept = f"a line `!{plan.left_out[0]}` in .dockerignore keeps it"
+    kept = f"a line `!{names[0]}` in .dockerignore keeps it"
     return f"image {plan.reference}: left out by default: {shown}{more} ({kept})"
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else repr(text)
 
 
 def image_labels(plan: ImagePlan, version: str, torchx_version: str | None) -> dict[str, str]:
@@ -222,8 +227,14 @@ def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
     # Also where the rules keep it out of the image, the daemon reads it.
     for entry in (*tree.sent_only, *tree.entries):
         if entry.path == path:
-            with entry.source.open(entry.found.path) as file:
-                return file.read().decode("utf-8", "surrogateescape")
+            try:
+                with entry.source.open(entry.found.path) as file:
+                    return file.read().decode("utf-8", "surrogateescape")
+            except OSError as error:
+                raise ImageError(
+                    f"dockerfile {path!r}: cannot be read ({error.strerror or error}); make it a readable file, "
+                    "or name another one with the option dockerfile"
+                ) from error
     if required:
         raise ImageError(f"dockerfile {path!r}: is no file of the workspace; give its path from the workspace's folder")
     return None

@@ -181,7 +181,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             app=app,
             config=config,
             session=self.session_name,
-            images=lambda: self._workspaces.make(request.images_to_push, request.image_plans, config),
+            images=lambda: self._workspaces.make(
+                request.images_to_push, request.image_plans, config, named=[role.image for role in app.roles]
+            ),
             delete=self.delete,
         )
         return launch_app(self._doors, self._finder, launch)

@@ -97,6 +97,7 @@ class Workspaces:
         images_to_push: Mapping[str, tuple[str, str]],
         plans: Mapping[str, ImagePlan],
         config: Mapping[str, Any],
+        named: Sequence[str] = (),
     ) -> Mapping[str, str]:
         """Build and push what a request needs and its registry does not have.
 
@@ -104,6 +105,8 @@ class Workspaces:
             images_to_push: Image to repository and tag, as the request has them.
             plans: Reference to plan, as the request has them.
             config: Run options; unless they say `quiet`, every line of a build is told.
+            named: Images of the roles. One that has a name as made here, and is not to be pushed, must be in its
+                registry: an app that was patched in another process came without its request.
 
         Returns:
             Image reference to its digest.
@@ -111,10 +114,13 @@ class Workspaces:
         Raises:
             ImageError: An image cannot be built or pushed; or nothing says what it is built from.
         """
-        if not images_to_push:
+        given = [each for each in named if each not in images_to_push]
+        if not images_to_push and not given:
             return {}
         from torchx_pulumi import images
 
+        for warning in images.refuse_unplanned(given, config.get("image_repo")):
+            logger.warning("%s", warning)
         quiet = bool(config.get("quiet"))
         tell = logger.debug if quiet else logger.info
         known = {**self.patched(), **plans}

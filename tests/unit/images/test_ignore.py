@@ -192,6 +192,8 @@ DEFAULT_TABLE = [
     ("", "a/b.pyc", True),
     ("", "Pulumi.dev.yaml", True),
     ("", "infra/Pulumi.prod.eu.yaml", True),
+    ("", "a/Pulumi.dev.yml", True),
+    ("", "Pulumi.dev.json", True),
     ("", "Pulumi.yaml", False),
     ("", ".pulumi/stacks/a.json", True),
     ("", ".gitignore", False),

@@ -147,6 +147,45 @@ def test_images_to_push_may_be_set_by_the_caller_as_for_torchx(
         scheduler.schedule(info)
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_an_image_of_the_callers_own_that_is_tagged_with_a_commit_is_pushed(
+    process: Callable[..., PulumiScheduler],
+    registry: FakeRegistry,
+    docker: FakeDocker,
+    config: dict[str, Any],
+    there: bool,
+) -> None:
+    commit = "ab" * 20
+    image = f"{config['image_repo']}:{commit}"
+    docker.images[image] = {"Id": LOCAL, "Config": {"Labels": None}}
+    # What the registry has may be of an earlier state of the commit's folder.
+    registry.digests = {f"app:{commit}": f"sha256:{'7' * 64}"} if there else {}
+    info = process().submit_dryrun(app(role(image=image)), config)
+    info.request.images_to_push[image] = (config["image_repo"], commit)
+    process().schedule(info)
+    assert docker.pushed == [image]
+
+
+def test_an_app_that_was_patched_elsewhere_and_not_built_is_refused(
+    process: Callable[..., PulumiScheduler],
+    registry: FakeRegistry,
+    config: dict[str, Any],
+    code: str,
+    based: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process().build_workspace_and_update_role(based, code, config)
+    with pytest.raises(ImageError, match="no registry has it, and the request has no build plan for it"):
+        process().submit(app(based), config)
+    assert RunIndex().all() == []
+    # What cannot be known is no mistake: the cluster may reach the registry.
+    registry.failures = [403]
+    assert process().submit(app(based), config)
+    assert "whether it is in its registry is not known" in caplog.text
+    registry.digests[f"app:{based.image.rpartition(':')[2]}"] = PUSHED
+    assert process().submit(app(based), config)
+
+
 def test_a_patched_image_goes_nowhere_else(
     process: Callable[..., PulumiScheduler], config: dict[str, Any], code: str, based: Any
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.bases import Base, Origin
@@ -11,6 +11,11 @@ from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words
 from torchx_pulumi.images.building.progress import Layers, Progress, patiently
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retrying import Backoff
+
+_SYSTEMS: Final = ("linux", "windows", "darwin", "freebsd")
+"""What a platform of one word may be, else it is a processor."""
+_PROCESSORS: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}
+"""Names that Docker takes for those that it uses."""
 
 
 def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, backoff: Backoff) -> None:
@@ -51,7 +56,10 @@ def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
 def runs_on(found: Mapping[str, Any], platform: str) -> bool:
     """Return whether an image of the daemon is for a platform."""
     # An image that says nothing of it runs anywhere as far as the daemon knows.
-    wanted = platform.split("/")
+    wanted = platform.lower().split("/")
+    if len(wanted) == 1 and wanted[0] not in _SYSTEMS:
+        wanted = ["linux", *wanted]
+    wanted = [_PROCESSORS.get(each, each) for each in wanted]
     return all(not has or has == want for has, want in zip(_parts(found), wanted, strict=False))
 
 

@@ -5,6 +5,7 @@ Reading only: what is there, its bytes, and the marks by which a file that did n
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import stat
@@ -82,7 +83,10 @@ class LocalSource:
     """A folder or a file of this machine."""
 
     def __init__(self, name: str) -> None:
-        self._root = os.path.realpath(Path(name).expanduser())
+        try:
+            self._root = os.path.realpath(Path(name).expanduser())
+        except (ValueError, RuntimeError) as error:
+            raise ImageError(f"workspace {name!r}: is no path: {error}") from error
         if not os.path.exists(self._root):  # noqa: PTH110  a name of any encoding
             raise ImageError(f"workspace {name!r}: there is no such folder; relative paths start at {Path.cwd()}")
         self.name = self._root
@@ -100,7 +104,12 @@ class LocalSource:
 
     def open(self, path: str) -> IO[bytes]:
         """Open a file for reading."""
-        return open(self._path(path), "rb", buffering=0)  # noqa: PTH123
+        # A pipe without a writer would block for ever: it may stand where a file was, or a link may lead to it.
+        file = open(self._path(path), "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise OSError(errno.EINVAL, "is a socket, a pipe or a device", path)
+        return file
 
     def mark(self, path: str) -> tuple[int, int, int, int] | None:
         """Return the file's mark as it is now."""
@@ -108,6 +117,10 @@ class LocalSource:
 
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path) if path else self._root  # noqa: PTH118
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _found(path: str, status: os.stat_result, full: str) -> Found:

@@ -30,6 +30,8 @@ DEFAULTS: Final = (
     "**/.ruff_cache",
     "**/.pulumi",
     "**/Pulumi.*.yaml",
+    "**/Pulumi.*.yml",
+    "**/Pulumi.*.json",
 )
 """Left out unless an exception of the file names it: history with its credentials, caches, and settings of stacks."""
 

@@ -273,7 +273,12 @@ def _listed(head: str, lines: Sequence[str]) -> str:
 
 
 def _quoted(path: str) -> str:
-    return repr(os.fsencode(path).decode("utf-8", "backslashreplace"))
+    return repr(shown_path(path))
+
+
+def shown_path(path: str) -> str:
+    """Return a path as text that can be written anywhere: bytes that are no UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _said(error: OSError) -> str:
