@@ -174,7 +174,8 @@ class KubernetesCluster:
             raise ClusterError(
                 f"there is no pod {pod!r} in namespace {namespace!r} of {self._where}", reason="NotFound"
             )
-        return LogStream(response, self._where, keep_ends=keep_ends, grow_s=GROW_S if follow and keep_ends else None)
+        grow_s = GROW_S if follow and keep_ends else None
+        return LogStream(response, self._where, keep_ends=keep_ends, grow_s=grow_s, stamped=timestamps)
 
     def version(self) -> str:
         """Return the version of the API server."""

@@ -20,10 +20,16 @@ LONGEST_PART = 1 << 20
 """Characters of a line that are held at most; a longer line comes in parts."""
 
 
+LONGEST_STAMP = 35
+"""Characters of the longest time that a line begins with."""
+
+
 class LogStream:
     """The lines of one response; see `LogLines`."""
 
-    def __init__(self, response: Any, where: str, *, keep_ends: bool, grow_s: float | None = None) -> None:
+    def __init__(
+        self, response: Any, where: str, *, keep_ends: bool, grow_s: float | None = None, stamped: bool = True
+    ) -> None:
         """Read a response.
 
         Args:
@@ -31,6 +37,7 @@ class LogStream:
             where: What messages call the cluster.
             keep_ends: Lines keep their newline.
             grow_s: How long a line may stay unfinished before the part that has come is returned. None: for ever.
+            stamped: Each line begins with its time, which is never returned in parts.
         """
         self._closed = False
         self._finished = False
@@ -38,6 +45,9 @@ class LogStream:
         self._where = where
         self._end = "\n" if keep_ends else ""
         self._grow_s = grow_s
+        self._stamped = stamped
+        self._begins = True
+        """No part of the present line was returned."""
         self._blocks = response.stream(amt=None, decode_content=False)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._lines: deque[str] = deque()
@@ -64,8 +74,9 @@ class LogStream:
 
     def _read(self) -> None:
         """Read one block; an interrupted stream is an error, not an end."""
-        if self._rest and self._grow_s is not None and _is_idle(self._response, self._grow_s):
+        if self._may_be_parted() and _is_idle(self._response, self._grow_s or 0):
             self._lines.append(self._take_rest())
+            self._begins = False
             return
         try:
             block = next(self._blocks, None)
@@ -93,12 +104,20 @@ class LogStream:
         self._add(first)
         for text in more:
             self._lines.append(self._take_rest() + self._end)
+            self._begins = True
             self._add(text)
         if self._size > LONGEST_PART:
             self._lines.append(self._take_part())
         elif self._rest and self._grow_s is not None and time.monotonic() - self._rest_since > self._grow_s:
             # Progress that is written over and over is returned up to the last complete turn.
             self._lines.extend(filter(None, [self._take_part(only_turns=True)]))
+
+    def _may_be_parted(self) -> bool:
+        """Return whether something has come of a line, and more than a part of its time."""
+        if not self._rest or self._grow_s is None:
+            return False
+        in_stamp = self._stamped and self._begins and self._size <= LONGEST_STAMP
+        return not (in_stamp and not any(" " in text for text in self._rest))
 
     def _add(self, text: str) -> None:
         if text:
@@ -120,6 +139,7 @@ class LogStream:
         if cut <= 0 or (not only_turns and len(text) - cut > LONGEST_PART):
             cut = 0 if only_turns else len(text)
         self._add(text[cut:])
+        self._begins = self._begins and not cut
         return text[:cut]
 
     def close(self) -> None:

@@ -125,6 +125,18 @@ def test_a_line_without_newline_is_given_while_it_grows(serve: Serve) -> None:
     lines.close()  # type: ignore[attr-defined]
 
 
+def test_the_time_of_a_line_is_not_cut_where_the_connection_stalls_in_it(serve: Serve) -> None:
+    log = HEAD + chunk("2026-01-01T00:00:00.000000000Z one\n2026-01-01T0")
+    stream = serve(log).cluster().logs("n", "p", follow=True, keep_ends=True, timestamps=True)
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.extend(stream))
+    reader.start()
+    reader.join(GROW_S + 0.5)
+    stream.close()
+    reader.join()
+    assert got == ["2026-01-01T00:00:00.000000000Z one\n"]
+
+
 def test_lines_that_came_in_one_piece_are_not_taken_for_growing_ones(serve: Serve) -> None:
     # The second chunk waits in the reader of the connection, while nothing more comes over it.
     long = "x" * 20_000
