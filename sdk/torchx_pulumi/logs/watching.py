@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ class Paced(Generic[Found]):
                     self._at, self._found, known = now, self._outcome(), True
                 if known:
                     if isinstance(self._found, ClusterError):
-                        raise self._found
+                        # An error that is raised again and again keeps the frames of all who got it.
+                        raise copy.copy(self._found)
                     return self._found
             self._clock.wait(left_s, stop)
         return None

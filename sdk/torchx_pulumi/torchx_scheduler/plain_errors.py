@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 
@@ -18,6 +19,7 @@ def show_plainly() -> None:
     """
     if sys.excepthook is not _show and Path(sys.argv[0]).name in ("torchx", "torchx.exe"):
         sys.excepthook = _show
+        threading.excepthook = _Threads().show
 
 
 def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -25,3 +27,18 @@ def _show(kind: type[BaseException], error: BaseException, traceback: TracebackT
         print(f"torchx: {error}", file=sys.stderr)  # noqa: T201
         return
     sys.__excepthook__(kind, error, traceback)
+
+
+class _Threads:
+    """Shows the errors of threads: `torchx log` has one for each replica, and all may fail for the same reason."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def show(self, given: threading.ExceptHookArgs) -> None:
+        """Print an error of ours, each text once; others as Python does."""
+        if not isinstance(given.exc_value, TorchxPulumiError):
+            threading.__excepthook__(given)
+        elif str(given.exc_value) not in self._shown:
+            self._shown.add(str(given.exc_value))
+            print(f"torchx: {given.exc_value}", file=sys.stderr)  # noqa: T201

@@ -6,6 +6,7 @@ waits (events, nodes, queues) is asked again only every `EXPLAIN_EVERY_S` while 
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -148,7 +149,8 @@ class SharedLook:
 
     def _result(self) -> Sight:
         if isinstance(self._sight, ClusterError):
-            raise self._sight
+            # An error that is raised again and again keeps the frames of all who got it.
+            raise copy.copy(self._sight)
         if self._sight is None:
             raise AssertionError("a look was returned before it was taken")
         return self._sight
@@ -189,7 +191,13 @@ class PodOfApp:
             return None
         self._progress(sight)
         if sight.error is not None and sight.error.reason != UNDECIDED_CLUSTER:
-            raise sight.error
+            line = progress_line(sight.status)
+            why = "" if str(sight.error) in line else f"; {sight.error}"
+            raise ClusterError(
+                f"app {self._entry.app_id}, last known state: {line}{why}",
+                retryable=sight.error.retryable,
+                reason=sight.error.reason,
+            )
         # In a cluster that is not known to be the one of the launch, the app's object is absent.
         over = sight.error is not None or sight.status.state.terminal or sight.status.reason is Reason.NOT_FOUND
         pods = sight.seen.pods

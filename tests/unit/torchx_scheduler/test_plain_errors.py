@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import pytest
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.torchx_scheduler.plain_errors import show_plainly
+
+
+@pytest.fixture(autouse=True)
+def hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
 
 
 def end_with(error: Exception) -> None:
@@ -21,7 +28,6 @@ def test_only_the_command_hides_the_traceback(
     program: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [program])
-    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     show_plainly()
     end_with(ClusterError("it cannot be reached"))
     said = capsys.readouterr().err
@@ -33,7 +39,24 @@ def test_errors_of_others_keep_their_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["torchx"])
-    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     show_plainly()
     end_with(KeyError("theirs"))
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [ClusterError("it cannot be reached"), KeyError("theirs")])
+def test_what_all_threads_fail_for_is_said_once(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["torchx"])
+    show_plainly()
+
+    def fail() -> None:
+        raise error
+
+    for _ in range(3):
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+    said = capsys.readouterr().err
+    assert said == "torchx: it cannot be reached\n" or said.count("KeyError: 'theirs'") == 3
