@@ -117,8 +117,8 @@ class KubernetesCluster:
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object, None if it is absent."""
-        answer = self._json("GET", f"{_path(kind, namespace)}/{quote(name, safe='')}", kind)
-        return answer if isinstance(answer, dict) else None
+        found: Manifest | None = self._json("GET", f"{_path(kind, namespace)}/{quote(name, safe='')}", kind)
+        return found
 
     def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
         """Return the objects of a kind, by name."""
@@ -270,13 +270,19 @@ class KubernetesCluster:
         if response is None:
             return None
         try:
-            return json.loads(response.data)
+            answer = json.loads(response.data)
         except (urllib3().exceptions.HTTPError, OSError) as error:
             raise unreachable(error, self._where) from error
         except ValueError as error:
             raise ClusterError(
                 f"{self._where} answered what is no JSON; check that {self._address} is an API server"
             ) from error
+        if not isinstance(answer, dict):
+            # Not absence: a proxy or a portal answered.
+            raise ClusterError(
+                f"{self._where} answered JSON that is no object; check that {self._address} is an API server"
+            )
+        return answer
 
     def _ask(
         self,

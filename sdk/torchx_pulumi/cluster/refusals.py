@@ -11,6 +11,10 @@ from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import Kind
 
 
+SHOWN = 500
+"""Characters of an answer that are shown where it is none of the API server's: proxies answer with whole pages."""
+
+
 def refusal(
     status: int, body: bytes, where: str, kind: Kind | None, *, absence_is_fine: bool = True
 ) -> ClusterError | None:
@@ -32,10 +36,11 @@ def refusal(
     except ValueError:
         answer = None
     said_more: dict[str, Any] = answer if isinstance(answer, dict) else {}
-    said = str(said_more.get("message") or text).strip()
+    said = str(said_more.get("message") or text[:SHOWN]).strip()
     reason = str(said_more.get("reason") or "")
     if status == 404:
-        named = (said_more.get("details") or {}).get("name")
+        details = said_more.get("details")
+        named = details.get("name") if isinstance(details, dict) else None
         if named and not absence_is_fine:
             return ClusterError(f"{where} answered 404: {said}", reason=reason)
         if kind is None or named:

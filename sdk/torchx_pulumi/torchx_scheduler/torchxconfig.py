@@ -20,14 +20,23 @@ NOTHING = "None"
 """Text of an option that is unset, also where a later file sets it."""
 
 
+FILE_VARIABLE = "TORCHXCONFIG"
+"""Variable that names the one file that TorchX reads."""
+
+
 def section(name: str, options: CheckedOptions) -> Mapping[str, Any]:
     """Return the options of a section; the first file that has one wins, and unknown ones are left to TorchX to say.
 
     Raises:
-        InvalidJobError: A file is no configuration, or a value is not of its option's type.
+        InvalidJobError: A file is not there or no configuration, or a value is not of its option's type.
     """
     found: dict[str, Any] = {}
-    for path in find_configs():
+    try:
+        paths = find_configs()
+    except FileNotFoundError:
+        text = "names a file that is not there; name another one, or unset the variable"
+        raise invalid_job("unnamed", [Problem(FILE_VARIABLE, text)]) from None
+    for path in paths:
         _add(found, path, name, options)
     return {key: value for key, value in found.items() if value is not None}
 

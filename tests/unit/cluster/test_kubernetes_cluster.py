@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -193,6 +193,29 @@ def test_an_answer_that_is_no_json_is_told_as_such(server: Server) -> None:
     server.answers = [(200, "<html>welcome</html>")]
     with pytest.raises(ClusterError, match=r"no JSON; check that http://127.0.0.1:"):
         KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "n", "x")
+
+
+@pytest.mark.parametrize("body", ["null", "[]", '"x"', "7"])
+def test_json_that_is_no_object_is_not_taken_for_absence(server: Server, body: str) -> None:
+    cluster = KubernetesCluster.connect(server.kubeconfig)
+    questions: list[Callable[[], object]] = [
+        lambda: cluster.get(kinds.POD, "n", "x"),
+        lambda: cluster.list(kinds.POD, "n"),
+        lambda: cluster.serves(kinds.POD),
+        lambda: cluster.delete(kinds.POD, "n", "x"),
+        cluster.version,
+    ]
+    for ask in questions:
+        server.answers = [(200, body)]
+        with pytest.raises(ClusterError, match="is no object; check that http://127.0.0.1:"):
+            ask()
+
+
+def test_a_page_of_a_proxy_is_not_shown_whole(server: Server) -> None:
+    server.answers = [(403, "<html>" + "x" * 100_000)]
+    with pytest.raises(ClusterError, match="forbids it: <html>x") as caught:
+        KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "n", "x")
+    assert len(str(caught.value)) < 1000
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_named() -> None:

@@ -125,6 +125,14 @@ def test_a_file_that_cannot_be_read_is_named(
     assert "hunter2" not in str(caught.value)
 
 
+def test_a_file_that_is_not_there_is_named_with_its_variable(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(torchxconfig.FILE_VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(InvalidJobError, match="TORCHXCONFIG: names a file that is not there"):
+        world.scheduler().list()
+
+
 def test_two_spellings_of_a_file_that_differ_mean_what_torchx_makes_of_them(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
