@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torchx_pulumi import kinds
 from torchx_pulumi.errors import Problem, invalid_job
@@ -20,9 +21,13 @@ def objects_of(manifest: Manifest) -> list[tuple[Kind, Manifest]]:
     Raises:
         InvalidJobError: It has none, or one of a kind that this package does not make.
     """
-    items = manifest.get("items") if manifest.get("kind") == "List" else [manifest]
+    whole: Any = manifest
+    items = whole.get("items") if isinstance(whole, dict) and whole.get("kind") == "List" else [whole]
     found = []
     for item in items or []:
+        if not isinstance(item, dict):
+            text = f"is {type(item).__name__}, must be a mapping, or a List of mappings: objects of Kubernetes"
+            raise invalid_job("unnamed", [Problem("request.resource", text)])
         kind = _KINDS.get((str(item.get("apiVersion")), str(item.get("kind"))))
         if kind is None or not (item.get("metadata") or {}).get("name"):
             text = f"has {item.get('kind')!r} of {item.get('apiVersion')!r}, or no name: torchx-pulumi cannot launch it"

@@ -10,7 +10,6 @@ from torchx_pulumi.cluster.wire import urllib3
 from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import Kind
 
-
 SHOWN = 500
 """Characters of an answer that are shown where it is none of the API server's: proxies answer with whole pages."""
 

@@ -207,7 +207,7 @@ def test_json_that_is_no_object_is_not_taken_for_absence(server: Server, body: s
     ]
     for ask in questions:
         server.answers = [(200, body)]
-        with pytest.raises(ClusterError, match="is no object; check that http://127.0.0.1:"):
+        with pytest.raises(ClusterError, match=r"is no object; check that http://127\.0\.0\.1:"):
             ask()
 
 

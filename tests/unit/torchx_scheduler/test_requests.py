@@ -66,6 +66,15 @@ def test_what_is_of_no_dry_run_is_refused(world: World, request_: Any) -> None:
         world.scheduler().schedule(specs.AppDryRunInfo(request_, repr))
 
 
+@pytest.mark.parametrize("resource", [None, "text", [], {"kind": "List", "items": ["text"]}])
+def test_a_resource_that_is_no_object_is_refused(world: World, resource: Any) -> None:
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    info.request.resource = resource
+    with pytest.raises(InvalidJobError, match=r"request\.resource: is \w+, must be a mapping"):
+        scheduler.schedule(info)
+
+
 class HookedRole(specs.Role):  # type: ignore[misc]
     """A role whose hook works on the request as on TorchX's."""
 
