@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,10 @@ from torchx_pulumi.errors import Problem
 from torchx_pulumi_components.leaves import STAND_IN, is_other, is_stand_in
 
 _ABSENT = object()
+
+_BYTES = (bytes, bytearray, memoryview)
+_NO_TEXT = (Mapping, list, tuple, Set, *_BYTES)
+"""Types whose text says how Python shows them, and in another order in another process."""
 
 UNKNOWN_NUMBERS = (1000, 3000)
 """What stands for a number that is not known, and another one: more than nodes keep of anything, and fit for a port."""
@@ -82,7 +86,7 @@ class Fields:
         value = self.raw(name, required=required)
         if value is None:
             return None
-        if isinstance(value, (Mapping, list, tuple)):
+        if isinstance(value, _NO_TEXT):
             self.problem(name, f"must be a text, found {_found(value)}")
             return None
         if plain and is_stand_in(value):
@@ -173,7 +177,7 @@ class Fields:
             path = f"{name}[{key}]"
             if is_stand_in(item):
                 found[str(key)] = [item]
-            elif isinstance(item, str) or not isinstance(item, Sequence):
+            elif isinstance(item, (str, *_BYTES)) or not isinstance(item, Sequence):
                 hint = "; put the text into a list" if isinstance(item, str) else ""
                 self.problem(path, f"must be a list of texts, found {_found(item)}{hint}")
             else:
@@ -187,7 +191,7 @@ class Fields:
             return []
         if is_stand_in(value) and not required:
             return [value] if is_other(value) else []
-        if isinstance(value, str) or not isinstance(value, Sequence):
+        if isinstance(value, (str, *_BYTES)) or not isinstance(value, Sequence):
             meant = "; put the text into a list" if isinstance(value, str) and not is_stand_in(value) else ""
             self.problem(name, f"must be a list, found {_found(value)}{meant}")
             return []
@@ -211,7 +215,7 @@ class Fields:
         return {str(key): item for key, item in value.items() if item is not None}
 
     def _is_scalar(self, name: str, value: Any) -> bool:
-        if isinstance(value, (Mapping, list, tuple)) or value is None:
+        if isinstance(value, _NO_TEXT) or value is None:
             self.problem(name, f"must be a text, found {_found(value)}")
             return False
         return True
@@ -247,7 +251,7 @@ def _number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -265,4 +269,12 @@ def _found(value: Any, *, show: bool = False) -> str:
     if is_stand_in(value):
         return "an output that is not known yet"
     kind = type(value).__name__
-    return f"{kind} {str(value)[:60]!r}" if show and isinstance(value, (str, int, float)) else kind
+    return f"{kind} {_shown(value)!r}" if show and isinstance(value, (str, int, float)) else kind
+
+
+def _shown(value: str | float) -> str:
+    try:
+        return str(value)[:60]
+    except ValueError:
+        # Python writes no integers of thousands of digits.
+        return "of thousands of digits"

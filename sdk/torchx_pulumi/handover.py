@@ -15,8 +15,9 @@ from enum import Enum
 from typing import Any
 
 from torchx_pulumi import labels
+from torchx_pulumi.doors.appdef import EXTRAS_KEY, OVERLAY_KEY
 from torchx_pulumi.doors.appfile import MOUNT_KEYS, RESOURCE_KEYS, ROLE_KEYS
-from torchx_pulumi.doors.json_values import read_value
+from torchx_pulumi.doors.json_values import KEY_ORDER, in_key_order, is_text_only, read_value
 from torchx_pulumi.doors.run_options import read_options
 from torchx_pulumi.redaction import MARK, is_redacted, without_password
 from torchx_pulumi.runs.entry import RunEntry
@@ -61,7 +62,8 @@ def project_files(entry: RunEntry) -> dict[str, str]:
     Raises:
         InvalidJobError: The run options of the app cannot be read.
     """
-    given = {"namespace": entry.namespace, **_chosen_options(entry)}
+    chosen = _chosen_options(entry)
+    given = {"namespace": entry.namespace, **chosen}
     for name, value in (("kubeconfig", entry.kubeconfig), ("kube_context", entry.kube_context)):
         if value is not None:
             given[name] = value
@@ -72,10 +74,10 @@ def project_files(entry: RunEntry) -> dict[str, str]:
         name=entry.name,
         job_name=entry.job_name,
         arguments=arguments,
-        digests=f", digests={_literal(digests)}" if (digests := _image_digests(entry)) else "",
+        digests=f", digests={_literal(digests)}" if (digests := _image_digests(entry, chosen)) else "",
     )
     return {
-        "Pulumi.yaml": f"name: {entry.place.project}\nruntime: python\n",
+        "Pulumi.yaml": f"name: {json.dumps(entry.place.project)}\nruntime: python\n",
         "app.json": json.dumps(_app_file(entry), indent=2) + "\n",
         "__main__.py": program,
     }
@@ -100,10 +102,17 @@ def _literal(value: Any) -> str:
     return pprint.pformat(value, width=100, compact=True).replace("\n", "\n    ")
 
 
-def _image_digests(entry: RunEntry) -> dict[str, str]:
+def _image_digests(entry: RunEntry, chosen: Mapping[str, Any]) -> dict[str, str]:
     """Return image to digest, of the images that were built or pushed for the app."""
-    noted = json.loads((entry.options.get("annotations") or {}).get(labels.IMAGE_DIGESTS) or "{}")
-    return {role["image"]: noted[role["name"]] for role in entry.app["roles"] if role["name"] in noted}
+    try:
+        noted = json.loads((chosen.get("annotations") or {}).get(labels.IMAGE_DIGESTS) or "{}")
+    except ValueError:
+        # The user's own annotation of that name.
+        return {}
+    if not isinstance(noted, Mapping):
+        return {}
+    found = {role["image"]: noted.get(role["name"]) for role in entry.app["roles"]}
+    return {image: digest for image, digest in found.items() if isinstance(digest, str)}
 
 
 def _chosen_options(entry: RunEntry) -> dict[str, Any]:
@@ -144,7 +153,17 @@ def _app_file(entry: RunEntry) -> dict[str, Any]:
 
 def _role_of_file(role: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: role[key] for key in ROLE_KEYS if role.get(key) is not None}
-    made = {key: value if key in _MARKED else _plain(value) for key, value in found.items()}
+    order = role.get(KEY_ORDER) or {}
+    made = {
+        key: value if key in _MARKED else in_key_order(_plain(value), order.get(key)) for key, value in found.items()
+    }
+    if is_text_only((made.get("metadata") or {}).get(OVERLAY_KEY)):
+        # It is no overlay, and its text in a file would be taken for the place of one.
+        made["metadata"] = {key: value for key, value in made["metadata"].items() if key != OVERLAY_KEY}
+    if "secret_env" in order:
+        extras = made["metadata"][EXTRAS_KEY]
+        secrets = in_key_order(extras["secret_env"], order["secret_env"])
+        made["metadata"] = {**made["metadata"], EXTRAS_KEY: {**extras, "secret_env": secrets}}
     for key, known in (("resource", RESOURCE_KEYS), ("mounts", MOUNT_KEYS)):
         if key in made:
             made[key] = _only(known, made[key])

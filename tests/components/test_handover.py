@@ -6,6 +6,7 @@ The launch and the written program run on one mock engine, the program on the st
 from __future__ import annotations
 
 import copy
+import json
 import runpy
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -17,6 +18,7 @@ import pytest
 from torchx_pulumi.driver import Launched, LaunchOrder
 from torchx_pulumi.fake_driver import FakeDriver
 from torchx_pulumi.handover import project_files
+from torchx_pulumi.runs.entry import read_entry, write_entry
 from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi.torchx_scheduler.doors import Doors
 from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
@@ -150,6 +152,12 @@ class Level(str, Enum):
     HIGH = "high"
 
 
+class Model:
+    """An object of a library where an overlay may stand, which neither TorchX nor this package takes for one."""
+
+
+SECRET = {"name": "s", "key": "k"}
+TOLERATION = {"operator": "Exists"}
 SECRETS = {
     "secret_env": {"TOKEN": {"name": "s", "key": "k", "optional": True}},
     "secret_mounts": [{"src": "keys", "dst": "/keys"}],
@@ -170,6 +178,10 @@ VOLCANO: dict[str, Case] = {
     "extras in metadata": Case(one(metadata={"torchx_pulumi": SECRETS, "other": [None, {1: "one", "n": None}]})),
     "tuples": Case(one(args=("a", "b"), metadata={"kubernetes": {"V1Pod": {"spec": {"__put__:tolerations": ()}}}})),
     "enums": Case(one(env={"LEVEL": Level.HIGH}, metadata={"kubernetes": {"metadata": {"labels": {"l": Level.HIGH}}}})),
+    "enums as keys": Case(one(metadata={"kubernetes": {"metadata": {"labels": {Level.HIGH: "l"}}}})),
+    "sets": Case(one(resource=resource(capabilities={"kinds": {"a", "b", "c"}}), metadata={"other": {1, 2}})),
+    "what is no overlay": Case(one(metadata={"kubernetes": Model(), "other": Model()})),
+    "annotations of our names": Case(one(), {"annotations": {"torchx-pulumi/image-digests": "not JSON"}}),
     "letters of all kinds": Case(one(args=["\U0001f600", "a\u2028b\x85c", "\x7f\ufffe", "tab\tnew\nline\\"])),
     "numbers in texts": Case(one(args=["1e5", "0x10", "1_000", "no", "~", "<<"], env={"A": "0.10", "B": "="})),
     "devices": Case(one(resource=resource(devices={"a.io/b": 2}, capabilities={"c": [1, (2, None)]}))),
@@ -195,6 +207,36 @@ def test_a_program_goes_on_with_every_option_of_volcano(handover: Handover, name
 @pytest.mark.parametrize("name", MCAD)
 def test_a_program_goes_on_with_every_option_of_mcad(handover: Handover, name: str) -> None:
     check(handover, "mcad", MCAD[name])
+
+
+ORDERED = {
+    "variables": one(env={"Z": "1", "A": "${app_id}", "M": "3"}),
+    "secrets": one(metadata={"torchx_pulumi": {"secret_env": {"Z": SECRET, "A": SECRET}}}),
+    "operators": one(metadata={"kubernetes": {"spec": {"tolerations": [TOLERATION], "__put__:tolerations": []}}}),
+    "numbers and nulls": one(
+        env={"B": "1", "A": "2"}, port_map={"b": 80, "a": 81},
+        metadata={"kubernetes": {"spec": {"priority": 3, "hostNetwork": None, "dnsConfig": {"searches": ("a",)}}}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "mcad"])
+@pytest.mark.parametrize("name", ORDERED)
+def test_an_app_that_a_stack_told_of_goes_over_as_it_was_launched(
+    handover: Handover, name: str, scheduler: str
+) -> None:
+    """The index of a colleague has it from there: mappings are sorted in it, and nulls are not."""
+    options = {"queue": "test"} if scheduler == "volcano" else {}
+    launched = registered(handover.launch(scheduler, ORDERED[name](), options))
+    note = json.dumps(_without_nulls(write_entry(handover.entry)), sort_keys=True)
+    handover.entry = read_entry(json.loads(note), "the stack")
+    assert registered(handover.take_over()) == launched
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def test_an_overlay_that_was_read_from_a_file_goes_over_with_the_app(handover: Handover, tmp_path: Path) -> None:

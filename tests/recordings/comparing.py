@@ -28,6 +28,8 @@ ADDED: tuple[str, ...] = (
     # A6: a program that takes an app over keeps the labels and outputs by which `torchx` and the fleet know the app.
     r"urn:.*\.inputs\.metadata\.labels\.torchx-pulumi/(launcher|session)",
     r"urn:.*TrainingJob::.+\.outputs\.declared\.(created_by|roles\[\d+\]\.digest)",
+    # H1, H4: the order of variables and ports, which Pulumi's state loses, for programs that go on with the app.
+    r"files\..*\.app\.roles\[\d+\]\.key_order",
 )
 """Paths of fields that later releases add, as patterns. Nothing else may be there that was not, or be gone."""
 

@@ -63,7 +63,7 @@ def arguments_of(program: str) -> dict[str, object]:
 
 def test_the_program_names_the_job_and_what_was_chosen() -> None:
     files = project_files(ENTRY)
-    assert files["Pulumi.yaml"] == "name: torchx\nruntime: python\n"
+    assert files["Pulumi.yaml"] == 'name: "torchx"\nruntime: python\n'
     assert arguments_of(files["__main__.py"]) == {
         "app_id": "train-x1", "namespace": "ml", "queue": "gold", "labels": {"team": "vision"},
     }  # fmt: skip

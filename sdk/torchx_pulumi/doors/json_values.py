@@ -1,20 +1,28 @@
 """Values of Python that JSON has no form for, as JSON values and back: tuples, mappings with other keys, nulls.
 
-An overlay means another thing with a tuple than with a list, and Pulumi's state drops nulls from mappings.
+An overlay means another thing with a tuple than with a list. Pulumi's state drops nulls from mappings, and sorts them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from enum import Enum
 from typing import Any
 
 MARK = "$torchx"
 """Key of a mapping that stands for a value: its kind is `tuple`, `pairs`, `null` or `text`."""
 
+KEY_ORDER = "key_order"
+"""Key of a role for the order of keys in its mappings, where it is another than the sorted one."""
+
+_OPERATOR = "__"
+"""Begin of the keys of a pod overlay that work in their order."""
+
 
 def write_value(value: Any) -> Any:
-    """Return a value as JSON values. Of what is neither JSON nor one of the kinds above, the text is kept.
+    """Return a value as JSON values.
+
+    Of a set a list in a fixed order is kept. Of what is neither JSON nor one of the kinds above, the text is kept.
 
     >>> write_value({"a": (1, None)}), write_value({"a": None})
     ({'a': {'$torchx': 'tuple', 'value': [1, None]}}, {'a': {'$torchx': 'null'}})
@@ -26,14 +34,42 @@ def write_value(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Mapping):
-        if all(isinstance(key, str) for key in value) and MARK not in value:
-            return {str(key): {MARK: "null"} if item is None else write_value(item) for key, item in value.items()}
+        if all(isinstance(key, str) for key in value) and MARK not in value and not _loses_order(value):
+            return {str(write_value(key)): _write_item(item) for key, item in value.items()}
         return {MARK: "pairs", "value": [[write_value(key), write_value(item)] for key, item in value.items()]}
     if isinstance(value, list):
         return [write_value(item) for item in value]
     if isinstance(value, tuple):
         return {MARK: "tuple", "value": [write_value(item) for item in value]}
+    if isinstance(value, Set):
+        return sorted(map(write_value, value), key=repr)
     return {MARK: "text", "value": str(value)}
+
+
+def _write_item(item: Any) -> Any:
+    return {MARK: "null"} if item is None else write_value(item)
+
+
+def _loses_order(value: Mapping[str, Any]) -> bool:
+    """Return whether a mapping means another thing once its keys are sorted."""
+    keys = list(value)
+    return any(key.startswith(_OPERATOR) for key in keys) and keys != sorted(keys)
+
+
+def in_key_order(value: Any, keys: Any) -> Any:
+    """Return a mapping with some of its keys first, in their order.
+
+    >>> in_key_order({"a": 1, "b": 2}, ["b", "gone", "a"]), in_key_order({"a": 1}, None)
+    ({'b': 2, 'a': 1}, {'a': 1})
+    """
+    if not isinstance(value, Mapping) or not isinstance(keys, list):
+        return value
+    return {**{key: value[key] for key in keys if key in value}, **value}
+
+
+def is_text_only(value: Any) -> bool:
+    """Return whether only the text was kept of a value."""
+    return isinstance(value, Mapping) and value.get(MARK) == "text"
 
 
 def read_value(value: Any) -> Any:

@@ -150,7 +150,7 @@ def canonical(value: Any, version: int) -> Any:
         # The user's own, in metadata or an overlay.
         return {item.name: canonical(getattr(value, item.name), version) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): canonical(item, version) for key, item in value.items()}
+        return {_key(key, version): canonical(item, version) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return [canonical(item, version) for item in value]
     if value is None or isinstance(value, (str, int, float, bool)):
@@ -160,10 +160,15 @@ def canonical(value: Any, version: int) -> Any:
     return repr(value)
 
 
+def _key(key: Any, version: int = 2) -> str:
+    """Return a key as it is rendered: an enum by its value, but in version 1."""
+    return str(key.value if isinstance(key, Enum) and version > 1 else key)
+
+
 def in_order(overlay: Any) -> Any:
     """Return a pod overlay so that what counts in it differs: tuples replace, operators work in their order."""
     if isinstance(overlay, Mapping):
-        entries = {str(key): in_order(item) for key, item in overlay.items()}
+        entries = {_key(key): in_order(item) for key, item in overlay.items()}
         return [list(entry) for entry in entries.items()] if any(key.startswith("__") for key in entries) else entries
     if isinstance(overlay, tuple):
         return {"$tuple": [in_order(item) for item in overlay]}

@@ -8,10 +8,14 @@ from typing import Any
 
 from torchx import specs
 
-from torchx_pulumi.doors.json_values import read_value, write_value
+from torchx_pulumi.doors.appdef import EXTRAS_KEY
+from torchx_pulumi.doors.json_values import KEY_ORDER, in_key_order, read_value, write_value
 from torchx_pulumi.torchx_scheduler import compat
 
 _MOUNTS = {"bind": specs.BindMount, "volume": specs.VolumeMount, "device": specs.DeviceMount}
+
+_ORDERED = ("env", "secret_env", "port_map")
+"""Mappings of a role whose order is rendered. Pulumi's state sorts them."""
 
 _LEFT_OUT = ("overrides",)
 """Producers of values that are asked for by reading the field; the values are what is written."""
@@ -57,7 +61,19 @@ def _write_role(role: Any) -> dict[str, Any]:
             fields["workspace"] = None if value is None else dict(value.projects)
         else:
             fields[item.name] = write_value(getattr(value, "value", value))
-    return fields
+    order = _key_order(fields)
+    return {**fields, KEY_ORDER: order} if order else fields
+
+
+def _key_order(fields: Mapping[str, Any]) -> dict[str, list[str]]:
+    extras = _mapping(_mapping(fields.get("metadata")).get(EXTRAS_KEY))
+    found = {**fields, "secret_env": extras.get("secret_env")}
+    keys = {name: list(_mapping(found.get(name))) for name in _ORDERED}
+    return {name: order for name, order in keys.items() if order != sorted(order)}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _write_mount(mount: Any) -> dict[str, Any]:
@@ -70,7 +86,13 @@ def _write_fields(value: Any) -> dict[str, Any]:
 
 
 def _read_role(value: Mapping[str, Any]) -> Any:
-    fields = {name: read_value(item) for name, item in value.items() if name not in ("mounts", "resource", "workspace")}
+    order = value.get(KEY_ORDER) or {}
+    read_otherwise = ("mounts", "resource", "workspace", KEY_ORDER)
+    fields = {
+        name: in_key_order(read_value(item), order.get(name))
+        for name, item in value.items()
+        if name not in read_otherwise
+    }
     fields["mounts"] = [_read_mount(mount) for mount in value.get("mounts") or []]
     fields["resource"] = compat.make(
         specs.Resource, read_value(value.get("resource") or {"cpu": -1, "gpu": -1, "memMB": -1})

@@ -1,0 +1,30 @@
+"""H2: arguments of odd types are refused by name, never taken apart and never written as Python shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+import pytest
+from torchx_pulumi_components import VolcanoTrainingJob
+
+ROLE = {"name": "trainer", "image": "app:1", "entrypoint": "python"}
+
+ODD: dict[str, tuple[dict[str, Any], str]] = {
+    "bytes as a list": ({"plugins": {"svc": b"--x"}}, "plugins[svc]: must be a list of texts, found bytes"),
+    "bytes as names": ({"image_secrets": b"ab"}, "image_secrets: must be a list, found bytes"),
+    "a set as text": ({"plugins": {"svc": [{"a", "b"}]}}, "plugins[svc]: must be a text, found set"),
+    "a set as a name": ({"queue": frozenset("a")}, "queue: must be a text, found frozenset"),
+    "bytes in a mapping": ({"labels": {"team": b"a"}}, "labels[team]: must be a text, found bytes"),
+    "an endless number": ({"efa_device_count": 10**400}, "efa_device_count: must be a whole number, found int"),
+    "a number of too many digits": ({"efa_device_count": 10**5000}, "efa_device_count: must be a whole number"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_argument_of_an_odd_type_is_refused_by_name(engine: Any, name: str) -> None:
+    args, message = ODD[name]
+    with pytest.raises(pulumi.RunError) as caught:
+        engine.run(lambda: VolcanoTrainingJob("train", {"queue": "default", "roles": [ROLE], **args}))
+    assert message in str(caught.value)
+    assert engine.mocks.resources == []
