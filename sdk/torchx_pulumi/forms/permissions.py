@@ -35,7 +35,10 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 REFUSED_S: Final = 300.0
-"""How long a refusal is remembered before the cluster is asked again."""
+"""How long a refusal is remembered at most before the cluster is asked again."""
+
+FIRST_S: Final = 5.0
+"""The same after the first refusal, which may pass: of an API server that starts. Each further one is kept longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +161,8 @@ class _Refusals:
 
     until: dict[tuple[Permission, str | None], float] = field(default_factory=dict)
     """Permission and namespace to the time until which the cluster is not asked again."""
+    kept_s: dict[tuple[Permission, str | None], float] = field(default_factory=dict)
+    """Permission and namespace to how long the last refusal in a row was remembered."""
     told: set[tuple[Permission, str | None]] = field(default_factory=set)
 
 
@@ -171,7 +176,7 @@ def if_permitted(
     """Read what may be read without. None: it is refused, which is reported once for each cluster and namespace.
 
     Args:
-        cluster: Who is asked; not again for five minutes after a refusal.
+        cluster: Who is asked; not again for 5 s after a refusal, and for up to `REFUSED_S` after several in a row.
         permission: What the read needs.
         namespace: Where. None: everywhere.
         read: Reads it.
@@ -186,12 +191,16 @@ def if_permitted(
         if known.until.get(key, 0.0) > time.monotonic():
             return None
     try:
-        return read()
+        answer = read()
     except ClusterError as error:
         if error.reason != "Forbidden":
             raise
+    else:
+        known.kept_s.pop(key, None)
+        return answer
     with _guard:
-        known.until[key] = time.monotonic() + REFUSED_S
+        kept_s = known.kept_s[key] = min(4 * known.kept_s.get(key, FIRST_S / 4), REFUSED_S)
+        known.until[key] = time.monotonic() + kept_s
         is_new = key not in known.told
         known.told.add(key)
     if is_new:

@@ -77,6 +77,23 @@ def test_a_refusal_is_asked_about_again_after_a_while(monkeypatch: pytest.Monkey
     assert cluster.asked.count("list Pod") == 3
 
 
+def test_a_refusal_that_passes_is_forgotten_soon_and_one_that_stays_is_asked_about_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(permissions.time, "monotonic", lambda: now)
+    passing = Counting(job("Running"), denied=refused(*OPTIONAL))
+    staying = Counting(job("Running"), denied=refused(*OPTIONAL))
+    for _ in range(600):
+        JOB.look(passing, "team", "app")
+        JOB.look(staying, "team", "app")
+        passing._denied.clear()
+        now += 1
+    assert passing.asked.count("list Pod") == 600 - 5 + 1
+    # After 5, 25, 105 and 405 s.
+    assert staying.asked.count("list Pod") == 5
+
+
 def test_pods_that_may_not_be_listed_are_asked_for_by_name_where_they_tell_something() -> None:
     status = counts(_0="Running", _1="Failed", _2="Succeeded", _3="Pending")
     cluster = Counting(
