@@ -13,7 +13,7 @@ from torchx_pulumi.images import dockerfile as dockerfiles
 from torchx_pulumi.images.bases import Base, Registry, resolve
 from torchx_pulumi.images.content.address import files_address, image_address
 from torchx_pulumi.images.content.hashing import hash_files
-from torchx_pulumi.images.content.ignore import TORCHX_DOCKERFILE
+from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree, shown_path
 from torchx_pulumi.images.reference import parse_repository
 
@@ -129,7 +129,7 @@ def make_plan(
         labels=dict(labels or {}),
         # The address names it, so that pull and build must be told, too: a daemon may be of another platform.
         platform=platform or _own_platform(),
-        warnings=tree.warnings,
+        warnings=[*tree.warnings, *_unread_rules(tree, name)],
         left_out=tree.left_out,
         has_rules=tree.has_rules,
         entries=tree.entries,
@@ -238,6 +238,14 @@ def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
     if required:
         raise ImageError(f"dockerfile {path!r}: is no file of the workspace; give its path from the workspace's folder")
     return None
+
+
+def _unread_rules(tree: Tree, dockerfile: str) -> list[str]:
+    """Return a warning where the workspace has rules for its Dockerfile alone, as BuildKit reads them."""
+    file = f"{dockerfile}{IGNORE_FILE}"
+    if not any(entry.path == file for entry in tree.entries):
+        return []
+    return [f"{file} is not read, and what it would leave out is sent; write its lines into {IGNORE_FILE}"]
 
 
 def _own_platform() -> str:

@@ -49,6 +49,15 @@ def test_a_workspace_that_is_no_path_is_refused(name: str) -> None:
         planned(name)
 
 
+def test_rules_for_one_dockerfile_alone_are_named_as_not_read(workspace: Path) -> None:
+    (workspace / "Dockerfile.torchx").write_text("FROM scratch\n")
+    assert planned(workspace).warnings == []
+    (workspace / "Dockerfile.torchx.dockerignore").write_text("key.pem\n")
+    assert [each.partition(",")[0] for each in planned(workspace).warnings] == [
+        "Dockerfile.torchx.dockerignore is not read"
+    ]
+
+
 def test_what_is_left_out_is_told_in_one_line_of_text_whatever_it_is_called(workspace: Path) -> None:
     for name in (b"caf\xe9", b"two\nlines"):
         (workspace / os.fsdecode(name) / ".git").mkdir(parents=True)
