@@ -66,6 +66,9 @@ def read_volcano(
     replicas = [replica for role in roles for replica in role.replicas]
     queue = text_at(job, "spec", "queue")
     reason, message = explain(state, reason, message, replicas, pod_group, queue)
+    failed = number_at(job, "status", "failed") or 0
+    if state is JobState.SUCCEEDED and message == ALL_SUCCEEDED and failed:
+        message = f"completed, and Volcano counts {failed} failed pods"
     reason, message = being_deleted(job, "the job", state, reason, message)
     ended = None
     if state.terminal:

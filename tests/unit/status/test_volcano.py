@@ -281,6 +281,8 @@ def test_an_elastic_job_that_completed_without_one_replica_says_so() -> None:
     counts = {"taskStatusCount": {"trainer-0": {"phase": {"Succeeded": 1}}, "trainer-1": {"phase": {"Failed": 1}}}}
     assert "1 of 2 replicas succeeded" in read_volcano(vcjob("Completed", status=counts)).message
     assert read_volcano(vcjob("Completed"), seen[:1]).message == "all replicas exited with code 0"
+    gone = read_volcano(vcjob("Completed", status={"succeeded": 1, "failed": 1}), [])
+    assert gone.message == "completed, and Volcano counts 1 failed pods"
 
 
 @pytest.mark.parametrize(("phase", "reason"), [("Restarting", Reason.RESTARTING), ("Aborting", Reason.STOPPING)])
