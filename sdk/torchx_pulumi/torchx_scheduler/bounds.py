@@ -9,6 +9,7 @@ from torchx_pulumi.logs import Clock
 from torchx_pulumi.runs.entry import RunEntry
 from torchx_pulumi.status.model import JobState, Reason
 from torchx_pulumi.torchx_scheduler.looking import Sight
+from torchx_pulumi.torchx_scheduler.plain_errors import is_command
 from torchx_pulumi.waiting import GONE_S, REFUSED_S, UNREACHABLE_S, Patience, progress_line
 
 HOW_LONG = (
@@ -23,7 +24,24 @@ class Bounds:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[str, Patience] = {}
+        self._unknown: tuple[str, float] | None = None
+        """The app that was asked for last although it is not known, and since when. None: the last one is known."""
         self._guard = threading.Lock()
+
+    def unknown(self, app_id: str) -> None:
+        """Note that there is no such app: `torchx log` of TorchX 0.7.0 would ask for one for ever.
+
+        Raises:
+            ClusterError: The command `torchx` has asked for nothing else for `GONE_S`. Other programs go on.
+        """
+        with self._guard:
+            now_s = self._clock.monotonic()
+            if self._unknown is None or self._unknown[0] != app_id:
+                self._unknown = app_id, now_s
+            since_s = self._unknown[1]
+        if is_command() and now_s - since_s >= GONE_S:
+            text = f"app {app_id} is not known here; it was deleted, or never launched"
+            raise ClusterError(f"{text}; `torchx list` names the apps that are known", reason=Reason.NOT_FOUND.value)
 
     def check(self, entry: RunEntry, sight: Sight) -> None:
         """Note what a look told.
@@ -34,6 +52,7 @@ class Bounds:
         """
         gone = sight.reached and (sight.status.state, sight.status.reason) == (JobState.UNKNOWN, Reason.NOT_FOUND)
         with self._guard:
+            self._unknown = None
             if sight.status.state.terminal or (sight.error is None and not gone):
                 self._waits.pop(entry.app_id, None)
                 return

@@ -12,12 +12,17 @@ from torchx.specs import InvalidRunConfigException
 from torchx_pulumi.errors import TorchxPulumiError
 
 
+def is_command() -> bool:
+    """Return whether this process is the command `torchx`."""
+    return Path(sys.argv[0]).name in ("torchx", "torchx.exe")
+
+
 def show_plainly() -> None:
     """From now on, print our errors without a traceback, where this process is the command `torchx`.
 
     Elsewhere the traceback belongs to the program whose author reads it. TorchX ends with exit code 1 as before.
     """
-    if sys.excepthook is not _show and Path(sys.argv[0]).name in ("torchx", "torchx.exe"):
+    if sys.excepthook is not _show and is_command():
         sys.excepthook = _show
         threading.excepthook = _Threads().show
 

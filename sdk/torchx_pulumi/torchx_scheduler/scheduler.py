@@ -196,10 +196,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
                 as long as `bounds` allows.
         """
         entry = self._finder.find(app_id)
-        if entry is None:
-            return None
-        found = self._sight(entry)
+        found = None if entry is None else self._sight(entry)
         if found is None:
+            self._bounds.unknown(app_id)
             return None
         self._bounds.check(*found)
         return describe_app(*found, self._doors.now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -124,3 +125,23 @@ def test_a_launch_that_waits_says_at_once_that_it_is_refused(
     with pytest.raises(ClusterError, match="does not accept the credentials"):
         submit(wait_for="running")
     assert len(RunIndex().all()) == 1
+
+
+@pytest.mark.parametrize(("program", "ends"), [("/somewhere/bin/torchx", True), ("train.py", False)])
+def test_only_the_command_that_asks_for_an_unknown_app_again_and_again_gets_an_error(
+    world: World, monkeypatch: pytest.MonkeyPatch, program: str, ends: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program])
+    clock = TickingClock()
+    scheduler = world.scheduler(clock=clock)
+    assert scheduler.describe("default:nope") is None
+    clock.passed += GONE_S
+    if not ends:
+        assert scheduler.describe("default:nope") is None
+        return
+    # Another one is asked for the first time.
+    assert scheduler.describe("default:other") is None
+    assert scheduler.describe("default:nope") is None
+    clock.passed += GONE_S
+    with pytest.raises(ClusterError, match="default:nope is not known here; it was deleted, or never launched"):
+        scheduler.describe("default:nope")
