@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.cluster_identity import ClusterIdentity, Match
@@ -49,6 +49,8 @@ class Finder:
     """`volcano` or `mcad`."""
     ambient: Callable[[], Mapping[str, Any]]
     """Run options that hold where a call has none: those of `.torchxconfig`."""
+    _warned: dict[str, str] = field(default_factory=dict)
+    """App that was not looked for in the cluster, to the reason that was told of it last."""
 
     def find(self, app_id: str, *, to_change: bool = False) -> RunEntry | None:
         """Return an app; that a launch or deletion of it was interrupted is still in it.
@@ -211,7 +213,9 @@ class Finder:
         try:
             entry = find_in_cluster(self.doors.cluster(kubeconfig, context), self.scheduler, app_id)
         except ClusterError as error:
-            logger.warning("%s is not in the index, and was not looked for in the cluster: %s", app_id, error)
+            if self._warned.get(app_id) != str(error):
+                self._warned[app_id] = str(error)
+                logger.warning("%s is not in the index, and was not looked for in the cluster: %s", app_id, error)
             return None
         return None if entry is None else replace(entry, kubeconfig=kubeconfig, kube_context=context)
 

@@ -50,6 +50,17 @@ def handle(app_id: str) -> Any:
     return f"pulumi_volcano://torchx/{app_id}"
 
 
+def test_who_asks_again_for_an_app_that_nobody_knows_is_told_once_why_the_cluster_was_not_asked(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unusable(kubeconfig: str | None, context: str | None) -> Any:
+        raise ClusterError("no kubeconfig")
+
+    scheduler = world.scheduler(connect=unusable)
+    assert [scheduler.describe("default:never") for _ in range(3)] == [None] * 3
+    assert caplog.text.count("no kubeconfig") == 1
+
+
 @pytest.mark.parametrize("seen", [False, True])
 def test_a_wait_for_a_job_that_its_time_to_live_removed_ends(
     world: World, submit: Callable[..., str], seen: bool
