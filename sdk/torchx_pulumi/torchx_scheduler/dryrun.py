@@ -118,12 +118,16 @@ def validate(request: PulumiJob, cluster: LiveCluster, namespace: str) -> None:
 
     Raises:
         InvalidJobError: The cluster, or a webhook of it, refuses the request.
+        ClusterError: It does not accept the credentials.
     """
     for kind, manifest in objects_of(request.resource):
         where = manifest["metadata"].get("namespace") or namespace
         try:
             cluster.create(kind, where, manifest, dry_run=True)
         except ClusterError as error:
+            if error.reason == "Unauthorized":
+                # The credentials were judged, and not the job.
+                raise
             if not error.retryable:
                 name = manifest["metadata"].get("name", "unnamed")
                 raise invalid_job(name, [Problem("validate_spec", f"Invalid job spec: {error}")]) from error

@@ -115,6 +115,17 @@ def test_an_unreachable_cluster_is_a_warning_in_the_dry_run_and_an_error_in_the_
     assert RunIndex().all() == []
 
 
+def test_credentials_that_are_not_accepted_are_no_mistake_of_the_job(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.cluster.error = ClusterError("the plugin is not there", reason="Unauthorized")
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    assert "not validated: the plugin is not there" in caplog.text
+    with pytest.raises(ClusterError, match="the plugin is not there"):
+        scheduler.schedule(info)
+
+
 def test_what_the_cluster_refuses_is_refused_in_the_dry_run(world: World) -> None:
     world.cluster.error = ClusterError("admission webhook denied it: unknown queue")
     with pytest.raises(ValueError, match=r"Invalid job spec.*unknown queue"):
