@@ -147,7 +147,13 @@ def test_a_program_that_was_killed_goes_on_with_the_same_object(
     make_upgraded: Callable[[str], UpgradedProject], look: KubernetesCluster, namespace: str, gang: str
 ) -> None:
     project = make_upgraded("killed")
-    project.jobs({"train": volcano(namespace, gang=gang)})
+    # The API server adds these to a pod's list, and with it the list would not be what is applied a second time.
+    added = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("not-ready", "unreachable")
+    ]
+    role = {"tolerations": [*FAKE_NODE["tolerations"], *added]}
+    project.jobs({"train": volcano(namespace, role, gang=gang)})
     process = project.start("up", "--yes", "--skip-preview")
     before = eventually(lambda: objects(look, namespace))
     kill_between_writes(project, process)
