@@ -49,7 +49,7 @@ test: $(SYNCED) $(NIGHTLY) ## All that needs Python only
 	@echo "test: with TorchX nightly"
 	@.venv-nightly/bin/python -m pytest -q -n 2 $(NIGHTLY_TESTS) $(ARGS)
 
-golden: $(SYNCED) ## Write the golden files anew; read the diff
+golden: $(SYNCED) ## Write the golden files again; read the diff
 	@TORCHX_PULUMI_UPDATE_GOLDEN=1 $(VENV)/python -m pytest -q tests/golden
 
 e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
@@ -66,7 +66,7 @@ demo: $(SYNCED) ## A real PyTorch job on a local cluster (KEEP=1 leaves it, CLUS
 bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
 	@$(VENV)/python -m bench $(ONLY)
 
-schema: $(SYNCED) ## Write components/schema.json anew
+schema: $(SYNCED) ## Write components/schema.json again
 	@$(VENV)/python -m torchx_pulumi_components.plugin --schema > components/schema.json
 
 wheel: $(SYNCED) ## Build the wheel into dist/

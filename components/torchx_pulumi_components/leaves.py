@@ -219,12 +219,12 @@ def known(value: pulumi.Output[T] | None) -> T | None:
 
 
 def is_stand_in(value: Any) -> bool:
-    """Say whether a value stands for an Output that is not known yet."""
+    """Return whether a value stands for an Output that is not known yet."""
     return isinstance(value, str) and value.startswith(STAND_IN)
 
 
 def is_other(value: Any) -> bool:
-    """Say whether a value stands for another value of an Output that is not known yet."""
+    """Return whether a value stands for another value of an Output that is not known yet."""
     return is_stand_in(value) and value.endswith(OTHER)
 
 

@@ -41,7 +41,7 @@ class Lane(threading.local):
 
     longest_idle_s = IDLE_S
     first_answer_s: float | None = None
-    """None: no limit beside the request's own."""
+    """None: no limit but the request's own."""
     reused = False
     """The connection served another request before."""
 

@@ -30,7 +30,7 @@ from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.redaction import secret_variables, without_credentials
 
 TOLD = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
-"""Fields of the cluster that a plugin is told with `provideClusterInfo`, beside its authority and the extension."""
+"""Fields of the cluster that a plugin is told with `provideClusterInfo`, with its authority and the extension."""
 
 LIMIT_S = 60.0
 """Longest run of a plugin that does not talk to the user."""
@@ -192,7 +192,7 @@ class ExecPlugin:
         if self._mode == "Always" and not terminal:
             raise self._problem(
                 "wants to talk to the user (interactiveMode Always), and standard input is no terminal; "
-                "run this in a terminal, or use credentials that need nobody"
+                "run this in a terminal, or use credentials for machines"
             )
         return terminal and self._mode != "Never"
 

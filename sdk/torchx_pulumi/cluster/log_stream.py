@@ -195,7 +195,7 @@ def _is_idle(response: Any, seconds: float) -> bool:
 
 
 def _has_come(reader: Any, waiting: Any) -> bool:
-    """Return whether bytes have been read, or deciphered, that nobody took yet."""
+    """Return whether bytes have been read, or deciphered, and not taken yet."""
     limit = waiting.gettimeout()
     try:
         waiting.settimeout(0)

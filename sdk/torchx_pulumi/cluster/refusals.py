@@ -51,7 +51,7 @@ def refusal(
         )
     if status == 401:
         return ClusterError(
-            f"{where} does not accept the credentials of this kubeconfig: {said}; log in anew",
+            f"{where} does not accept the credentials of this kubeconfig: {said}; log in again",
             # Proxies in front of an API server answer in words of their own.
             reason=reason or "Unauthorized",
         )

@@ -55,7 +55,7 @@ def plan_patch(
         repository: Where the image is pushed, without a tag. None: it stays on this machine's daemon.
         dockerfile: Path in the workspace. Unset: `Dockerfile.torchx`, and without that a default which copies the
             workspace into the base's working directory.
-        build_args: Arguments for the Dockerfile, beside IMAGE (the base) and WORKSPACE (a fixed word). Their values
+        build_args: Arguments for the Dockerfile, next to IMAGE (the base) and WORKSPACE (a fixed word). Their values
             are in the tag as a hash only.
         labels: Labels of the image, beside ours.
         platform: For example `linux/arm64`. Unset: that of this machine.
