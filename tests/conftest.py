@@ -10,7 +10,14 @@ import pytest
 
 from tests.s3_server import S3Backend, serve_s3
 
-LONGEST = ("mcad", "test_demo.py", "test_volcano_training_job.py", "test_local_cluster.py", "test_stack_program.py")
+LONGEST = (
+    "mcad",
+    "test_demo.py",
+    "test_volcano_training_job.py",
+    "test_local_cluster.py",
+    "test_stack_program.py",
+    "test_upgrade.py",
+)
 """Groups of real tests that take longest; they begin first, so that no worker is left alone with one in the end."""
 
 
