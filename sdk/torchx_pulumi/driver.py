@@ -89,7 +89,7 @@ class Driver(Protocol):
             entry: The app; its owner is the process that was interrupted.
             tell: Takes progress.
             check: Called before each step and while the recovery waits.
-            take_over: Do it whoever the owner is, and clear the stack's locks regardless of who holds them.
+            take_over: Act even if another process owns the app, and clear the stack's locks in any case.
 
         Returns:
             The entry as it is now. None: nothing of the app is left.

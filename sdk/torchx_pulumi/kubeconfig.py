@@ -20,7 +20,7 @@ POD_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod finds its account: `ca.crt`, `namespace` and `token`, which are renewed in place."""
 
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
-"""Lists of a kubeconfig, and what each item of them holds beside its name."""
+"""Lists of a kubeconfig, and what each item of them holds in addition to its name."""
 
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Fields that name a file, relative to the kubeconfig that has them."""

@@ -54,7 +54,7 @@ def run_hash(
     try:
         manifest = canonical(_render(spec, options, launched), version)
     except InvalidJobError:
-        # Nothing can be rendered of it, so that it is never launched. Whoever plans it says why.
+        # Nothing can be rendered of it, so that it is never launched. Planning reports why.
         return relaunch_hash(digests, launched)
     text = json.dumps([manifest, dict(launched), rerun], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

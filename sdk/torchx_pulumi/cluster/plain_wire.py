@@ -105,37 +105,30 @@ class PlainWire:
         repeatable = method == "GET" and read_timeout_s is not None
         lane.longest_idle_s = IDLE_S if repeatable else SHORT_IDLE_S
         lane.first_answer_s = read_timeout_s * FIRST_ANSWER if repeatable and read_timeout_s is not None else None
+        forwarded = self._proxy is not None and self._server.startswith("http://")
+        origin = self._server[: len(self._server) - len(self._base)]
+
+        def once() -> Any:
+            # Not `request` of a manager, which puts the headers of one name together.
+            return pool.urlopen(
+                method,
+                f"{origin}{target}" if forwarded else target,
+                headers=with_headers(headers, self._impersonation),
+                body=data,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                assert_same_host=False,
+                timeout=urllib3().Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
+            )
+
         try:
-            return self._open(pool, method, target, headers, data, read_timeout_s)
+            return once()
         except (urllib3().exceptions.HTTPError, OSError):
             if not (repeatable and lane.reused):
                 raise
         lane.longest_idle_s = NEVER_S
-        return self._open(pool, method, target, headers, data, read_timeout_s)
-
-    def _open(
-        self,
-        pool: Any,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        data: bytes | None,
-        read_timeout_s: float | None,
-    ) -> Any:
-        forwarded = self._proxy is not None and self._server.startswith("http://")
-        origin = self._server[: len(self._server) - len(self._base)]
-        # Not `request` of a manager, which puts the headers of one name together.
-        return pool.urlopen(
-            method,
-            f"{origin}{target}" if forwarded else target,
-            headers=with_headers(headers, self._impersonation),
-            body=data,
-            preload_content=False,
-            redirect=False,
-            retries=False,
-            assert_same_host=False,
-            timeout=urllib3().Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
-        )
+        return once()
 
     def _not_passed(self, error: Any) -> ClusterError:
         """Return what is said where the proxy does not let a request through."""

@@ -11,7 +11,7 @@ from torchx_pulumi.errors import ClusterError
 from torchx_pulumi.kinds import Kind
 
 SHOWN = 500
-"""Characters of an answer that are shown where it is none of the API server's: proxies answer with whole pages."""
+"""Characters of an answer that are shown if the API server did not send it: proxies send whole pages."""
 
 
 def refusal(

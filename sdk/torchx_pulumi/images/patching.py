@@ -141,7 +141,7 @@ class Workshop:
             return push(daemon, image, name, tag, progress, self.backoff)
 
     def _is_own(self, image: str) -> bool:
-        """Return whether the daemon has an image under a tag like ours which is none of ours: a commit is one, too."""
+        """Return whether the daemon has an image that we did not build under a tag of our form, as of a commit."""
         try:
             with _connected(self.client) as daemon:
                 found = daemon.inspect(image)
