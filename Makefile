@@ -11,7 +11,7 @@ ONLY ?=
 ARGS ?=
 # What can differ between the versions: the door for AppDefs, what is rendered of them, the component that takes one; and
 # the wire, since TorchX 0.7.0 comes with urllib3 1.26 and the nightly with 2.
-NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/doors/test_appdef.py tests/unit/test_rendering.py tests/unit/test_macros.py tests/unit/torchx_scheduler tests/unit/stacks tests/unit/cluster tests/contract/cluster
+NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/inputs/test_appdef.py tests/unit/inputs/test_rendering.py tests/unit/planning/test_macros.py tests/unit/torchx_adapter tests/unit/stacks tests/unit/kube tests/contract/cluster
 # How many cases the long runs try; each variable is read by the test of its name.
 EXTENDED := TORCHX_PULUMI_IGNORE_CASES=20000 TORCHX_PULUMI_INTERLEAVINGS=200 TORCHX_PULUMI_KILLS=100 TORCHX_PULUMI_LAUNCHES=32 TORCHX_PULUMI_STATUS_WRITES=500 TORCHX_PULUMI_HANDOVERS=all TORCHX_PULUMI_INSTALLS=all
 EXTENDED_TESTS := tests/e2e/test_ignore_rules.py tests/e2e/test_two_hosts.py tests/e2e/test_automation.py tests/e2e/test_torchx.py tests/e2e/test_status_writes.py tests/e2e/test_handover.py tests/e2e/test_installing.py
@@ -56,7 +56,7 @@ e2e: $(SYNCED) $(NIGHTLY) ## All that needs the real engine, cluster and node
 	@$(VENV)/python -m tools.e2e $(ARGS)
 
 e2e-extended: $(SYNCED) $(NIGHTLY) ## The long runs of what e2e does briefly; an hour or two
-	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_UNKNOWN=all $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit/test_run_hash.py tests/components/test_unknown.py)
+	@$(if $(ARGS),true,TORCHX_PULUMI_RECORDINGS=all TORCHX_PULUMI_IDENTITIES=20000 TORCHX_PULUMI_UNKNOWN=all $(VENV)/python -m pytest -q -n 2 tests/recordings tests/unit/runs/test_run_hash.py tests/components/test_unknown.py)
 	@$(EXTENDED) $(VENV)/python -m tools.e2e $(if $(ARGS),$(ARGS),$(EXTENDED_TESTS))
 	@$(if $(ARGS),,TORCHX_PULUMI_TRAINING=1 TORCHX_PULUMI_HANDOVERS=all $(VENV)/python -m tools.e2e --nightly tests/e2e/test_torchx_schedulers.py tests/e2e/test_handover.py -k torchrun)
 

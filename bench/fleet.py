@@ -60,12 +60,12 @@ def write_backend(folder: Path) -> int:
 
 def checkpoint(number: int) -> dict[str, Any]:
     """Make the checkpoint of one app."""
-    from torchx_pulumi.options import VolcanoOptions
+    from torchx_pulumi.inputs.rendering import render_plan
+    from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
+    from torchx_pulumi.model.options import VolcanoOptions
+    from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
     from torchx_pulumi.outputs.building import build_outputs
-    from torchx_pulumi.planner import plan_job
-    from torchx_pulumi.rendering import render_plan
-    from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec
-    from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+    from torchx_pulumi.planning.planner import plan_job
 
     role = RoleSpec(
         name="trainer",
@@ -122,7 +122,7 @@ def resource(urn: str, type_: str, *, custom: bool = False, **fields: Any) -> di
 
 def measure(folder: Path) -> float:
     """Return the seconds of our command, the best of three."""
-    program = "import sys; from torchx_pulumi.cli import main; sys.exit(main())"
+    program = "import sys; from torchx_pulumi.cli.main import main; sys.exit(main())"
     words = [sys.executable, "-c", program, "fleet", "--backend", f"file://{folder}", "--json"]
     seconds = []
     for _ in range(3):

@@ -109,7 +109,7 @@ def our_dict(app: Any) -> Any:
 
 def our_yaml(app: Any) -> str:
     """Plan and render with ours, as YAML."""
-    from torchx_pulumi.yaml_text import to_yaml
+    from torchx_pulumi.kube.yaml_text import to_yaml
 
     return to_yaml(our_dict(app))
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pulumi
-from torchx_pulumi.errors import TorchxPulumiError
+from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi_stacks.config import read_config
 from torchx_pulumi_stacks.program import deploy
 

@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_pulumi.errors import RelaunchRefusedError
-from torchx_pulumi.forms import choice_of_run, chooser
-from torchx_pulumi.options import Options
-from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.planner import plan_job
-from torchx_pulumi.relaunch.record import RunRecord
-from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.model.errors import RelaunchRefusedError
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.schedulers import choice_of_run, chooser
 
-from torchx_pulumi_components.read_args import Wanted
+from torchx_pulumi_components.read_args import ParsedArgs
 
 
 def plan_as_launched(
-    name: str, run: RunRecord, wanted: Wanted, job: Mapping[str, Any] | None, shown: Mapping[str, Any]
+    name: str, run: RunRecord, wanted: ParsedArgs, job: Mapping[str, Any] | None, shown: Mapping[str, Any]
 ) -> JobPlan[Any]:
     """Plan a run that is kept as it was launched, as far as its names and its outputs need that.
 

@@ -13,28 +13,29 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
-from torchx_pulumi import labels, names
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.doors.appdef import read_app
-from torchx_pulumi.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
-from torchx_pulumi.forms import form_of
-from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.relaunch.change import Action
-from torchx_pulumi.relaunch.identity import owner_digest
-from torchx_pulumi.spec import JobSpec
+from torchx_pulumi.inputs.appdef import read_app
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.planning import names
+from torchx_pulumi.runs.decision import Action
+from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.schedulers import form_of
 
 from torchx_pulumi_components.args import WaitFor
-from torchx_pulumi_components.gangs import Gang as RegisteredGang
-from torchx_pulumi_components.gangs import register_as_launched, register_gang
+from torchx_pulumi_components.cluster_access import connect
+from torchx_pulumi_components.input_resolution import Leaves, ValuePath, is_placeholder, path_of, with_other_unknowns
+from torchx_pulumi_components.kubernetes_objects import ChildOptions, TrainingRole, dependencies
 from torchx_pulumi_components.launch import Launch, Request, plan_launch
-from torchx_pulumi_components.leaves import Leaves, Place, is_stand_in, path_of, with_other_unknowns
-from torchx_pulumi_components.live import connect
 from torchx_pulumi_components.marks import Marks, marks_of
-from torchx_pulumi_components.memory import Past, plain, read_past, real_parent
-from torchx_pulumi_components.objects import ChildOptions, TrainingRole, dependencies
-from torchx_pulumi_components.read_args import Dialect, Wanted, read_args
-from torchx_pulumi_components.records import keep_app, note_intent, write_run
-from torchx_pulumi_components.views import view_as_launched, view_job
+from torchx_pulumi_components.outputs import view_as_launched, view_job
+from torchx_pulumi_components.read_args import ArgsReader, ParsedArgs, read_args
+from torchx_pulumi_components.record_writer import keep_app, note_intent, write_run
+from torchx_pulumi_components.resources import Gang as RegisteredGang
+from torchx_pulumi_components.resources import register_as_launched, register_gang
+from torchx_pulumi_components.stack_state import StackState, plain, read_past, real_parent
 from torchx_pulumi_components.waiting import fail, wait_until
 from torchx_pulumi_components.whereabouts import check_provider
 
@@ -43,12 +44,12 @@ COMING = ("namespace", "queue", "priority_class", "service_account", "image_secr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class ComponentType:
     """One component class, as far as its constructor differs from others."""
 
     type: str
     """Type token."""
-    dialect: Dialect
+    dialect: ArgsReader
     """Its arguments."""
 
 
@@ -80,7 +81,7 @@ def spec_of(app: Any) -> JobSpec:
 
 def construct(
     component: pulumi.ComponentResource,
-    door: Door,
+    door: ComponentType,
     name: str,
     args: Mapping[str, Any],
     spec: JobSpec | None,
@@ -113,7 +114,7 @@ def construct(
 
 def _decide_and_register(
     component: pulumi.ComponentResource,
-    door: Door,
+    door: ComponentType,
     name: str,
     args: Mapping[str, Any],
     spec: JobSpec | None,
@@ -192,13 +193,13 @@ def _decide_and_register(
     context = settings.kube_context
     return Made(
         plan=launch.plan,
-        kube_context=None if is_stand_in(context) else context,
+        kube_context=None if is_placeholder(context) else context,
         app=past.app,
         is_secret=any(place in leaves.secret_places for place in (("queue",), ("kube_context",))),
     )
 
 
-def _read_other(name: str, resolved: Mapping[str, Any], door: Door, spec: JobSpec | None) -> Wanted | None:
+def _read_other(name: str, resolved: Mapping[str, Any], door: ComponentType, spec: JobSpec | None) -> ParsedArgs | None:
     """Return what is wanted with other values in some places. None: it is refused, as the given values are not."""
     try:
         return read_args(name, resolved, door.dialect, spec)
@@ -224,7 +225,7 @@ def _say(component: pulumi.Resource, launch: Launch, note: str, leaves: Leaves) 
         )
 
 
-def _names_objects(place: Place) -> bool:
+def _names_objects(place: ValuePath) -> bool:
     """Return whether a value shows in names or numbers of objects, which Pulumi cannot hide."""
     return place == ("job_name",) or (place[:1] == ("roles",) and place[2:] in (("name",), ("num_replicas",)))
 
@@ -242,7 +243,7 @@ def _own_provider(component: pulumi.Resource, name: str, args: Mapping[str, Any]
 
 
 def _wait(
-    launch: Launch, gang: RegisteredGang | None, cluster: Cluster | None, wanted: Wanted, leaves: Leaves
+    launch: Launch, gang: RegisteredGang | None, cluster: Cluster | None, wanted: ParsedArgs, leaves: Leaves
 ) -> tuple[Launch, str | None]:
     """Wait as far as was asked for; return the launch with what was seen, and what went wrong."""
     goal = wanted.settings.wait_for
@@ -254,13 +255,13 @@ def _wait(
     return replace(launch, seen=seen, status=status), problem
 
 
-def _refuse_blind_wait(name: str, wanted: Wanted, cluster: Cluster | None, note: str) -> None:
+def _refuse_blind_wait(name: str, wanted: ParsedArgs, cluster: Cluster | None, note: str) -> None:
     if cluster is None and note and wanted.settings.wait_for is not WaitFor.CREATED and not pulumi.runtime.is_dry_run():
         message = f"{wanted.settings.wait_for.value} cannot be waited for: {note}; set kubeconfig, or `created`"
         raise invalid_job(name, [Problem("wait_for", message)])
 
 
-def _past(door: Door, name: str, wanted: Wanted, opts: pulumi.ResourceOptions) -> Past:
+def _past(door: ComponentType, name: str, wanted: ParsedArgs, opts: pulumi.ResourceOptions) -> StackState:
     """Read what the stack's state holds of the component, which is not registered yet."""
     parent = real_parent(opts)
     aliases = [collapse_alias_to_urn(alias, name, door.type, parent) for alias in opts.aliases or []]
@@ -268,7 +269,7 @@ def _past(door: Door, name: str, wanted: Wanted, opts: pulumi.ResourceOptions) -
     return read_past(create_urn(name, door.type, parent), aliases, name, parent, head)
 
 
-def _timeouts(opts: pulumi.ResourceOptions, wanted: Wanted) -> pulumi.CustomTimeouts | None:
+def _timeouts(opts: pulumi.ResourceOptions, wanted: ParsedArgs) -> pulumi.CustomTimeouts | None:
     if opts.custom_timeouts is not None or wanted.settings.delete_timeout_s is None:
         return opts.custom_timeouts
     return pulumi.CustomTimeouts(delete=f"{wanted.settings.delete_timeout_s}s")
@@ -304,7 +305,7 @@ def _launcher(app: Mapping[str, Any] | None) -> dict[str, str]:
     return {labels.LAUNCHER: labels.LAUNCHER_VALUE, labels.SESSION: names.label_value(str(app.get("session") or ""))}
 
 
-def _owners(past: Past) -> tuple[str, ...]:
+def _owners(past: StackState) -> tuple[str, ...]:
     # Under mocks there is no organization.
     where = (pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack())
     return tuple(owner_digest(*where, urn) for urn in (past.urn, *past.former_urns))

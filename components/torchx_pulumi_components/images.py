@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pulumi
-from torchx_pulumi.errors import DeployError, ImageError
 from torchx_pulumi.images import ImagePlan, build_plans, describe_left_out, first_plan, plan_patch
-from torchx_pulumi.relaunch.identity import digest
+from torchx_pulumi.model.errors import DeployError, ImageError
+from torchx_pulumi.runs.identity import digest
 
-from torchx_pulumi_components.memory import recorded_images
+from torchx_pulumi_components.stack_state import recorded_images
 
 
 def patched_image(

@@ -7,16 +7,27 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from torchx_pulumi import labels, names
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.cluster_identity import ClusterIdentity
-from torchx_pulumi.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
-from torchx_pulumi.forms import Form, Seen, choice_of, choice_of_run, chooser, form_of, form_of_run, pods_of_run
-from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.planner import plan_job
-from torchx_pulumi.preflight import discover, preflight
-from torchx_pulumi.relaunch.change import GONE, Action, Decision, Look, Wish, decide, foreign_object, launched_replicas
-from torchx_pulumi.relaunch.identity import (
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.cluster_identity import ClusterIdentity
+from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.model.run_record import RunHistory, RunRecord
+from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.planning import names
+from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.runs.decision import (
+    GONE,
+    Action,
+    Decision,
+    DesiredRun,
+    ObservedRun,
+    decide,
+    foreign_object,
+    launched_replicas,
+)
+from torchx_pulumi.runs.identity import (
     FIRST_VERSION,
     IDENTITY_VERSION,
     field_digests,
@@ -24,15 +35,23 @@ from torchx_pulumi.relaunch.identity import (
     job_name,
     run_hash_of,
 )
-from torchx_pulumi.relaunch.record import Memory, RunRecord
-from torchx_pulumi.run_hash import run_hash
-from torchx_pulumi.schedulers import scheduler_of
-from torchx_pulumi.spec import JobSpec
-from torchx_pulumi.status.model import JobStatus
+from torchx_pulumi.runs.run_hash import run_hash
+from torchx_pulumi.schedulers import (
+    Form,
+    ObservedObjects,
+    choice_of,
+    choice_of_run,
+    chooser,
+    form_of,
+    form_of_run,
+    pods_of_run,
+)
+from torchx_pulumi.schedulers.preflight import discover, preflight
+from torchx_pulumi.schedulers.registry import scheduler_of
 
 from torchx_pulumi_components.as_launched import plan_as_launched
-from torchx_pulumi_components.leaves import is_stand_in
-from torchx_pulumi_components.read_args import Wanted, in_words_of_args
+from torchx_pulumi_components.input_resolution import is_placeholder
+from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
 from torchx_pulumi_components.undecided import as_recorded, undecided_fields
 from torchx_pulumi_components.whereabouts import Origin, find_cluster
 
@@ -43,8 +62,8 @@ class Request:
 
     name: str
     """The component's name."""
-    wanted: Wanted
-    memory: Memory
+    wanted: ParsedArgs
+    memory: RunHistory
     owners: tuple[str, ...]
     """Launch labels of this component, under its present and its former URNs; the present one first."""
     cluster: Cluster | None
@@ -64,7 +83,7 @@ class Request:
     """Where the last run was launched, as far as its record does not say it."""
     unknown: bool = False
     """Something among the arguments is not known yet."""
-    other: Wanted | None = None
+    other: ParsedArgs | None = None
     """What is wanted with other values in the place of unknown ones. None: it is refused, or all is known."""
 
 
@@ -78,7 +97,7 @@ class Launch:
     """The run, to be recorded."""
     intent: RunRecord
     """The launch, to be noted before the job is made."""
-    seen: Seen
+    seen: ObservedObjects
     """The run's objects as they are now. Empty: a launch, or gone."""
     status: JobStatus | None
     """The run as seen. None: there is nothing to see yet."""
@@ -147,7 +166,7 @@ def plan_launch(request: Request) -> Launch:
     warnings: list[str] = []
     if launch.launching and request.cluster is not None:
         problems, warnings = preflight(
-            request.cluster, wanted.options, may_come=request.may_come, not_known=is_stand_in
+            request.cluster, wanted.options, may_come=request.may_come, not_known=is_placeholder
         )
     if problems:
         raise invalid_job(request.name, problems)
@@ -159,7 +178,7 @@ def plan_launch(request: Request) -> Launch:
     )
 
 
-def _last_run(request: Request) -> tuple[RunRecord | None, Seen, bool]:
+def _last_run(request: Request) -> tuple[RunRecord | None, ObservedObjects, bool]:
     """Return the last run, its objects, and whether a later launch was begun of which nothing is there."""
     memory = request.memory
     if memory.interrupted and memory.intent is not None:
@@ -173,19 +192,19 @@ def _last_run(request: Request) -> tuple[RunRecord | None, Seen, bool]:
         if memory.record is None:
             return None, seen, True
     if memory.record is None:
-        return None, Seen(), False
+        return None, ObservedObjects(), False
     return memory.record, _look_at(request, memory.record), memory.interrupted
 
 
-def _look_at(request: Request, run: RunRecord) -> Seen:
+def _look_at(request: Request, run: RunRecord) -> ObservedObjects:
     """Read the objects of a recorded run where it was launched, which is not where an interrupted move went."""
     return _look(request, run.namespace, run.job_name, run)
 
 
-def _look(request: Request, namespace: str, name: str, run: RunRecord | None) -> Seen:
+def _look(request: Request, namespace: str, name: str, run: RunRecord | None) -> ObservedObjects:
     """Read the objects of a run from the cluster, or from the state where nothing can be read."""
-    if is_stand_in(namespace):
-        return Seen()
+    if is_placeholder(namespace):
+        return ObservedObjects()
     if request.cluster is not None:
         # Of a run that is recorded all pods were made.
         expected = pods_of_run(run) if run is not None and run is request.memory.record else None
@@ -193,8 +212,8 @@ def _look(request: Request, namespace: str, name: str, run: RunRecord | None) ->
     job = request.memory.job
     metadata = (job or {}).get("metadata") or {}
     if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):
-        return Seen()
-    return Seen(head=dict(job))
+        return ObservedObjects()
+    return ObservedObjects(head=dict(job))
 
 
 def _form_of(request: Request, run: RunRecord | None) -> Form:
@@ -202,24 +221,24 @@ def _form_of(request: Request, run: RunRecord | None) -> Form:
     return form_of_run(run, request.wanted.options)
 
 
-def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: Set[str]) -> Wish:
+def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: Set[str]) -> DesiredRun:
     """Return what is wanted, in terms of the version that the last run's identity is of.
 
     What is not known yet, or is left to the cluster, is what the last run has.
     """
     wanted = request.wanted
     if last is None:
-        return Wish(digests=new.digests, hash=new.hash, job_name=wanted.settings.job_name)
+        return DesiredRun(digests=new.digests, hash=new.hash, job_name=wanted.settings.job_name)
     replicas = new.replicas
     launched = launched_replicas(last, replicas) if scheduler_of(wanted.options).resizes else replicas
     version, rerun = last.identity_version, wanted.settings.rerun
     digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
     digests = as_recorded(digests, {*undecided, *wanted.left_open}, last.digests)
     wished = run_hash(digests, launched, wanted.spec, wanted.options, rerun=rerun, version=version)
-    return Wish(digests=digests, hash=wished, launched=launched, job_name=wanted.settings.job_name)
+    return DesiredRun(digests=digests, hash=wished, launched=launched, job_name=wanted.settings.job_name)
 
 
-def _without_record(request: Request, new: RunRecord) -> tuple[RunRecord, Seen]:
+def _without_record(request: Request, new: RunRecord) -> tuple[RunRecord, ObservedObjects]:
     """Look for a run that no record is of, also under the name that an earlier release gave it."""
     seen = _look(request, new.namespace, new.job_name, None)
     if seen.head is not None or request.wanted.settings.job_name is not None:
@@ -266,11 +285,11 @@ def _new_run(request: Request, version: int) -> RunRecord:
     )
 
 
-def _judge(request: Request, last: RunRecord | None, seen: Seen) -> Look:
+def _judge(request: Request, last: RunRecord | None, seen: ObservedObjects) -> ObservedRun:
     if seen.head is None:
         return GONE
     status = _form_of(request, last).read_status(seen, request.now)
-    return Look(
+    return ObservedRun(
         exists=True,
         owned=request.importing or _is_ours(request, last, seen.head),
         finished=status.state.terminal,
@@ -287,7 +306,7 @@ def _is_ours(request: Request, last: RunRecord | None, head: Mapping[str, Any]) 
     return last is not None and last.uid is not None and metadata.get("uid") == last.uid
 
 
-def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_name: str, look: Look) -> None:
+def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_name: str, look: ObservedRun) -> None:
     options = request.wanted.options
     if request.importing and last is None and not look.exists:
         where = f"{options.namespace}/{new_name}"
@@ -317,7 +336,12 @@ def _refuse_foreign(request: Request, name: str) -> None:
 
 
 def _launch(
-    request: Request, decision: Decision, last: RunRecord | None, new: RunRecord, wish: Wish, seen: Seen
+    request: Request,
+    decision: Decision,
+    last: RunRecord | None,
+    new: RunRecord,
+    wish: DesiredRun,
+    seen: ObservedObjects,
 ) -> Launch:
     """Put together what a decision comes to."""
     wanted, memory = request.wanted, request.memory
@@ -335,7 +359,7 @@ def _launch(
             decision=decision,
             run=run,
             intent=replace(run, uid=None),
-            seen=seen if kept else Seen(),
+            seen=seen if kept else ObservedObjects(),
             status=status if kept else None,
             ended=ended,
         )
@@ -377,7 +401,7 @@ def _with_cluster(request: Request, launch: Launch, last: RunRecord | None, know
     return replace(launch, run=run, intent=intent, cluster=run.cluster or known)
 
 
-def _with_uid(run: RunRecord, seen: Seen) -> RunRecord:
+def _with_uid(run: RunRecord, seen: ObservedObjects) -> RunRecord:
     return replace(run, uid=((seen.head or {}).get("metadata") or {}).get("uid") or run.uid)
 
 

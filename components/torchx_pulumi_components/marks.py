@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_pulumi import labels
-from torchx_pulumi.errors import InvalidJobError
-from torchx_pulumi.forms import form_of
-from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.planner import plan_job
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import InvalidJobError
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.schedulers import form_of
 
+from torchx_pulumi_components.input_resolution import Leaves, is_placeholder
 from torchx_pulumi_components.launch import Launch
-from torchx_pulumi_components.leaves import Leaves, is_stand_in
-from torchx_pulumi_components.read_args import Wanted
+from torchx_pulumi_components.read_args import ParsedArgs
 
 OWN_LABELS = (labels.LAUNCH, labels.LAUNCHER, labels.SESSION)
 """What a component adds to the labels that were asked for."""
@@ -64,7 +64,11 @@ class Marks:
 
 
 def marks_of(
-    leaves: Leaves, launch: Launch, wanted: Wanted, changed: Callable[[], Wanted | None], other: Wanted | None
+    leaves: Leaves,
+    launch: Launch,
+    wanted: ParsedArgs,
+    changed: Callable[[], ParsedArgs | None],
+    other: ParsedArgs | None,
 ) -> Marks:
     """Return the marks of a launch.
 
@@ -96,7 +100,7 @@ def _another(name: str) -> str:
     return f"{name[:-1]}{'1' if name.endswith('0') else '0'}"
 
 
-def _plan(wanted: Wanted | None, launch: Launch, name: str, run: str) -> JobPlan[Any] | None:
+def _plan(wanted: ParsedArgs | None, launch: Launch, name: str, run: str) -> JobPlan[Any] | None:
     """Plan other arguments as the launch planned the given ones, with the same numbers of replicas.
 
     None where they are refused although the given ones are not: a word of a small vocabulary for example.
@@ -105,7 +109,7 @@ def _plan(wanted: Wanted | None, launch: Launch, name: str, run: str) -> JobPlan
         return None
     plan = launch.plan
     found = {name: getattr(plan.options, name) for name in wanted.left_open}
-    if not launch.launching and is_stand_in(wanted.options.namespace):
+    if not launch.launching and is_placeholder(wanted.options.namespace):
         # A run that is kept is where it is.
         found["namespace"] = plan.namespace
     ours = {key: plan.options.labels[key] for key in OWN_LABELS if key in plan.options.labels}

@@ -3,14 +3,14 @@
 from typing import Any
 
 import pulumi
-from torchx_pulumi.options import MCADOptions
-from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.options import MCADOptions
 
-from torchx_pulumi_components.construct import Door, Made, construct, spec_of
+from torchx_pulumi_components.construct import ComponentType, Made, construct, spec_of
 from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs
 from torchx_pulumi_components.read_mcad_args import MCAD
 
-DOOR = Door(type="torchx:index:MCADTrainingJob", dialect=MCAD)
+DOOR = ComponentType(type="torchx:index:MCADTrainingJob", dialect=MCAD)
 
 
 class MCADTrainingJob(pulumi.ComponentResource):

@@ -17,9 +17,9 @@ from pulumi.provider import main as serve
 from pulumi.provider.experimental.analyzer import PropertyDefinition, PropertyType
 from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
-from torchx_pulumi.errors import TorchxPulumiError
+from torchx_pulumi.model.errors import TorchxPulumiError
 
-from torchx_pulumi_components.leaves import in_fixed_order
+from torchx_pulumi_components.input_resolution import in_fixed_order
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
 

@@ -6,19 +6,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchx_pulumi.checks.job import check_job
-from torchx_pulumi.doors.appdef import installed_torchx_version
-from torchx_pulumi.doors.overlay_file import read_overlay_file
-from torchx_pulumi.errors import Problem, invalid_job
-from torchx_pulumi.labels import INSTANCE_TYPE
-from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, Gang, NetworkTopology, Options, VolcanoOptions
-from torchx_pulumi.relaunch.change import Policy
-from torchx_pulumi.schedulers import scheduler_of
-from torchx_pulumi.spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.inputs.appdef import installed_torchx_version
+from torchx_pulumi.inputs.overlay_file import read_overlay_file
+from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.model.labels import INSTANCE_TYPE
+from torchx_pulumi.model.options import (
+    RESERVED_CPU_MILLI,
+    RESERVED_MEMORY_MB,
+    Gang,
+    NetworkTopology,
+    Options,
+    VolcanoOptions,
+)
+from torchx_pulumi.planning.checks.job import check_job
+from torchx_pulumi.runs.decision import Policy
+from torchx_pulumi.schedulers.registry import scheduler_of
 
 from torchx_pulumi_components import args as shapes
-from torchx_pulumi_components.coerce import Fields, whole_numbers
-from torchx_pulumi_components.leaves import STAND_IN, is_other, is_stand_in
+from torchx_pulumi_components.arg_values import Fields, whole_numbers
+from torchx_pulumi_components.input_resolution import PLACEHOLDER, is_other, is_placeholder
 
 OPTION_TO_ARGUMENT: Mapping[str, str] = {"priority_class_name": "priority_class"}
 """Options that a component calls otherwise than TorchX's scheduler does: one word for one thing in all components."""
@@ -31,8 +38,8 @@ UNKNOWN_RETRIES = (0, 3)
 """Not every gang takes retries."""
 
 UNKNOWN_OVERLAY: Mapping[str, Any] = {
-    "__put__:metadata": {"annotations": {f"{STAND_IN}key": ""}, "labels": {f"{STAND_IN}key": ""}},
-    "__put__:spec": {"containers": [{"name": f"{STAND_IN}container"}]},
+    "__put__:metadata": {"annotations": {f"{PLACEHOLDER}key": ""}, "labels": {f"{PLACEHOLDER}key": ""}},
+    "__put__:spec": {"containers": [{"name": f"{PLACEHOLDER}container"}]},
 }
 """Overlay that leaves nothing of a pod as it is, for one that is not known."""
 
@@ -54,7 +61,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ParsedArgs:
     """A job as it was asked for through a component."""
 
     spec: JobSpec
@@ -65,7 +72,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class ArgsReader:
     """The arguments of one component, as far as they are its own."""
 
     shape: type
@@ -78,7 +85,7 @@ class Dialect:
     """Options that are found on the cluster where they are not given."""
 
 
-def read_args(name: str, args: Mapping[str, Any], dialect: Dialect, spec: JobSpec | None = None) -> Wanted:
+def read_args(name: str, args: Mapping[str, Any], dialect: ArgsReader, spec: JobSpec | None = None) -> ParsedArgs:
     """Read a component's arguments.
 
     Args:
@@ -102,7 +109,7 @@ def read_args(name: str, args: Mapping[str, Any], dialect: Dialect, spec: JobSpe
     if problems:
         raise invalid_job(name, [*problems, *_further(spec, options, {problem.path for problem in problems})])
     left_open = frozenset(option for option in dialect.discovered if not fields.has(option))
-    return Wanted(spec=spec, options=options, settings=settings, left_open=left_open)
+    return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open)
 
 
 def _further(spec: JobSpec, options: Options, known: set[str]) -> Iterator[Problem]:
@@ -144,14 +151,14 @@ def _role(fields: Fields) -> RoleSpec:
         mounts=tuple(_mounts(fields)),
         metadata=whole_numbers(fields.mapping("metadata")),
         node_selector=fields.text_map("node_selector"),
-        tolerations=tuple({"key": item} if is_stand_in(item) else item for item in tolerations),
+        tolerations=tuple({"key": item} if is_placeholder(item) else item for item in tolerations),
         pod_overlay=_overlay(fields),
     )
 
 
 def _overlay(fields: Fields) -> Any:
     given = fields.raw("pod_overlay")
-    if is_stand_in(given):
+    if is_placeholder(given):
         return UNKNOWN_OVERLAY if is_other(given) else None
     if not isinstance(given, str):
         return whole_numbers(given)
@@ -172,15 +179,15 @@ def _resource(fields: Fields) -> ResourceSpec:
         cpu=fields.number("cpu"),
         gpu=fields.integer("gpu"),
         memory_mb=fields.integer("memory_mb", unknown=UNKNOWN_MEMORY_MB),
-        devices=fields.integer_map("devices", unknown_key=f"example.com/{STAND_IN}k"),
+        devices=fields.integer_map("devices", unknown_key=f"example.com/{PLACEHOLDER}k"),
         capabilities=whole_numbers(fields.mapping("capabilities", unknown_key=INSTANCE_TYPE)),
     )
 
 
 def _mounts(fields: Fields) -> Iterator[MountSpec]:
-    if is_stand_in(fields.raw("mounts")):
+    if is_placeholder(fields.raw("mounts")):
         if is_other(fields.raw("mounts")):
-            yield MountSpec(kind="volume", src=STAND_IN + "claim", dst=f"/{STAND_IN}path")
+            yield MountSpec(kind="volume", src=PLACEHOLDER + "claim", dst=f"/{PLACEHOLDER}path")
         return
     for index, item in enumerate(fields.items("mounts")):
         yield _mount(Fields(item, shapes.Mount, f"{fields.path}.mounts[{index}]", fields.problems))
@@ -246,5 +253,5 @@ def or_else(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-VOLCANO = Dialect(shape=shapes.VolcanoTrainingJobArgs, read_options=_volcano_options)
+VOLCANO = ArgsReader(shape=shapes.VolcanoTrainingJobArgs, read_options=_volcano_options)
 """Arguments of `VolcanoTrainingJob`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torchx_pulumi.doors.run_options import ELSEWHERE
-from torchx_pulumi.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.inputs.run_options import ELSEWHERE
+from torchx_pulumi.model.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, AppWrapperApi, MCADOptions, PodGroupApi
 
 from torchx_pulumi_components import mcad_args as shapes
+from torchx_pulumi_components.arg_values import Fields
 from torchx_pulumi_components.args import WaitFor
-from torchx_pulumi_components.coerce import Fields
-from torchx_pulumi_components.read_args import UNKNOWN_RESERVED, Dialect, or_else
+from torchx_pulumi_components.read_args import UNKNOWN_RESERVED, ArgsReader, or_else
 
 
 def _mcad_options(fields: Fields) -> MCADOptions:
@@ -38,7 +38,7 @@ def _mcad_options(fields: Fields) -> MCADOptions:
     )
 
 
-MCAD = Dialect(
+MCAD = ArgsReader(
     shape=shapes.MCADTrainingJobArgs,
     read_options=_mcad_options,
     elsewhere=ELSEWHERE["mcad"],

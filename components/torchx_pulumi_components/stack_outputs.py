@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pulumi
 from torchx_pulumi.outputs.building import Declared, Observed, TorchxOutput, assemble, log_command
-from torchx_pulumi.schedulers import scheduler_of
+from torchx_pulumi.schedulers.registry import scheduler_of
 
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 
-from torchx_pulumi.relaunch.identity import changed_fields, field_digests
+from torchx_pulumi.runs.identity import changed_fields, field_digests
 
-from torchx_pulumi_components.leaves import STAND_IN
-from torchx_pulumi_components.read_args import Wanted
+from torchx_pulumi_components.input_resolution import PLACEHOLDER
+from torchx_pulumi_components.read_args import ParsedArgs
 
 
-def undecided_fields(digests: Mapping[str, str], other: Wanted | None, version: int) -> set[str]:
+def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, version: int) -> set[str]:
     """Return the paths of the fields that are not known: those that differ with other stand-ins.
 
     Args:
@@ -33,5 +33,5 @@ def as_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[s
 
 def _with_entries(paths: Set[str], recorded: Iterable[str]) -> set[str]:
     """Return paths, and the recorded ones of all entries of a mapping that is not known as a whole."""
-    maps = {path[: path.rindex("[")] for path in paths if STAND_IN in path}
+    maps = {path[: path.rindex("[")] for path in paths if PLACEHOLDER in path}
     return {*paths, *(path for path in recorded if path.rpartition("[")[0] in maps or path in maps)}

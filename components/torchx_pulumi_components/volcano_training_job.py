@@ -3,13 +3,13 @@
 from typing import Any
 
 import pulumi
-from torchx_pulumi.plan import JobPlan
+from torchx_pulumi.model.job_plan import JobPlan
 
 from torchx_pulumi_components.args import VolcanoTrainingJobArgs
-from torchx_pulumi_components.construct import Door, Made, construct, spec_of
+from torchx_pulumi_components.construct import ComponentType, Made, construct, spec_of
 from torchx_pulumi_components.read_args import VOLCANO
 
-DOOR = Door(type="torchx:index:VolcanoTrainingJob", dialect=VOLCANO)
+DOOR = ComponentType(type="torchx:index:VolcanoTrainingJob", dialect=VOLCANO)
 
 
 class VolcanoTrainingJob(pulumi.ComponentResource):

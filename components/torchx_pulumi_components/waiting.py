@@ -15,16 +15,16 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pulumi
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.errors import ClusterError, JobFailedError
-from torchx_pulumi.forms import Seen, asked, form_of
-from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.status.model import JobStatus
-from torchx_pulumi.waiting import POLL_S, Wait, WaitGoal
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.model.errors import ClusterError, JobFailedError
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.runs.waiting import POLL_S, Wait, WaitGoal
+from torchx_pulumi.schedulers import ObservedObjects, asked, form_of
 
 from torchx_pulumi_components.args import WaitFor
-from torchx_pulumi_components.gangs import Gang
-from torchx_pulumi_components.leaves import wait_for
+from torchx_pulumi_components.input_resolution import wait_for
+from torchx_pulumi_components.resources import Gang
 
 _deferred: ContextVar[list[str] | None] = ContextVar("deferred", default=None)
 
@@ -58,7 +58,7 @@ def fail(message: str) -> None:
 
 def wait_until(
     plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None, hide: Callable[[str], str]
-) -> tuple[Seen, JobStatus, str | None]:
+) -> tuple[ObservedObjects, JobStatus, str | None]:
     """Wait until a run has come as far as the goal.
 
     Args:
@@ -77,13 +77,13 @@ def wait_until(
     """
     for resource in (gang.head, *gang.pods.values()):
         wait_for(resource.urn.future())
-    found: tuple[Seen, JobStatus, str | None] = wait_for(_poll(plan, gang, cluster, goal, timeout_s, hide))
+    found: tuple[ObservedObjects, JobStatus, str | None] = wait_for(_poll(plan, gang, cluster, goal, timeout_s, hide))
     return found
 
 
 async def _poll(
     plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None, hide: Callable[[str], str]
-) -> tuple[Seen, JobStatus, str | None]:
+) -> tuple[ObservedObjects, JobStatus, str | None]:
     begun, form, note = (
         time.monotonic(),
         form_of(plan.options),
@@ -91,7 +91,7 @@ async def _poll(
     )
     expected = {role.name: [form.pod_name(plan, item) for item in asked(role)] for role in plan.roles}
     wait = Wait(WaitGoal(goal.value), job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s)
-    found: tuple[Seen, JobStatus] | None = None
+    found: tuple[ObservedObjects, JobStatus] | None = None
     while True:
         try:
             seen = await asyncio.to_thread(form.look, cluster, plan.namespace, plan.job_name, expected)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
-from torchx_pulumi.errors import ClusterError, RelaunchRefusedError
-from torchx_pulumi.relaunch.record import RunRecord
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
+from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
+from torchx_pulumi.model.run_record import RunRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchx_pulumi.errors import (
+    from torchx_pulumi.fleet.collect import read_fleet
+    from torchx_pulumi.images import PatchedImage, patch_image, plan_patch
+    from torchx_pulumi.model.errors import (
         ClusterError,
         DeployError,
         ImageError,
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
         TorchxPulumiError,
         UnknownMountError,
     )
-    from torchx_pulumi.fleet_reading import read_fleet
-    from torchx_pulumi.images import PatchedImage, patch_image, plan_patch
     from torchx_pulumi.outputs.reader import read_outputs
 
 __all__ = [
@@ -51,7 +51,7 @@ _HOMES: Mapping[str, str] = {
     "PatchedImage": "torchx_pulumi.images",
     "patch_image": "torchx_pulumi.images",
     "plan_patch": "torchx_pulumi.images",
-    "read_fleet": "torchx_pulumi.fleet_reading",
+    "read_fleet": "torchx_pulumi.fleet.collect",
     "read_outputs": "torchx_pulumi.outputs.reader",
 }
 """Modules of the public names that are no errors."""
@@ -72,12 +72,12 @@ def render(app: Any, scheduler: str, options: Mapping[str, Any] | None = None, *
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
     """
-    from torchx_pulumi.rendering import render_app
+    from torchx_pulumi.inputs.rendering import render_app
 
     return render_app(app, scheduler, options or {}, app_id=app_id)
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(_HOMES.get(name, "torchx_pulumi.errors")), name)
+        return getattr(import_module(_HOMES.get(name, "torchx_pulumi.model.errors")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The program of the platform project."""
 
 import pulumi
-from torchx_pulumi.errors import TorchxPulumiError
+from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi_stacks.platform import deploy, read_config
 
 try:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.doors.appfile import read_app_file
-from torchx_pulumi.errors import InvalidJobError, Problem
-from torchx_pulumi.spec import JobSpec
+from torchx_pulumi.inputs.appfile import read_app_file
+from torchx_pulumi.model.errors import InvalidJobError, Problem
+from torchx_pulumi.model.job_spec import JobSpec
 
 
 def load_app_file(path: str, root: Path) -> JobSpec:

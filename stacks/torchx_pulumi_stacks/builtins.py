@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from torchx_pulumi_stacks.registration import GROUP
+from torchx_pulumi_stacks.nightly_plugins import GROUP
 
 
 def _forward(session_name: str, kwargs: dict[str, Any], name: str) -> Any:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from torchx_pulumi.doors.run_options import read_options
-from torchx_pulumi.errors import InvalidJobError, Problem, invalid_job
-from torchx_pulumi.options import Options
+from torchx_pulumi.inputs.run_options import read_options
+from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
+from torchx_pulumi.model.options import Options
 from torchx_pulumi.outputs.ui_url import check_ui_url
-from torchx_pulumi.schedulers import SCHEDULERS, scheduler_of
+from torchx_pulumi.schedulers.registry import SCHEDULERS, scheduler_of
 from torchx_pulumi_components.read_args import OPTION_TO_ARGUMENT
 
 from torchx_pulumi_stacks.app import load_app_file, load_component

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torchx_pulumi.cli import main as run_command
+from torchx_pulumi.cli.main import main as run_command
 
 if TYPE_CHECKING:
-    from torchx_pulumi.driver import Driver
+    from torchx_pulumi.runs.driver import Driver
 
 
 def main(argv: Sequence[str] | None = None) -> int:

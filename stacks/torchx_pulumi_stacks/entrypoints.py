@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchx_pulumi.platforms import check_platform
-from torchx_pulumi.torchx_scheduler.plain_errors import show_plainly
+from torchx_pulumi.planning.platforms import check_platform
+from torchx_pulumi.torchx_adapter.plain_errors import show_plainly
 
 if TYPE_CHECKING:
-    from torchx_pulumi.driver import Driver
-    from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+    from torchx_pulumi.runs.driver import Driver
+    from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
 
 def create_volcano(session_name: str, client: Any = None, docker_client: Any = None, **kwargs: Any) -> PulumiScheduler:
@@ -33,7 +33,7 @@ def create_mcad(session_name: str, client: Any = None, docker_client: Any = None
 
 def make_driver() -> Driver:
     """Make the real driver; the engine is loaded when something is launched or deleted."""
-    from torchx_pulumi_stacks.automation import AutomationDriver
+    from torchx_pulumi_stacks.engine import AutomationDriver
 
     return AutomationDriver()
 
@@ -42,8 +42,8 @@ def _create(scheduler: str, session_name: str, client: Any, docker_client: Any) 
     show_plainly()
     check_platform()
     # What these import does not exist on Windows.
-    from torchx_pulumi.torchx_scheduler.doors import Doors
-    from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+    from torchx_pulumi.torchx_adapter.context import AdapterContext
+    from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
-    doors = Doors(make_driver=make_driver, client=client)
+    doors = AdapterContext(make_driver=make_driver, client=client)
     return PulumiScheduler(scheduler, session_name, doors, docker_client=docker_client)

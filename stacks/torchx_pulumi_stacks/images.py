@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from torchx_pulumi import labels
-from torchx_pulumi.errors import ImageError, ImageOptionError
 from torchx_pulumi.images import (
     ImagePlan,
     known_digests,
@@ -19,7 +17,9 @@ from torchx_pulumi.images import (
     push_local,
     refuse_local_only,
 )
-from torchx_pulumi.spec import JobSpec, RoleSpec
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import ImageError, ImageOptionError
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi_components.construct import spec_of
 from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded
 

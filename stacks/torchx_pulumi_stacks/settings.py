@@ -9,7 +9,7 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env
-from torchx_pulumi.errors import Problem
+from torchx_pulumi.model.errors import Problem
 
 
 class Settings:

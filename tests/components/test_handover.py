@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.driver import Launched, LaunchOrder
-from torchx_pulumi.fake_driver import FakeDriver
-from torchx_pulumi.handover import project_files
-from torchx_pulumi.runs.entry import read_entry, write_entry
+from torchx_pulumi.model.app_entry import read_entry, write_entry
+from torchx_pulumi.runs.driver import Launched, LaunchRequest
+from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.testing import KNOWN, FakeCluster
-from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
-from torchx_pulumi_components.live import cluster_for_tests
-from torchx_pulumi_components.ready import register_ready
-from torchx_pulumi_stacks.automation.preparing import prepare
+from torchx_pulumi.testing.fake_driver import FakeDriver
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
+from torchx_pulumi_components.cluster_access import cluster_for_tests
+from torchx_pulumi_components.prerendered import register_ready
+from torchx_pulumi_stacks.engine.registration import prepare
 
 from tests.parity.apps import CASES, Case, one, resource, several
 from tests.unit.images.fake_docker import FakeDocker
@@ -41,9 +41,9 @@ class RememberingDriver(FakeDriver):
 
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster)
-        self.orders: list[LaunchOrder] = []
+        self.orders: list[LaunchRequest] = []
 
-    def launch(self, order: LaunchOrder, *given: Any, **named: Any) -> Launched:
+    def launch(self, order: LaunchRequest, *given: Any, **named: Any) -> Launched:
         self.orders.append(order)
         return super().launch(order, *given, **named)
 
@@ -59,7 +59,7 @@ class Handover:
 
     def launch(self, scheduler: str, app: Any, options: Mapping[str, Any], docker: Any = None) -> Any:
         """Launch an app as `torchx run` does; return what its stack holds."""
-        doors = Doors(make_driver=lambda: self.driver, connect=lambda *_: self.cluster)
+        doors = AdapterContext(make_driver=lambda: self.driver, connect=lambda *_: self.cluster)
         runner = PulumiScheduler(scheduler, "torchx", doors, docker_client=docker)
         app_id = runner.submit(app, dict(options))
         self.entry = doors.index.find(app_id, scheduler)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi import kinds
-from torchx_pulumi.labels import LAUNCH, RUN
-from torchx_pulumi.relaunch.identity import digest, relaunch_hash
+from torchx_pulumi.kube import kinds
+from torchx_pulumi.model.labels import LAUNCH, RUN
+from torchx_pulumi.runs.identity import digest, relaunch_hash
 from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi_components import MCADTrainingJob
-from torchx_pulumi_components.live import cluster_for_tests
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.plugin import provider
 
 V1BETA1 = "kubernetes:workload.codeflare.dev/v1beta1:AppWrapper"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torchx_pulumi.relaunch.record import Memory, RunRecord
-from torchx_pulumi_components.memory import Past
+from torchx_pulumi.model.run_record import RunHistory, RunRecord
+from torchx_pulumi_components.stack_state import StackState
 
 
 def seen(state: str, minute: int) -> dict[str, Any]:
@@ -31,10 +31,10 @@ def test_the_end_of_a_run_is_the_newer_one_unless_it_was_left_again(recorded: An
         app_id="a", job_name="a", namespace="n", hash="h", digests={}, launched={}, replicas={}, attempt=1,
         launched_at="", uid="u", observed=recorded,
     )  # fmt: skip
-    past = Past(
+    past = StackState(
         urn="urn",
         former_urns=(),
-        memory=Memory(record=run, intent=None, job=None),
+        memory=RunHistory(record=run, intent=None, job=None),
         outputs={"uid": "u", "observed": output} if output else {},
     )
     found = past.end_of(run)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx_pulumi import labels
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import Place, RunEntry, read_entry, write_entry
 from torchx_pulumi.outputs.reader import read_outputs
-from torchx_pulumi.runs.entry import Place, RunEntry, read_entry, write_entry
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
-from torchx_pulumi_components.live import cluster_for_tests
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 from tests.components.test_volcano_training_job import JOB, PREFIX, args, cluster, remember, shown, stashed
 

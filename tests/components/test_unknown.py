@@ -11,7 +11,7 @@ import pulumi
 import pytest
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-from torchx_pulumi_components.live import cluster_for_tests
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.plugin import provider
 
 FORMS: dict[str, tuple[Any, dict[str, Any], str]] = {

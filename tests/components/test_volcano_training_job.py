@@ -7,10 +7,10 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.labels import LAUNCH, RUN
+from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob, failures_deferred
-from torchx_pulumi_components.live import cluster_for_tests
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 POD_GROUP = "kubernetes:scheduling.volcano.sh/v1beta1:PodGroup"

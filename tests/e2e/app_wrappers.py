@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchx_pulumi import render
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import APP_WRAPPER, EVENT, POD, SERVICE, X_K8S_POD_GROUP, Kind
-from torchx_pulumi.status.mcad import read_mcad
-from torchx_pulumi.status.model import JobState, JobStatus
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, EVENT, POD, SERVICE, X_K8S_POD_GROUP, Kind
+from torchx_pulumi.model.status import JobState, JobStatus
+from torchx_pulumi.schedulers.appwrapper.status import read_mcad
 
 from tools.local_cluster import Cluster
 

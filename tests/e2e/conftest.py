@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import VOLCANO_QUEUE
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import VOLCANO_QUEUE
 
 from tests.e2e.project import Project, end_sessions, eventually
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from torchx_pulumi.kubeconfig import find_access
+from torchx_pulumi.kube.kubeconfig import find_access
 
 
 class CuttingProxy:

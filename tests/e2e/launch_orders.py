@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.driver import LaunchOrder
-from torchx_pulumi.relaunch.identity import IDENTITY_VERSION, field_digests, owner_digest
-from torchx_pulumi.rendering import plan_app, render_plan
-from torchx_pulumi.run_hash import run_hash
-from torchx_pulumi.runs.entry import Place, RunEntry, Stage
-from torchx_pulumi.runs.owner import this_process
-from torchx_pulumi.runs.place import stack_name
+from torchx_pulumi.inputs.rendering import plan_app, render_plan
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.runs.driver import LaunchRequest
+from torchx_pulumi.runs.identity import IDENTITY_VERSION, field_digests, owner_digest
+from torchx_pulumi.runs.run_hash import run_hash
+from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.stack_state.places import stack_name
 
 FAKE_NODE = {
     "node_selector": {"torchx-pulumi/node": "fake"},
@@ -32,7 +32,7 @@ FAKE_NODE = {
 
 def make_order(
     namespace: str, name: str, backend: str, kubeconfig: str, *, queue: str = "default", gang: str = "job", **entry: Any
-) -> LaunchOrder:
+) -> LaunchRequest:
     """Make an order of two replicas on fake nodes; the same one each time for the same arguments."""
     role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2, **FAKE_NODE}
     app = {"name": "train", "roles": [role]}
@@ -44,7 +44,7 @@ def make_order(
         app_id=f"{namespace}:{name}",
         scheduler="volcano",
         choice=gang,
-        place=Place(backend=backend, project="torchx", stack=stack),
+        place=StackRef(backend=backend, project="torchx", stack=stack),
         cluster=cluster.identity,
         kubeconfig=None,
         kube_context=None,
@@ -64,7 +64,7 @@ def make_order(
         owner=this_process(),
         ambient_kubeconfig=kubeconfig,
     )
-    return LaunchOrder(entry=replace(made, **entry), plan=plan, manifest=render_plan(plan))
+    return LaunchRequest(entry=replace(made, **entry), plan=plan, manifest=render_plan(plan))
 
 
 def processes_of(key: str) -> list[int]:
@@ -83,8 +83,8 @@ def processes_of(key: str) -> list[int]:
 
 def main(asked: Mapping[str, Any]) -> None:
     """Launch or delete, and be killed: at a word of progress, or after some seconds; with or without the engine."""
-    from torchx_pulumi_stacks.automation import AutomationDriver
-    from torchx_pulumi_stacks.automation.workplace import place_key
+    from torchx_pulumi_stacks.engine import AutomationDriver
+    from torchx_pulumi_stacks.engine.work_dir import place_key
 
     order = make_order(**asked["order"])
 
@@ -102,7 +102,7 @@ def main(asked: Mapping[str, Any]) -> None:
     driver = AutomationDriver()
     if asked.get("kill_at") == "":
         # Before the engine starts: the stack is made, and nothing else.
-        import torchx_pulumi_stacks.automation.app_stack as app_stack
+        import torchx_pulumi_stacks.engine.app_stack as app_stack
 
         app_stack.AppStack.up = lambda *_: die()  # type: ignore[assignment,method-assign,return-value]
     if asked.get("kill_after_s") is not None:

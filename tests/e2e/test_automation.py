@@ -17,15 +17,15 @@ from socket import gethostname
 from typing import Any
 
 import pytest
-from torchx_pulumi import labels
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.driver import Recorded
-from torchx_pulumi.errors import ClusterError, DeployError
-from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.runs.entry import Owner, RunEntry, Stage
-from torchx_pulumi_stacks.automation import AutomationDriver
-from torchx_pulumi_stacks.automation import engine as engine_module
-from torchx_pulumi_stacks.automation.workplace import place_key
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi_stacks.engine import AutomationDriver
+from torchx_pulumi_stacks.engine import process as engine_module
+from torchx_pulumi_stacks.engine.work_dir import place_key
 
 from tests.e2e.launch_orders import make_order, processes_of
 from tests.e2e.project import eventually

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.errors import ClusterError, DeployError
-from torchx_pulumi.kinds import POD, VOLCANO_JOB
-from torchx_pulumi.runs.entry import RunEntry, Stage
-from torchx_pulumi_stacks.automation import AutomationDriver
-from torchx_pulumi_stacks.automation.workplace import place_key
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.model.app_entry import RunEntry, Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi_stacks.engine import AutomationDriver
+from torchx_pulumi_stacks.engine.work_dir import place_key
 
 from tests.e2e.launch_orders import make_order, processes_of
 

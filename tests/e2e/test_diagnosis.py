@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import yaml
 from torchx_pulumi import render
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.diagnosis import diagnose_refusal
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.forms import FORMS, Form
-from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB, VOLCANO_QUEUE, Kind
-from torchx_pulumi.options import AppWrapperApi, Gang
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, VOLCANO_JOB, VOLCANO_QUEUE, Kind
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import AppWrapperApi, Gang
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed, same
 from torchx_pulumi.outputs.reader import read_outputs
-from torchx_pulumi.status.model import JobState, JobStatus, Reason
+from torchx_pulumi.schedulers import FORMS, Form
+from torchx_pulumi.schedulers.diagnosis import diagnose_refusal
 
 from tests.e2e.app_wrappers import FAKE, shell
 from tests.e2e.project import FAKE_NODE, changes, eventually, finite

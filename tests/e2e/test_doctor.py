@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cli import main
+from torchx_pulumi.cli.main import main
 
 pytestmark = pytest.mark.e2e
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
 
 from tests.e2e.project import Project, eventually, finite
 from tests.e2e.test_handover import Taken

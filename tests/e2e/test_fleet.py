@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from torchx_pulumi.cli import main
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import VOLCANO_JOB
+from torchx_pulumi.cli.main import main
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import VOLCANO_JOB
 
 from tests.e2e.project import FAKE_NODE, eventually, finite
 from tests.e2e.stack_project import StackProject

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cli import main
+from torchx_pulumi.cli.main import main
 
 from tests.e2e.browser import Browser
-from tests.unit.fleet_reading.states import checkpoint, output, write_stack
+from tests.unit.fleet.collect.states import checkpoint, output, write_stack
 
 pytestmark = pytest.mark.e2e
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
 
 from tests.e2e.project import Project, eventually
 from tests.e2e.torchx_cli import TorchxCli

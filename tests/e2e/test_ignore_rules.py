@@ -13,8 +13,8 @@ import subprocess
 from typing import Any
 
 import pytest
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.content.ignore import DockerRules, docker_rules
+from torchx_pulumi.model.errors import ImageError
 
 from tools.bootstrap import ensure
 

@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 import yaml
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images import PatchedImage, build_plans, patch_image, plan_patch, plan_push, push_local
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.client import RegistryClient
 from torchx_pulumi.images.registry.retrying import Backoff
-from torchx_pulumi.kinds import VOLCANO_JOB
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import VOLCANO_JOB
+from torchx_pulumi.model.errors import ImageError
 
 from tests.e2e.docker_daemon import docker_environment, docker_host
 from tests.e2e.project import changes, eventually

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi import kinds
-from torchx_pulumi.cluster import Cluster, KubernetesCluster
-from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.kube import Cluster, KubernetesCluster, kinds
 from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.model.errors import ClusterError
 
 from tests.e2e.cutting_proxy import cutting_proxy
 from tests.e2e.project import eventually

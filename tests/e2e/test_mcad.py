@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torchx_pulumi.status.model import JobState, Reason
+from torchx_pulumi.model.status import JobState, Reason
 
 from tests.e2e.app_wrappers import FAKE, FIND_RANK0, AppWrappers, is_state, shell
 from tools.local_cluster import Cluster

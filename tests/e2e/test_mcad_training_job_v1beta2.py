@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import APP_WRAPPER_V1BETA2, POD, SERVICE, X_K8S_POD_GROUP
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER_V1BETA2, POD, SERVICE, X_K8S_POD_GROUP
 
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
 from tests.e2e.project import Project, changes, eventually

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import VOLCANO_JOB
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import VOLCANO_JOB
 
 from tests.e2e.project import FAKE_NODE, Project, changes
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 from torchx import specs
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.fleet_reading import read_fleet
-from torchx_pulumi.kinds import APP_WRAPPER, POD, VOLCANO_JOB
-from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.looking import form_named
-from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+from torchx_pulumi.fleet.collect import read_fleet
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, VOLCANO_JOB
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.observe import form_named
+from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks.entrypoints import make_driver
 
 from tests.e2e.project import eventually
@@ -69,7 +69,7 @@ class World:
         return connect
 
     def scheduler(self, kind: str, path: Path) -> PulumiScheduler:
-        return PulumiScheduler(kind, "torchx", Doors(make_driver=make_driver, connect=self.connect(path)))
+        return PulumiScheduler(kind, "torchx", AdapterContext(make_driver=make_driver, connect=self.connect(path)))
 
     def count(self, call: Callable[[], Any]) -> list[str]:
         """Return the requests that a call makes."""

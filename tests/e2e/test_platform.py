@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT, VOLCANO_QUEUE, Kind
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT, VOLCANO_QUEUE, Kind
 
 from tests.e2e.project import changes
 from tests.e2e.stack_project import StackProject

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, VOLCANO_JOB
 
 from tests.e2e.project import eventually
 from tests.e2e.unix_users import Team, UnixUser, team_of

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.driver import Recorded
-from torchx_pulumi.runs.entry import Place
-from torchx_pulumi_stacks.automation import status_writer
-from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks
-from torchx_pulumi_stacks.automation.stack_store import FolderStore, ObjectStore, open_store
+from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.stack_state.owned_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_store import FolderStore, ObjectStore, open_store
+from torchx_pulumi_stacks.engine import status_writer
 
 pytestmark = pytest.mark.e2e
 
@@ -82,8 +82,8 @@ class Cli:
         self.run("stack", "init", "dev")
 
     @property
-    def place(self) -> Place:
-        return Place(backend=self.url, project="torchx", stack="dev")
+    def place(self) -> StackRef:
+        return StackRef(backend=self.url, project="torchx", stack="dev")
 
     @property
     def state(self) -> Path:
@@ -233,10 +233,10 @@ def test_a_killed_writer_leaves_a_lock_that_the_next_call_removes(cli: Cli, tmp_
     text = f"""
 import os
 from pathlib import Path
-from torchx_pulumi.runs.entry import Place
-from torchx_pulumi_stacks.automation.owned_locks import OwnedLocks
-from torchx_pulumi_stacks.automation.stack_store import FolderStore, ObjectStore, open_store
-from torchx_pulumi_stacks.automation.status_writer import write_status
+from torchx_pulumi.model.app_entry import Place
+from torchx_pulumi.stack_state.owned_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_store import FolderStore, ObjectStore, open_store
+from torchx_pulumi_stacks.engine.status_writer import write_status
 class Killed(FolderStore):
     def lock(self, path, data):
         super().lock(path, data)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from torchx import specs
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, VOLCANO_JOB
 from torchx_pulumi.runs.index import RunIndex
 
 from tests.e2e.project import eventually

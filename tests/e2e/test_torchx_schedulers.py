@@ -14,9 +14,9 @@ from torchx.components import dist
 from torchx.runner import Runner, get_runner
 from torchx.schedulers import get_default_scheduler_name
 from torchx.specs import AppDef, AppState, Resource, Role
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import APP_WRAPPER, POD, VOLCANO_JOB
-from torchx_pulumi.relaunch.identity import is_runner_env
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, VOLCANO_JOB
+from torchx_pulumi.runs.identity import is_runner_env
 
 from tests.e2e.project import eventually
 from tests.e2e.torchx_cli import TorchxCli

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi import labels
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.runs.entry import RunEntry, Stage
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi_stacks.automation import AutomationDriver
-from torchx_pulumi_stacks.automation.workplace import place_key
+from torchx_pulumi_stacks.engine import AutomationDriver
+from torchx_pulumi_stacks.engine.work_dir import place_key
 
 from tests.e2e.launch_orders import processes_of
 from tests.e2e.project import eventually

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.labels import LAUNCH, RUN
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi_stacks.automation.workplace import place_key
+from torchx_pulumi_stacks.engine.work_dir import place_key
 
 from tests.e2e.earlier import Earlier, UpgradedProject
 from tests.e2e.launch_orders import processes_of

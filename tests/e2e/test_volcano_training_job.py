@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 from tests.e2e.project import FAKE_NODE, PROGRAM, Project, changes, eventually, finite
 

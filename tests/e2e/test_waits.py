@@ -14,14 +14,14 @@ import pytest
 import yaml
 from torchx.runner import Runner, get_runner
 from torchx.specs import AppDef, Resource, Role
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import VOLCANO_JOB
-from torchx_pulumi.kubeconfig import find_access
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube.kinds import VOLCANO_JOB
+from torchx_pulumi.kube.kubeconfig import find_access
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
-from torchx_pulumi.waiting import REFUSED_S, UNREACHABLE_S
+from torchx_pulumi.runs.waiting import REFUSED_S, UNREACHABLE_S
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
 from tests.contract.cluster.conftest import caller
 from tests.e2e.project import eventually
@@ -89,7 +89,7 @@ def reader(clock: Any, connect: Callable[..., Any]) -> Runner:
     def no_driver() -> Any:
         raise AssertionError("an engine was made")
 
-    doors = Doors(make_driver=no_driver, clock=clock, connect=connect)
+    doors = AdapterContext(make_driver=no_driver, clock=clock, connect=connect)
     return Runner("torchx", {"pulumi_volcano": lambda session, **_: PulumiScheduler("volcano", session, doors)})
 
 

@@ -21,10 +21,10 @@ from typing import Any
 import psutil
 import torchx.schedulers.ids
 from torchx import specs
-from torchx_pulumi.errors import TorchxPulumiError
-from torchx_pulumi.runs.owner import pid_namespace
-from torchx_pulumi.torchx_scheduler import finding
-from torchx_pulumi.torchx_scheduler.scheduler import PulumiScheduler
+from torchx_pulumi.model.errors import TorchxPulumiError
+from torchx_pulumi.stack_state.owner import pid_namespace
+from torchx_pulumi.torchx_adapter import lookup
+from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks.entrypoints import create_volcano
 
 FAKE_NODE = {
@@ -99,12 +99,12 @@ def main() -> None:
     """Be a host until the input ends."""
     folder, namespace = Path(sys.argv[1]), pid_namespace()
     logging.basicConfig(filename=folder / f"host-{namespace}.log", level=logging.INFO)
-    finding.BUSY_WAIT_S = 40.0
+    lookup.BUSY_WAIT_S = 40.0
     working: dict[int, dict[str, Any]] = {}
     # Loaded before the first fork: an operation then starts in milliseconds.
-    import torchx_pulumi_stacks.automation.app_stack
+    import torchx_pulumi_stacks.engine.app_stack
 
-    say(ready=torchx_pulumi_stacks.automation.app_stack.__name__, namespace=namespace)
+    say(ready=torchx_pulumi_stacks.engine.app_stack.__name__, namespace=namespace)
     buffer = b""
     while True:
         with contextlib.suppress(ChildProcessError):

@@ -31,7 +31,7 @@ def test_the_environments_hold_both_releases_of_urllib3() -> None:
     pins = [(ROOT / "requirements" / f"{name}.txt").read_text() for name in ("dev", "nightly")]
     assert [re.findall(r"^urllib3==(\d+)\.", pin, re.MULTILINE) for pin in pins] == [["1"], ["2"]]
     nightly = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("NIGHTLY_TESTS"))
-    assert {"tests/unit/cluster", "tests/contract/cluster"} <= set(nightly.split())
+    assert {"tests/unit/kube", "tests/contract/cluster"} <= set(nightly.split())
 
 
 def test_modules_have_telling_names() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.labels import VERSION
+from torchx_pulumi.model.labels import VERSION
 
 HERE = Path(__file__).parent
 

@@ -20,27 +20,27 @@ from typing import Any
 
 import pulumi
 from torchx import specs
-from torchx_pulumi.driver import LaunchOrder
-from torchx_pulumi.handover import project_files
-from torchx_pulumi.planner import plan_job
-from torchx_pulumi.rendering import render_plan
-from torchx_pulumi.runs.entry import RunEntry, Stage, read_entry
+from torchx_pulumi.inputs.rendering import render_plan
+from torchx_pulumi.model.app_entry import RunEntry, Stage, read_entry
+from torchx_pulumi.model.registration_plan import RegistrationPlan
+from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.runs.driver import LaunchRequest
+from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import observed, read_observation, write_observation
-from torchx_pulumi.runs.place import own_backend
-from torchx_pulumi.runs.ready_run import ReadyRun
-from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.stack_state.places import own_backend
 from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi.torchx_scheduler.doors import Doors
-from torchx_pulumi.torchx_scheduler.dryrun import make_request
-from torchx_pulumi.torchx_scheduler.launching import Launch, make_entry
-from torchx_pulumi.torchx_scheduler.request import PulumiJob
-from torchx_pulumi.torchx_scheduler.run_opts import run_options
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.dryrun import make_request
+from torchx_pulumi.torchx_adapter.launch import Launch, make_entry
+from torchx_pulumi.torchx_adapter.request import PulumiJob
+from torchx_pulumi.torchx_adapter.run_opts import run_options
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-from torchx_pulumi_components.live import cluster_for_tests
-from torchx_pulumi_components.ready import register_ready
-from torchx_pulumi_stacks.automation.preparing import prepare
-from torchx_pulumi_stacks.automation.workplace import Workplace, place_key
+from torchx_pulumi_components.cluster_access import cluster_for_tests
+from torchx_pulumi_components.prerendered import register_ready
+from torchx_pulumi_stacks.engine.registration import prepare
+from torchx_pulumi_stacks.engine.work_dir import Workplace, place_key
 
 from tests.recordings.engine import UID, run_program
 from tests.recordings.jobs import ProgramJob, TorchxJob
@@ -204,7 +204,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     # Without the uid the names of files and stacks are of the address, as those of 0.1.0 always are.
     cluster.uid = ""
     index = RunIndex(folder / "runs")
-    doors = Doors(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
+    doors = AdapterContext(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
     wanted = Launch(
         request=request,
         plan=plan,
@@ -217,7 +217,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     entry = replace(make_entry(doors, wanted, cluster), owner=None)
     if job.ambient is not None:
         entry = replace(entry, ambient_kubeconfig=job.ambient[0], ambient_context=job.ambient[1])
-    order = LaunchOrder(entry=entry, plan=plan, manifest=request.resource, digests=job.digests)
+    order = LaunchRequest(entry=entry, plan=plan, manifest=request.resource, digests=job.digests)
     ready = prepare(order, NOW)
     index.add(entry)
     index.observe(entry, observation_of(entry))
@@ -260,7 +260,7 @@ def observation_of(entry: RunEntry) -> Any:
 
 def register(order: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what the engine's program registers of an order as it was written down."""
-    run = ReadyRun(**copy.deepcopy(dict(order)))
+    run = RegistrationPlan(**copy.deepcopy(dict(order)))
     place = run.entry["place"]
     made = run_program(lambda: register_ready(run), state={}, project=place["project"], stack=place["stack"])
     return plain(made)  # type: ignore[no-any-return]
@@ -296,4 +296,4 @@ def observation_again(value: Any) -> Any:
 
 def order_again(value: Any) -> Any:
     """Return an order that was read and written back."""
-    return through_json(dataclasses.asdict(ReadyRun(**value)))
+    return through_json(dataclasses.asdict(RegistrationPlan(**value)))

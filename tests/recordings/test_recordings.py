@@ -14,11 +14,12 @@ from typing import Any
 import jsonschema
 import pytest
 import torchx
-from torchx_pulumi import names
-from torchx_pulumi.forms import form_of
+from torchx_pulumi.model.app_entry import read_entry, write_entry
+from torchx_pulumi.model.run_record import RunRecord, read_record, write_record
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
-from torchx_pulumi.relaunch.change import Action, Look, Policy, Wish, decide
-from torchx_pulumi.relaunch.identity import (
+from torchx_pulumi.planning import names
+from torchx_pulumi.runs.decision import Action, DesiredRun, ObservedRun, Policy, decide
+from torchx_pulumi.runs.identity import (
     FIRST_VERSION,
     IDENTITY_VERSION,
     field_digests,
@@ -26,9 +27,8 @@ from torchx_pulumi.relaunch.identity import (
     owner_digest,
     relaunch_hash,
 )
-from torchx_pulumi.relaunch.record import RunRecord, read_record, write_record
-from torchx_pulumi.runs.entry import read_entry, write_entry
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers import form_of
 from torchx_pulumi_components.read_args import VOLCANO, read_args
 from torchx_pulumi_components.read_mcad_args import MCAD
 
@@ -82,8 +82,8 @@ def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) ->
         )
         assert_same(digests, dict(record.digests))
         assert relaunch_hash(digests, record.launched) == record.hash
-        wish = Wish(digests=digests, hash=record.hash, job_name=wanted.settings.job_name)
-        decision = decide(record, wish, Look(exists=True, state="RUNNING"), Policy.FAIL, producing.NOW)
+        wish = DesiredRun(digests=digests, hash=record.hash, job_name=wanted.settings.job_name)
+        decision = decide(record, wish, ObservedRun(exists=True, state="RUNNING"), Policy.FAIL, producing.NOW)
         assert (decision.action, list(decision.fields)) == (Action.KEEP, [])
 
 

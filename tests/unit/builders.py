@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx_pulumi.options import VolcanoOptions
-from torchx_pulumi.plan import JobPlan
-from torchx_pulumi.planner import plan_job
-from torchx_pulumi.spec import JobSpec, RoleSpec
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.options import VolcanoOptions
+from torchx_pulumi.planning.planner import plan_job
 
 
 def role(**changes: Any) -> RoleSpec:

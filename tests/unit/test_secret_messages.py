@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from torchx_pulumi import render
-from torchx_pulumi.doors.appfile import read_app_file
-from torchx_pulumi.doors.overlay_file import read_overlay_file
-from torchx_pulumi.errors import ClusterError, InvalidJobError
-from torchx_pulumi.kubeconfig import find_access
+from torchx_pulumi.inputs.appfile import read_app_file
+from torchx_pulumi.inputs.overlay_file import read_overlay_file
+from torchx_pulumi.kube.kubeconfig import find_access
+from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 
 SECRET = "hunter22hunter22"
 

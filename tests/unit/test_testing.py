@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from torchx_pulumi import kinds
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.kube import Cluster, kinds
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.testing import FakeCluster
 
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from torchx_pulumi.errors import TorchxPulumiError
+from torchx_pulumi.model.errors import TorchxPulumiError
 
 from tools.bootstrap import BootstrapError
 from tools.demo.errors import DemoError

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.status.model import JobState
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.status import JobState
 
 from tools.bootstrap import pulumi_environment
 from tools.demo.errors import DemoError

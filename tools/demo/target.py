@@ -87,8 +87,8 @@ def current_target(image: str | None, namespace: str, queue: str) -> Target:
         DemoError: No image was named.
         ClusterError: There is no such cluster, or no Volcano on it.
     """
-    from torchx_pulumi.cluster import KubernetesCluster
-    from torchx_pulumi.kinds import APP_WRAPPER, VOLCANO_JOB
+    from torchx_pulumi.kube import KubernetesCluster
+    from torchx_pulumi.kube.kinds import APP_WRAPPER, VOLCANO_JOB
 
     if not image:
         raise DemoError(

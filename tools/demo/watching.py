@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from torchx_pulumi import labels
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import APP_WRAPPER, POD, VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.status.mcad import read_mcad
-from torchx_pulumi.status.model import JobState, JobStatus
-from torchx_pulumi.status.volcano import read_volcano
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.status import JobState, JobStatus
+from torchx_pulumi.schedulers.appwrapper.status import read_mcad
+from torchx_pulumi.schedulers.volcano.status import read_volcano
 
 from tools.demo.errors import DemoError
 from tools.demo.telling import quote, say

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchx.plugins import register
-from torchx_pulumi_stacks.registration import entry_points_are_read, leave_out_forwarders
+from torchx_pulumi_stacks.nightly_plugins import entry_points_are_read, leave_out_forwarders
 
 if entry_points_are_read():
     leave_out_forwarders()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from torchx_pulumi.cluster import LiveCluster
 from torchx_pulumi.doctor.finding import Asked, Finding, ok, problem, skipped
 from torchx_pulumi.doctor.machine import read_version, words
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.forms.permissions import VOLCANO, Permission, of_app_wrapper
-from torchx_pulumi.kinds import (
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kinds import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
     NAMESPACE,
@@ -22,7 +20,9 @@ from torchx_pulumi.kinds import (
     X_K8S_POD_GROUP,
     Kind,
 )
-from torchx_pulumi.options import Manifest
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers.permissions import VOLCANO, Permission, of_app_wrapper
 
 OLDEST_KUBERNETES = (1, 25)
 PROBE = "torchx-pulumi-doctor"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torchx_pulumi.doctor.finding import Finding, ok, problem, skipped
-from torchx_pulumi.errors import ImageError
-from torchx_pulumi.presence import is_file, is_folder, is_there
+from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.stack_state.presence import is_file, is_folder, is_there
 
 OLDEST_PULUMI = (3, 259)
 OLDEST_PROVIDER = (4, 24)

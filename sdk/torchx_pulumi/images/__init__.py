@@ -10,12 +10,12 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torchx_pulumi.errors import ImageError, ImageOptionError
-from torchx_pulumi.images.patching import PatchedImage, Workshop, is_planned_name, unplanned
+from torchx_pulumi.images.patching import ImageBuilder, PatchedImage, is_planned_name, unplanned
 from torchx_pulumi.images.plan import LOCAL_REPOSITORY, ImagePlan, describe_left_out, first_plan, make_plan
 from torchx_pulumi.images.reference import is_local_id, parse_reference, parse_repository
 from torchx_pulumi.images.registry.client import RegistryClient
 from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.model.errors import ImageError, ImageOptionError
 
 __all__ = [
     "ImagePlan",
@@ -99,7 +99,7 @@ def build_plans(
     Raises:
         ImageError: An image could not be built or pushed; all of them in one message. No tag was left half done.
     """
-    made = Workshop(registry=RegistryClient(), tell=tell, client=client, every_line=every_line).make(plans)
+    made = ImageBuilder(registry=RegistryClient(), tell=tell, client=client, every_line=every_line).make(plans)
     return {image.reference: image.digest for image in made}
 
 
@@ -150,7 +150,7 @@ def patch_image(
     tell = tell or _nothing
     for line in (*plan.warnings, *([describe_left_out(plan)] if plan.left_out else [])):
         tell(line)
-    return Workshop(registry=RegistryClient(), tell=tell, client=client).make([plan])[0]
+    return ImageBuilder(registry=RegistryClient(), tell=tell, client=client).make([plan])[0]
 
 
 def known_digests(references: Sequence[str]) -> Mapping[str, str]:
@@ -201,7 +201,7 @@ def push_local(
     Raises:
         ImageError: An image is not there or cannot be pushed; all of them in one message.
     """
-    return Workshop(registry=RegistryClient(), tell=tell, client=client).push_local(images)
+    return ImageBuilder(registry=RegistryClient(), tell=tell, client=client).push_local(images)
 
 
 def refuse_local_only(images: Sequence[str], *, shared_daemon: bool) -> None:

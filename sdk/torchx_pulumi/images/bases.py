@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.reference import Reference, is_local_id, parse_reference
+from torchx_pulumi.model.errors import ImageError
 
 
 class Origin(str, Enum):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from torchx_pulumi.errors import ImageError
+from torchx_pulumi.model.errors import ImageError
 
 DEFAULT: Final = "ARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
 """Copies the workspace onto the base, into the base's working directory, as TorchX does."""

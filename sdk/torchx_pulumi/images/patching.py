@@ -10,17 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.bases import Registry
 from torchx_pulumi.images.building.bases import provide, runs_on
 from torchx_pulumi.images.building.build import build
 from torchx_pulumi.images.building.daemon import Daemon, in_our_words
-from torchx_pulumi.images.building.progress import Progress, Tell
+from torchx_pulumi.images.building.progress import Progress, ProgressCallback
 from torchx_pulumi.images.building.push import push
 from torchx_pulumi.images.content.archive import stream
 from torchx_pulumi.images.plan import CONTENT_LABEL, LOCAL_REPOSITORY, ImagePlan, image_labels
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.model.errors import ImageError
 
 _PLANNED_TAG: Final = re.compile(r"[0-9a-f]{40}")
 AT_ONCE: Final = 4
@@ -46,11 +46,11 @@ class PatchedImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class ImageBuilder:
     """What images are made with."""
 
     registry: Registry
-    tell: Tell
+    tell: ProgressCallback
     client: Any = None
     """docker-py client to use. None: each thread connects when it needs the daemon."""
     every_line: bool = False

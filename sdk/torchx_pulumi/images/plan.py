@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images import dockerfile as dockerfiles
 from torchx_pulumi.images.bases import Base, Registry, resolve
 from torchx_pulumi.images.content.address import files_address, image_address
@@ -16,6 +15,7 @@ from torchx_pulumi.images.content.hashing import hash_files
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree, shown_path
 from torchx_pulumi.images.reference import parse_repository
+from torchx_pulumi.model.errors import ImageError
 
 LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
 """Repository of images that are on this machine's daemon only."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from torchx_pulumi.errors import ImageError
+from torchx_pulumi.model.errors import ImageError
 
 DOCKER_HUB: Final = "docker.io"
 """The registry of a name without one."""

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchx_pulumi.cluster import Cluster, LogLines
-from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError
+from torchx_pulumi.kube import Cluster, LogLines
 from torchx_pulumi.logs.clock import Clock
 from torchx_pulumi.logs.containers import Run, no_pod, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, logger
 from torchx_pulumi.logs.stamps import Delivered, Line, part_of, read_line
 from torchx_pulumi.logs.watching import Watch
-from torchx_pulumi.waiting import Patience
+from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
+from torchx_pulumi.runs.waiting import Patience
 
 SILENCE_S = 20.0
 """After so long without a line it is asked whether the app has ended, and whether the connection lives."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import POD
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs.query import LogQuery
+from torchx_pulumi.model.errors import ClusterError
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 SHOWN = 10

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from torchx_pulumi.errors import Problem, invalid_job
 from torchx_pulumi.logs.stamps import nanoseconds_of
+from torchx_pulumi.model.errors import Problem, invalid_job
 
 logger = logging.getLogger("torchx_pulumi.logs")
 

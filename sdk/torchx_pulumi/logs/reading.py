@@ -8,16 +8,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.logs.clock import Clock, SystemClock
 from torchx_pulumi.logs.container_log import ContainerLog
 from torchx_pulumi.logs.containers import chosen_containers, no_pod, no_previous, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, limits_of
 from torchx_pulumi.logs.stamps import Line
 from torchx_pulumi.logs.watching import POLL_S, PodWatch, Watch
-from torchx_pulumi.options import Manifest
-from torchx_pulumi.waiting import Patience
+from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.runs.waiting import Patience
 
 SILENCE_OF_SEVERAL_S = 5.0
 """Longest silence of one of several containers: a thread that waits for a first line sees only then that it may end."""

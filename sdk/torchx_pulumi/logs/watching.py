@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from torchx_pulumi.cluster import Cluster
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import POD
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs.clock import Clock
-from torchx_pulumi.options import Manifest
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import Manifest
 
 POLL_S = 1.0
 """Shortest time between two looks at a pod of its own."""

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, cast
 
+from torchx_pulumi.model.job_plan import JobPlan, RolePlan
+from torchx_pulumi.model.job_spec import ResourceSpec
+from torchx_pulumi.model.status import Diagnosis, JobState, JobStatus, ReplicaStatus, RoleStatus
 from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
     AppOutput,
@@ -29,10 +32,7 @@ from torchx_pulumi.outputs.types import (
     Source,
     TorchxOutput,
 )
-from torchx_pulumi.plan import JobPlan, RolePlan
-from torchx_pulumi.schedulers import scheduler_of
-from torchx_pulumi.spec import ResourceSpec
-from torchx_pulumi.status.model import Diagnosis, JobState, JobStatus, ReplicaStatus, RoleStatus
+from torchx_pulumi.schedulers.registry import scheduler_of
 
 __all__ = [
     "MAX_REPLICAS_LISTED",

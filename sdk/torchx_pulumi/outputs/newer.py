@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.status.model import JobState, Reason
-from torchx_pulumi.status.observed import number_at, text_at, time_at
+from torchx_pulumi.model.object_fields import number_at, text_at, time_at
+from torchx_pulumi.model.status import JobState, Reason
 
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 

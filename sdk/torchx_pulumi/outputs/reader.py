@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
-from torchx_pulumi.errors import DeployError
+from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.outputs.types import SCHEMA_VERSION, TorchxOutput
 
 

@@ -6,7 +6,7 @@ from string import Formatter
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from torchx_pulumi.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import Problem, invalid_job
 
 FIELDS: Final = ("namespace", "name", "scheduler", "queue")
 """What a template may name in braces."""

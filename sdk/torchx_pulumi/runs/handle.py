@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchx_pulumi.errors import Problem, invalid_job
-from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.errors import Problem, invalid_job
 
 _SCHEDULERS = {"pulumi_volcano": "volcano", "pulumi_mcad": "mcad"}
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.cluster_identity import ClusterIdentity, Match
-from torchx_pulumi.errors import DeployError, Problem, invalid_job
-from torchx_pulumi.presence import is_there, names_in
-from torchx_pulumi.runs.entry import RunEntry, read_entry, write_entry
-from torchx_pulumi.runs.files import locked, read_json, refused, remove_file, write_json
+from torchx_pulumi.model.app_entry import RunEntry, read_entry, write_entry
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
+from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
 from torchx_pulumi.runs.observation import Observation, newer, read_observation, write_observation
-from torchx_pulumi.runs.owner import lease_s
-from torchx_pulumi.runs.place import state_folder
 from torchx_pulumi.runs.whereabouts import match_identity
+from torchx_pulumi.stack_state.files import locked, read_json, refused, remove_file, write_json
+from torchx_pulumi.stack_state.owner import lease_s
+from torchx_pulumi.stack_state.places import state_folder
+from torchx_pulumi.stack_state.presence import is_there, names_in
 
 logger = logging.getLogger(__name__)
 

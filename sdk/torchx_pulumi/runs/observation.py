@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.errors import DeployError
+from torchx_pulumi.model.app_entry import check_fields, is_version
+from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.object_fields import time_at
+from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.outputs.building import build_observed, written
 from torchx_pulumi.outputs.newer import is_newer
-from torchx_pulumi.runs.entry import check_fields, is_version
-from torchx_pulumi.status.model import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.status.observed import time_at
 
 EPOCH = datetime.fromtimestamp(0, timezone.utc)
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx_pulumi import labels
-from torchx_pulumi.cluster import LiveCluster
-from torchx_pulumi.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
-from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError
-from torchx_pulumi.forms.table import FORMS
-from torchx_pulumi.kubeconfig import find_access, is_contents, is_file, locations
-from torchx_pulumi.options import Manifest
-from torchx_pulumi.runs.entry import RunEntry
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kubeconfig import find_access, is_contents, is_file, locations
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
+from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers.variants import FORMS
 
 UNDECIDED_CLUSTER = "UndecidedCluster"
 """`reason` of the error about a cluster that is not known to be the one of the launch. Reading is allowed there."""

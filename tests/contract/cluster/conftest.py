@@ -10,8 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from torchx_pulumi import kinds
-from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
+from torchx_pulumi.kube import KubernetesCluster, LiveCluster, kinds
 from torchx_pulumi.testing import FakeCluster
 
 Manifest = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from torchx_pulumi import kinds
-from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.kube import kinds
+from torchx_pulumi.model.errors import ClusterError
 
 from tests.contract.cluster.conftest import World
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from torchx_pulumi import kinds
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kinds import Kind
+from torchx_pulumi.kube import kinds
+from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.model.errors import ClusterError
 
 from tests.contract.cluster.conftest import LINES, World
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from torchx_pulumi import kinds
-from torchx_pulumi.cluster import KubernetesCluster, LiveCluster
-from torchx_pulumi.cluster_identity import HOME_NAMESPACE, Match, compare
-from torchx_pulumi.kubeconfig import find_access
+from torchx_pulumi.kube import KubernetesCluster, LiveCluster, kinds
+from torchx_pulumi.kube.kubeconfig import find_access
+from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, Match, compare
 from torchx_pulumi.testing import FakeCluster
 
 from tests.contract.cluster.conftest import World, caller

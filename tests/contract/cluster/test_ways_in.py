@@ -9,10 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from torchx_pulumi import kinds
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.kubeconfig import find_access
+from torchx_pulumi.kube import KubernetesCluster, kinds
+from torchx_pulumi.kube.kubeconfig import find_access
+from torchx_pulumi.model.errors import ClusterError
 
 from tests.contract.cluster.conftest import LINES, World
 from tests.loopback import NAME, http_proxy

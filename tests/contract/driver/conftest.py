@@ -14,21 +14,21 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from torchx_pulumi import forms
-from torchx_pulumi.cluster import LiveCluster
-from torchx_pulumi.driver import Driver, LaunchOrder
-from torchx_pulumi.errors import ClusterError
-from torchx_pulumi.fake_driver import FakeDriver
-from torchx_pulumi.options import VolcanoOptions
+from torchx_pulumi import schedulers
+from torchx_pulumi.inputs.rendering import render_plan
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.model.app_entry import Owner, RunEntry, StackRef, Stage
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.model.options import VolcanoOptions
 from torchx_pulumi.outputs.building import build_declared
-from torchx_pulumi.planner import plan_job
-from torchx_pulumi.relaunch.identity import owner_digest
-from torchx_pulumi.rendering import render_plan
-from torchx_pulumi.runs.entry import Owner, Place, RunEntry, Stage
-from torchx_pulumi.runs.owner import this_process
-from torchx_pulumi.runs.place import stack_name
-from torchx_pulumi.spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.runs.driver import Driver, LaunchRequest
+from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.stack_state.places import stack_name
 from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing.fake_driver import FakeDriver
 
 
 @dataclass(kw_only=True)
@@ -45,7 +45,7 @@ class DriverWorld:
     break_cluster: Callable[[], None] = field(default=lambda: None)
     """From now on the cluster cannot be reached, for the driver."""
 
-    def order(self, name: str | None = None, **options: Any) -> LaunchOrder:
+    def order(self, name: str | None = None, **options: Any) -> LaunchRequest:
         """Make the order of a job that sleeps, of two replicas."""
         name = name or f"t{uuid4().hex[:8]}"
         role = RoleSpec(
@@ -62,15 +62,15 @@ class DriverWorld:
         )
         plan = plan_job(spec, chosen, name)
         identity = self.cluster.identity
-        place = Place(
+        place = StackRef(
             backend=self.backend, project="torchx", stack=stack_name(self.namespace, name, "volcano", identity)
         )
         urn = f"urn:pulumi:{place.stack}::torchx::torchx:index:VolcanoTrainingJob::train"
-        form = forms.form_of(chosen)
+        form = schedulers.form_of(chosen)
         entry = RunEntry(
             app_id=f"{self.namespace}:{name}",
             scheduler="volcano",
-            choice=forms.choice_of(chosen).value,
+            choice=schedulers.choice_of(chosen).value,
             place=place,
             cluster=identity,
             kubeconfig=self.kubeconfig,
@@ -88,7 +88,7 @@ class DriverWorld:
             stage=Stage.LAUNCHING,
             owner=this_process(),
         )
-        return LaunchOrder(entry=entry, plan=plan, manifest=render_plan(plan))
+        return LaunchRequest(entry=entry, plan=plan, manifest=render_plan(plan))
 
     def dead_owner(self) -> Owner:
         """Return a process of this machine that ended long ago."""

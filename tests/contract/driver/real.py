@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster import KubernetesCluster
-from torchx_pulumi_stacks.automation import AutomationDriver
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi_stacks.engine import AutomationDriver
 
 
 def real_world(request: pytest.FixtureRequest, tmp_path: Path, make: Callable[..., Any]) -> Iterator[Any]:

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torchx_pulumi import labels
-from torchx_pulumi.driver import Recorded
-from torchx_pulumi.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
-from torchx_pulumi.forms.table import FORMS
-from torchx_pulumi.kinds import POD, VOLCANO_JOB
-from torchx_pulumi.options import Gang
-from torchx_pulumi.runs.entry import RunEntry, Stage
-from torchx_pulumi.runs.owner import this_process
+from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry, Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
+from torchx_pulumi.model.options import Gang
+from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.schedulers.variants import FORMS
+from torchx_pulumi.stack_state.owner import this_process
 
 from .conftest import DriverWorld
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images import plan_patch
 from torchx_pulumi.images.content import files, hashing
 from torchx_pulumi.images.content.address import files_address
 from torchx_pulumi.images.content.archive import stream
 from torchx_pulumi.images.content.hashing import hash_files
 from torchx_pulumi.images.content.tree import Tree, read_tree
+from torchx_pulumi.model.errors import ImageError
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
 

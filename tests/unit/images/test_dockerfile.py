@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.dockerfile import DEFAULT, images_of
+from torchx_pulumi.model.errors import ImageError
 
 ARGS = {"IMAGE": "base:1", "WORKSPACE": "workspace"}
 

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images import describe_left_out, plan_patch
 from torchx_pulumi.images.building.bases import runs_on
 from torchx_pulumi.images.content.files import LocalSource
 from torchx_pulumi.images.plan import ImagePlan
+from torchx_pulumi.model.errors import ImageError
 
 BASE = f"reg.example.com/base@sha256:{'1' * 64}"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.content.ignore import DEFAULTS, docker_rules, torchx_rules
+from torchx_pulumi.model.errors import ImageError
 
 TABLE = [
     ("*.log", "a.log", True),

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import pytest
 from torchx_pulumi import images
-from torchx_pulumi.errors import ImageError, ImageOptionError
-from torchx_pulumi.images.patching import Workshop
+from torchx_pulumi.images.patching import ImageBuilder
 from torchx_pulumi.images.plan import ImagePlan, make_plan
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.model.errors import ImageError, ImageOptionError
 
 from tests.unit.images.fake_docker import FakeDocker
 
@@ -51,10 +51,10 @@ def plan(workspace: Path, registry: KnownRegistry, **given: Any) -> ImagePlan:
 
 
 @pytest.fixture
-def workshop(registry_: KnownRegistry, docker: FakeDocker, told: list[str]) -> Workshop:
+def workshop(registry_: KnownRegistry, docker: FakeDocker, told: list[str]) -> ImageBuilder:
     docker.remote["base:1"] = BASE_DIGEST
     backoff = Backoff(tries=3, sleep=lambda _: None)
-    return Workshop(registry=registry_, tell=told.append, client=docker, backoff=backoff)
+    return ImageBuilder(registry=registry_, tell=told.append, client=docker, backoff=backoff)
 
 
 def test_a_reference_is_known_without_a_daemon(workspace: Path, registry_: KnownRegistry) -> None:
@@ -101,7 +101,7 @@ def test_a_pinned_base_has_the_tag_of_its_name(workspace: Path, registry_: Known
 
 
 def test_a_base_that_is_not_used_is_not_asked_for(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     (workspace / "Dockerfile.torchx").write_text("FROM scratch\nCOPY . /")
     made = workshop.make([plan(workspace, registry_, base="no.such/base:1")])
@@ -117,7 +117,7 @@ def test_an_unknown_base_is_refused_with_what_everybody_said(workspace: Path, re
 
 
 def test_a_base_of_the_daemon_alone_goes_by_its_id(
-    workspace: Path, registry_: KnownRegistry, docker: FakeDocker, workshop: Workshop
+    workspace: Path, registry_: KnownRegistry, docker: FakeDocker, workshop: ImageBuilder
 ) -> None:
     docker.images["mine:1"] = {"Id": "sha256:" + "c" * 64, "RepoDigests": []}
     made = plan(workspace, registry_, base="mine:1", client=docker)
@@ -139,7 +139,7 @@ def test_with_the_registry_down_a_pulled_base_keeps_its_tag(
 
 
 def test_an_image_is_built_once_and_pushed_under_its_content(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     one = plan(workspace, registry_, build_args={"A": "x"}, labels={"team": "vision"})
     (made,) = workshop.make([one, plan(workspace, registry_, build_args={"A": "x"}, labels={"team": "vision"})])
@@ -153,7 +153,11 @@ def test_an_image_is_built_once_and_pushed_under_its_content(
 
 
 def test_the_platform_of_the_tag_is_what_is_pulled_and_built(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, monkeypatch: pytest.MonkeyPatch
+    workspace: Path,
+    registry_: KnownRegistry,
+    workshop: ImageBuilder,
+    docker: FakeDocker,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     ours = plan(workspace, registry_)
@@ -169,7 +173,7 @@ def test_the_platform_of_the_tag_is_what_is_pulled_and_built(
 
 
 def test_an_image_from_scratch_is_not_taken_from_the_cache_of_another_platform(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     (workspace / "Dockerfile.torchx").write_text("FROM scratch\nCOPY . /\n")
     docker.cached_for = "linux/s390x"
@@ -178,7 +182,7 @@ def test_an_image_from_scratch_is_not_taken_from_the_cache_of_another_platform(
 
 
 def test_a_base_of_another_platform_that_only_the_daemon_has_is_refused(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     docker.images["mine:1"] = {"Id": "sha256:" + "c" * 64, "Os": "linux", "Architecture": "s390x"}
     with pytest.raises(ImageError, match=r"only the daemon has it, for linux/s390x.*set platform to linux/s390x"):
@@ -196,7 +200,12 @@ def test_the_dockerfile_may_be_named_from_the_folder(workspace: Path, registry_:
 
 @pytest.mark.parametrize("every_line", [True, False])
 def test_all_lines_of_a_build_are_told_if_asked_for(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, told: list[str], every_line: bool
+    workspace: Path,
+    registry_: KnownRegistry,
+    workshop: ImageBuilder,
+    docker: FakeDocker,
+    told: list[str],
+    every_line: bool,
 ) -> None:
     docker.build_events = [{"stream": "Step 1/1 : RUN make\n"}, *({"stream": f"line {n}\n\n"} for n in range(9))]
     replace(workshop, every_line=every_line).make([plan(workspace, registry_)])
@@ -205,7 +214,7 @@ def test_all_lines_of_a_build_are_told_if_asked_for(
 
 
 def test_an_image_says_which_torchx_it_was_built_with(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     import torchx
 
@@ -214,7 +223,7 @@ def test_an_image_says_which_torchx_it_was_built_with(
 
 
 def test_what_the_registry_has_is_neither_built_nor_pushed(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     one = plan(workspace, registry_)
     registry_.digests[one.reference] = PUSHED
@@ -223,7 +232,7 @@ def test_what_the_registry_has_is_neither_built_nor_pushed(
 
 
 def test_after_a_push_that_broke_off_only_the_push_is_done_again(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     one = plan(workspace, registry_)
     docker.push_events = [[{"status": "Pushing", "id": "layer"}]] * 3
@@ -235,7 +244,7 @@ def test_after_a_push_that_broke_off_only_the_push_is_done_again(
 
 
 def test_a_push_that_stumbles_is_tried_again(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, told: list[str]
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker, told: list[str]
 ) -> None:
     docker.push_events = [[{"error": "received unexpected HTTP status: 503 Service Unavailable"}]]
     assert workshop.make([plan(workspace, registry_)])[0].pushed
@@ -252,7 +261,7 @@ def test_a_push_that_stumbles_is_tried_again(
     ],
 )
 def test_a_push_that_fails_says_what_to_do(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, said: str, hint: str
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker, said: str, hint: str
 ) -> None:
     docker.push_events = [[{"error": said}]] * 3
     with pytest.raises(ImageError, match=hint) as caught:
@@ -261,7 +270,7 @@ def test_a_push_that_fails_says_what_to_do(
 
 
 def test_a_failing_step_is_named_with_its_last_lines(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     docker.build_events = [
         {"stream": "Step 1/2 : FROM $IMAGE\n"},
@@ -283,7 +292,7 @@ def test_a_failing_step_is_named_with_its_last_lines(
 
 
 def test_values_of_build_arguments_are_told_nowhere(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, told: list[str]
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker, told: list[str]
 ) -> None:
     secret = "hunter2-token"
     docker.build_events = [
@@ -315,7 +324,7 @@ def test_values_of_build_arguments_are_told_nowhere(
     ],
 )
 def test_build_arguments_of_hostile_shapes_are_told_nowhere(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker, told: list[str], secret: str
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker, told: list[str], secret: str
 ) -> None:
     forms = (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret), secret.encode().hex())
     docker.build_events = [
@@ -330,7 +339,7 @@ def test_build_arguments_of_hostile_shapes_are_told_nowhere(
 
 
 def test_a_base_that_moved_between_plan_and_build_is_refused(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     docker.remote["base:1"] = "sha256:" + "9" * 64
     with pytest.raises(ImageError, match="stands for something else now"):
@@ -339,7 +348,7 @@ def test_a_base_that_moved_between_plan_and_build_is_refused(
 
 
 def test_a_pull_that_is_limited_is_tried_again(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     docker.pull_errors = ["toomanyrequests: You have reached your pull rate limit"] * 2
     assert workshop.make([plan(workspace, registry_)])[0].built
@@ -351,7 +360,7 @@ def test_a_pull_that_is_limited_is_tried_again(
 
 
 def test_a_stale_base_on_the_daemon_is_pulled_anew(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     docker.images["base:1"] = {"Id": "sha256:" + "0" * 64, "RepoDigests": [f"base@sha256:{'0' * 64}"]}
     workshop.make([plan(workspace, registry_)])
@@ -363,7 +372,7 @@ def test_a_stale_base_on_the_daemon_is_pulled_anew(
 
 
 def test_all_images_that_fail_are_in_one_message(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     registry_.digests["other:1"] = BASE_DIGEST
     docker.remote.clear()
@@ -372,7 +381,7 @@ def test_all_images_that_fail_are_in_one_message(
 
 
 def test_without_a_repository_an_image_stays_here(
-    workspace: Path, registry_: KnownRegistry, workshop: Workshop, docker: FakeDocker
+    workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     one = plan(workspace, registry_, repository=None)
     assert one.local_only
@@ -386,7 +395,7 @@ def test_without_a_repository_an_image_stays_here(
     images.refuse_local_only(["busybox:1"], shared_daemon=False)
 
 
-def test_local_images_are_pushed_as_torchx_names_them(workshop: Workshop, docker: FakeDocker) -> None:
+def test_local_images_are_pushed_as_torchx_names_them(workshop: ImageBuilder, docker: FakeDocker) -> None:
     image = "sha256:" + "5" * 64
     docker.images[image] = {"Id": image}
     repository, tag = images.plan_push(image, "reg.example.com:5000/app")
@@ -420,7 +429,7 @@ def test_what_cannot_be_planned_is_refused(
 
 def test_without_a_daemon_the_build_says_so(workspace: Path, registry_: KnownRegistry) -> None:
     with pytest.raises(ImageError, match="Docker daemon cannot be reached"):
-        Workshop(registry=registry_, tell=print).make([plan(workspace, registry_)])
+        ImageBuilder(registry=registry_, tell=print).make([plan(workspace, registry_)])
 
 
 def test_importing_costs_neither_docker_nor_requests() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.errors import ImageError, InvalidJobError
 from torchx_pulumi.images import ImagePlan
-from torchx_pulumi.relaunch.identity import digest
-from torchx_pulumi.spec import JobSpec, RoleSpec
+from torchx_pulumi.model.errors import ImageError, InvalidJobError
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.runs.identity import digest
 from torchx_pulumi_components import images as component_images
 from torchx_pulumi_components.images import patched_image
 from torchx_pulumi_stacks import images as stack_images

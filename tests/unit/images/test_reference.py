@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.reference import parse_reference, parse_repository
+from torchx_pulumi.model.errors import ImageError
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from torchx_pulumi.errors import ClusterError
+from torchx_pulumi.model.errors import ClusterError
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 Written = tuple[int, str]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchx_pulumi.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
 from torchx_pulumi.logs import LogQuery, query, read_lines
+from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, InvalidJobError
 
 from tests.unit.logs.scripted import (
     BROKEN,

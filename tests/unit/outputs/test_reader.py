@@ -10,13 +10,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from torchx_pulumi.errors import DeployError
-from torchx_pulumi.options import VolcanoOptions
-from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, build_outputs, same
-from torchx_pulumi.outputs.reader import read_outputs, read_schema
-from torchx_pulumi.planner import plan_job
-from torchx_pulumi.spec import JobSpec, RoleSpec
-from torchx_pulumi.status.model import (
+from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.options import VolcanoOptions
+from torchx_pulumi.model.status import (
     Condition,
     Diagnosis,
     JobState,
@@ -26,6 +23,9 @@ from torchx_pulumi.status.model import (
     ReplicaStatus,
     RoleStatus,
 )
+from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, build_outputs, same
+from torchx_pulumi.outputs.reader import read_outputs, read_schema
+from torchx_pulumi.planning.planner import plan_job
 
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 

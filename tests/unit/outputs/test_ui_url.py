@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torchx_pulumi.errors import InvalidJobError
+from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.outputs.ui_url import check_ui_url, fill_ui_url
 
 

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.cluster_identity import ClusterIdentity
-from torchx_pulumi.errors import DeployError, InvalidJobError
-from torchx_pulumi.runs import files
-from torchx_pulumi.runs.entry import Place, RunEntry, Stage
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.cluster_identity import ClusterIdentity
+from torchx_pulumi.model.errors import DeployError, InvalidJobError
+from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, newer, remembered
-from torchx_pulumi.runs.owner import this_process
-from torchx_pulumi.runs.place import (
+from torchx_pulumi.stack_state import files
+from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.stack_state.places import (
     backend_url,
     choose_backend,
     own_backend,
@@ -26,7 +27,6 @@ from torchx_pulumi.runs.place import (
     state_folder,
     without_credentials,
 )
-from torchx_pulumi.status.model import JobState, Reason
 
 
 def entry(name: str = "train-1", **changes: Any) -> RunEntry:
@@ -34,7 +34,7 @@ def entry(name: str = "train-1", **changes: Any) -> RunEntry:
         "app_id": f"default:{name}",
         "scheduler": "volcano",
         "choice": "job",
-        "place": Place(backend="file:///b", project="torchx", stack="s"),
+        "place": StackRef(backend="file:///b", project="torchx", stack="s"),
         "cluster": "c0ffee",
         "kubeconfig": None,
         "kube_context": None,
@@ -251,7 +251,7 @@ def test_the_index_has_no_password_and_the_engine_gets_it_back(monkeypatch: pyte
     whole = "postgres://me:p/w@hunter22@db-1/state?sslmode=off&sslpassword=hunter23"
     monkeypatch.setenv("PULUMI_BACKEND_URL", whole)
     index = RunIndex(tmp_path / "runs")
-    mine = entry(place=Place(backend=choose_backend(), project="torchx", stack="s"))
+    mine = entry(place=StackRef(backend=choose_backend(), project="torchx", stack="s"))
     index.add(mine)
     assert mine.place.backend == stored
     assert "hunter" not in (index.folder / "volcano" / f"{mine.app_id}@{mine.cluster}.json").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.errors import InvalidJobError
+from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi_stacks.config import KEYS, StackConfig, chosen_options, read_config
 
 # TorchX nightly prefers dist.torchrun, and says so.

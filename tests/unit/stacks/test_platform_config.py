@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.errors import InvalidJobError
+from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi_stacks.platform import PlatformConfig, read_config
 
 

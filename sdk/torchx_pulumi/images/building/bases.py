@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.bases import Base, Origin
 from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, is_passing, read_events
 from torchx_pulumi.images.building.progress import Layers, Progress, patiently
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.model.errors import ImageError
 
 _SYSTEMS: Final = ("linux", "windows", "darwin", "freebsd")
 """What a platform of one word may be, else it is a processor."""

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, read_events
 from torchx_pulumi.images.building.progress import Progress
+from torchx_pulumi.model.errors import ImageError
 
 LAST_LINES: Final = 20
 """Lines of a failed step that its error shows."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.registry.credentials import import_docker
+from torchx_pulumi.model.errors import ImageError
 
 TIMEOUT_S: Final = 600
 """Seconds that the daemon may be silent; a build step and a push have no limit."""

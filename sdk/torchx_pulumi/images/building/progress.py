@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.dockerfile import SHOWN_ARGUMENTS
 from torchx_pulumi.images.registry.retrying import Backoff
-from torchx_pulumi.redaction import MARK, encodings
+from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.redaction import MARK, encodings
 
 Result = TypeVar("Result")
-Tell = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 """Takes one line, without its end."""
 _EVERY_S: Final = 1.0
 _SHORTEST_SECRET: Final = 3
@@ -22,7 +22,7 @@ _SHORTEST_SECRET: Final = 3
 class Progress:
     """Tells about one image."""
 
-    def __init__(self, tell: Tell, image: str, build_args: Mapping[str, str]) -> None:
+    def __init__(self, tell: ProgressCallback, image: str, build_args: Mapping[str, str]) -> None:
         self._tell = tell
         self._image = image
         hidden = {value for name, value in build_args.items() if name not in SHOWN_ARGUMENTS}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, is_passing, read_events
 from torchx_pulumi.images.building.progress import Layers, Progress, patiently
 from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.model.errors import ImageError
 
 
 def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progress, backoff: Backoff) -> str:

@@ -7,10 +7,10 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.content.files import Kind
 from torchx_pulumi.images.content.hashing import chunks
 from torchx_pulumi.images.content.tree import Entry
+from torchx_pulumi.model.errors import ImageError
 
 FILE_MODE: Final = 0o644
 EXECUTABLE_MODE: Final = 0o755

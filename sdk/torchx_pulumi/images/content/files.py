@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 from urllib.parse import unquote
 
-from torchx_pulumi.errors import ImageError
+from torchx_pulumi.model.errors import ImageError
 
 
 class Kind(str, Enum):

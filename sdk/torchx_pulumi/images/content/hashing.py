@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.content.files import Kind, Source
 from torchx_pulumi.images.content.tree import Entry
+from torchx_pulumi.model.errors import ImageError
 
 CHUNK: Final = 1 << 20
 """Bytes that are read at a time."""

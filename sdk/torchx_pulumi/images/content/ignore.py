@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.content.moby_patterns import Judge, clean, judge_of
+from torchx_pulumi.model.errors import ImageError
 
 IGNORE_FILE: Final = ".dockerignore"
 TORCHX_DOCKERFILE: Final = "Dockerfile.torchx"

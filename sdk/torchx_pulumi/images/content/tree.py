@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.content.files import Found, Kind, Source, open_source
 from torchx_pulumi.images.content.first_rules import FirstRules
 from torchx_pulumi.images.content.ignore import (
@@ -20,6 +19,7 @@ from torchx_pulumi.images.content.ignore import (
     docker_rules,
     torchx_rules,
 )
+from torchx_pulumi.model.errors import ImageError
 
 IGNORE_RULES: Final = ("docker", "torchx")
 """Whose rules a `.dockerignore` is read by."""

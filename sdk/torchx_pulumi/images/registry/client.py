@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference
 from torchx_pulumi.images.registry.credentials import Credentials, credentials_for
 from torchx_pulumi.images.registry.retrying import RETRIED, Backoff
+from torchx_pulumi.model.errors import ImageError
 
 ACCEPTED: Final = ", ".join(
     (

@@ -7,8 +7,8 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_pulumi.errors import ImageError
 from torchx_pulumi.images.reference import DOCKER_HUB
+from torchx_pulumi.model.errors import ImageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The console command `torchx-pulumi`: one module for each group of commands."""

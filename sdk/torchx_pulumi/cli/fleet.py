@@ -1,0 +1,106 @@
+"""The command `torchx-pulumi fleet`: words in, one of the views out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from torchx_pulumi.model.errors import TorchxPulumiError
+
+
+def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to a parser."""
+    fleet = commands.add_parser(
+        "fleet",
+        help="list all apps of a Pulumi backend",
+        description="List all apps of a Pulumi backend, from its stacks. Clusters that answer within 2 s are asked "
+        "about what has not ended; no access to a cluster is needed.",
+    )
+    fleet.add_argument(
+        "--backend", metavar="URL", help="Pulumi backend; default: PULUMI_BACKEND_URL, else this user's own folder"
+    )
+    fleet.add_argument("--project", metavar="NAME", help="only stacks of this Pulumi project; default: all")
+    fleet.add_argument("--organization", metavar="NAME", help="only stacks of this organization of a Pulumi service")
+    for name, what in (
+        ("state", "RUNNING, FAILED, ..., or active for all that have not ended"),
+        ("queue", "queue"),
+        ("user", "who launched it"),
+        ("namespace", "namespace"),
+        ("scheduler", "volcano or mcad"),
+    ):
+        fleet.add_argument(f"--{name}", action="append", default=[], metavar="WORD", help=f"only: {what}; repeatable")
+    fleet.add_argument("--since", metavar="AGE", help="only what was launched at most so long ago: 90s, 12h, 2d, 1w")
+    looking = fleet.add_mutually_exclusive_group()
+    looking.add_argument(
+        "--live",
+        action="store_true",
+        default=None,
+        help="ask the clusters about what has not ended, and wait for their answers; default: up to 2 s",
+    )
+    looking.add_argument(
+        "--offline", action="store_false", dest="live", default=None, help="ask no cluster, read the stacks only"
+    )
+    view = fleet.add_mutually_exclusive_group()
+    view.add_argument("--json", action="store_true", help="print JSON")
+    view.add_argument("--html", metavar="FILE", help="write one self-contained page; - prints it")
+    view.add_argument("--prometheus", action="store_true", help="print Prometheus text")
+    fleet.set_defaults(command=fleet_command)
+
+
+def fleet_command(arguments: argparse.Namespace) -> int:
+    """Print a fleet; 0 also where single stacks or clusters could not be read, which is said."""
+    from torchx_pulumi.fleet.collect import read_fleet
+    from torchx_pulumi.fleet.collect.selection import read_selection
+    from torchx_pulumi.fleet.render import to_html, to_json, to_prometheus, to_table
+
+    names = ("state", "queue", "user", "namespace", "scheduler", "since")
+    selection = read_selection(**{name: getattr(arguments, name) for name in names})
+    fleet = read_fleet(
+        arguments.backend,
+        project=arguments.project,
+        organization=arguments.organization,
+        selection=selection,
+        live=arguments.live,
+        make_driver=arguments.make_driver,
+    )
+    for problem in fleet.warnings:
+        print(f"torchx-pulumi: warning: {problem}", file=sys.stderr)  # noqa: T201
+    if arguments.html and arguments.html != "-":
+        write_whole(Path(arguments.html), to_html(fleet))
+        print(f"wrote {arguments.html}: {len(fleet.rows)} apps", file=sys.stderr)  # noqa: T201
+        return 0
+    if arguments.json or arguments.html or arguments.prometheus:
+        text = to_json(fleet) if arguments.json else to_html(fleet) if arguments.html else to_prometheus(fleet)
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+        text = to_table(fleet, width)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step, so that whoever serves it never shows half of it.
+
+    Raises:
+        TorchxPulumiError: It cannot be written.
+    """
+    temporary: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False
+        ) as file:
+            temporary = Path(file.name)
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise TorchxPulumiError(f"--html {path}: cannot be written: {error.strerror or error}") from error

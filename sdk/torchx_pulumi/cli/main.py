@@ -1,0 +1,122 @@
+"""The console command `torchx-pulumi`: arguments in, text out, one function per command. No rule of a job here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchx_pulumi.cli.apps import add_apps
+from torchx_pulumi.cli.doctor import add_doctor
+from torchx_pulumi.cli.fleet import add_fleet
+from torchx_pulumi.cli.program import add_program
+from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.planning.platforms import check_platform
+
+if TYPE_CHECKING:
+    from torchx_pulumi.runs.driver import Driver
+
+EXIT_INVALID = 2
+"""Exit code of a mistake in the command line or in the job."""
+
+EXIT_INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def main(
+    argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver] | None = None, doors: Any = None
+) -> int:
+    """Run a command; return its exit code.
+
+    A user's mistake ends as one message on stderr and exit code 2, never as a traceback.
+
+    Args:
+        argv: Words after the command's name. None: those of this process.
+        make_driver: Makes the engine. None: commands that need one say so.
+        doors: Ways out of the TorchX schedulers, for tests. None: the real ones.
+    """
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as exit_:  # argparse ends the process, which a caller of this function does not expect
+        return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
+    arguments.make_driver = make_driver or _no_driver
+    arguments.doors = doors
+    try:
+        check_platform()
+        code: int = arguments.command(arguments)
+    except TorchxPulumiError as error:
+        print(f"torchx-pulumi: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_INVALID
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _no_driver() -> Driver:
+    raise DeployError("this way of starting torchx-pulumi has no engine; start the console command `torchx-pulumi`")
+
+
+def render_command(arguments: argparse.Namespace) -> int:
+    """Print the manifest of an AppDef file as YAML."""
+    from torchx_pulumi.inputs.appfile import read_app_file
+    from torchx_pulumi.inputs.rendering import plan_app, render_plan
+    from torchx_pulumi.kube.yaml_text import to_yaml
+
+    spec = read_app_file(arguments.file)
+    plan = plan_app(spec, arguments.scheduler, read_option_words(arguments.option), app_id=arguments.app_id)
+    text = to_yaml(render_plan(plan))
+    for warning in plan.warnings:
+        print(f"torchx-pulumi: warning: {warning}", file=sys.stderr)  # noqa: T201
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def read_option_words(words: Sequence[str]) -> dict[str, str]:
+    """Split `KEY=VALUE` words.
+
+    Raises:
+        InvalidJobError: A word has no `=`, no key, or a key that came before.
+
+    >>> read_option_words(["queue=test", "labels=a=b"])
+    {'queue': 'test', 'labels': 'a=b'}
+    """
+    options: dict[str, str] = {}
+    problems = []
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign or not key:
+            problems.append(Problem("--option", f"is {word!r}, must be KEY=VALUE"))
+        elif key in options:
+            problems.append(Problem("--option", f"gives {key} twice; remove one"))
+        options[key] = value
+    if problems:
+        raise invalid_job("unnamed", problems)
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="torchx-pulumi", description="TorchX training jobs on Kubernetes.")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_render(commands)
+    add_apps(commands)
+    add_program(commands)
+    add_fleet(commands)
+    add_doctor(commands)
+    return parser
+
+
+def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    render = commands.add_parser("render", help="print the manifest of an AppDef file as YAML")
+    render.add_argument("--scheduler", required=True, help="scheduler that runs the job: volcano or mcad")
+    render.add_argument("--app-id", required=True, metavar="ID", help="name of the job object")
+    render.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="run option, for example queue=default"
+    )
+    render.add_argument("file", metavar="FILE", help="AppDef file, YAML or JSON")
+    render.set_defaults(command=render_command)

@@ -1,0 +1,50 @@
+"""The command `torchx-pulumi program`: a launched app as a Pulumi project that goes on with it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchx_pulumi.model.errors import Problem, invalid_job
+
+
+def add_program(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to a parser."""
+    program = commands.add_parser(
+        "program",
+        help="write a Pulumi program that goes on with a launched app",
+        description="Write a Pulumi project that goes on with an app that `torchx run` launched; its uid stays.",
+    )
+    program.add_argument("handle", metavar="HANDLE", help="app handle, as `torchx run` printed it")
+    program.add_argument("--to", required=True, metavar="FOLDER", help="folder to write; made where it is absent")
+    program.set_defaults(command=program_command)
+
+
+def program_command(arguments: argparse.Namespace) -> int:
+    """Write the project and say what to do in it.
+
+    Raises:
+        InvalidJobError: There is no such app, or a file of the project is there already.
+    """
+    from torchx_pulumi.runs.eject import next_steps, project_files
+    from torchx_pulumi.runs.handle import read_handle
+    from torchx_pulumi.runs.index import RunIndex
+
+    handle = read_handle(arguments.handle)
+    app_id, entry = handle.app_id, RunIndex().find(handle.app_id, handle.scheduler)
+    if entry is None:
+        text = f"{app_id} was not launched from this machine; `torchx-pulumi fleet` lists the apps of a backend"
+        raise invalid_job(app_id, [Problem("HANDLE", text)])
+    folder, files = Path(arguments.to), project_files(entry)
+    taken = sorted(name for name in files if (folder / name).exists())
+    if taken:
+        raise invalid_job(app_id, [Problem("--to", f"{folder / name} is there already") for name in taken])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise invalid_job(app_id, [Problem("--to", f"{folder} cannot be written: {error.strerror}")]) from error
+    sys.stdout.write("".join(f"{line}\n" for line in next_steps(entry, str(folder))))
+    return 0

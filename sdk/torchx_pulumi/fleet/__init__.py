@@ -1,0 +1,1 @@
+"""All apps of a backend: collect their rows, render them."""

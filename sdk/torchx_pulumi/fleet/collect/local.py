@@ -1,0 +1,72 @@
+"""What this machine saw of the apps of a backend, later than their stacks may have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchx_pulumi.fleet.collect.row import StackName
+from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry
+from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.redaction import without_password
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.observation import as_observed
+from torchx_pulumi.stack_state.checkpoint import read_time
+from torchx_pulumi.stack_state.places import absolute_backend
+
+
+class LocalObservations:
+    """The records of observations of one backend's apps. Nothing is read before the first question."""
+
+    def __init__(self, backend: str, index: RunIndex | None = None) -> None:
+        """Name the backend.
+
+        Args:
+            backend: Its URL.
+            index: The index of launched apps. None: this user's.
+        """
+        self._backend = _known_as(backend)
+        self._index = index or RunIndex()
+        self._entries: dict[StackName, list[RunEntry]] | None = None
+        self.problems: list[str] = []
+        """What could not be read; the rows say what their stacks say then."""
+
+    def __call__(self, name: StackName) -> Mapping[str, Any] | None:
+        """Return what was seen of a stack's app last, in the shape of `observed`. None: nothing."""
+        owner, _, stack = name.stack.rpartition("/")
+        there = self._known().get(StackName(project=name.project, stack=stack), [])
+        # The CLI leaves out the default organization; 0.1.0 noted none.
+        entry = next((one for one in there if not owner or one.place.organization in (owner, ORGANIZATION)), None)
+        if entry is None:
+            return None
+        try:
+            observation = self._index.observation(entry)
+        except DeployError as error:
+            self.problems.append(str(error))
+            return None
+        # Without a time it cannot be said to be the newer one.
+        return None if observation is None or read_time(observation.observed_at) is None else as_observed(observation)
+
+    @property
+    def apps(self) -> int:
+        """Return how many apps of the backend are in the index."""
+        return sum(map(len, self._known().values()))
+
+    def _known(self) -> dict[StackName, list[RunEntry]]:
+        if self._entries is None:
+            try:
+                entries = self._index.all(problem=self.problems.append)
+            except DeployError as error:
+                self.problems.append(str(error))
+                entries = []
+            self._entries = {}
+            for entry in entries:
+                if _known_as(entry.place.backend) == self._backend:
+                    name = StackName(project=entry.place.project, stack=entry.place.stack)
+                    self._entries.setdefault(name, []).append(entry)
+        return self._entries
+
+
+def _known_as(backend: str) -> str:
+    """Return the name by which two spellings of a backend are one."""
+    return absolute_backend(without_password(backend)).rstrip("/")

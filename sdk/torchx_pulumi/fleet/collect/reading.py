@@ -1,0 +1,205 @@
+"""Reading a fleet: every stack of a backend at the same time, what this machine saw later laid over it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any, Protocol
+
+from torchx_pulumi.fleet.collect.live import PATIENCE_S, LiveReader
+from torchx_pulumi.fleet.collect.local import LocalObservations
+from torchx_pulumi.fleet.collect.row import BrokenStack, Fleet, FleetRow, StackName
+from torchx_pulumi.fleet.collect.rows import build_row, complete, sort_rows
+from torchx_pulumi.fleet.collect.selection import Selection
+from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.model.errors import BackendAbsentError, DeployError
+from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.runs import recording
+from torchx_pulumi.runs.driver import Driver
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.whereabouts import Connect
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
+from torchx_pulumi.stack_state.cli_stacks import EngineStacks
+from torchx_pulumi.stack_state.folder_stacks import FolderStacks
+from torchx_pulumi.stack_state.organization import check_organization
+from torchx_pulumi.stack_state.places import backend_folder, choose_backend, know_backend
+from torchx_pulumi.stack_state.presence import is_there
+
+PROCESSES_AT_ONCE = 4
+"""`pulumi` processes at the same time; each takes about 100 MB."""
+
+Observations = Callable[[StackName], Mapping[str, Any] | None]
+"""Stack to what this machine saw of its app last, in the shape of `observed`; `checked_at` in it says when that was."""
+
+
+class Stacks(Protocol):
+    """The stacks of a backend."""
+
+    def names(self, project: str | None) -> list[StackName]:
+        """Return the stacks of a project, of all projects without one."""
+        ...
+
+    def read(self, name: StackName) -> str:
+        """Return the checkpoint of a stack, or its export, as text."""
+        ...
+
+    def updating(self) -> frozenset[StackName]:
+        """Return the stacks that somebody works on, as far as that is known."""
+        ...
+
+
+def open_stacks(backend: str, *, may_be_absent: bool = False, organization: str | None = None) -> Stacks:
+    """Return the stacks of a backend: read as files where it is a folder, by the `pulumi` command elsewhere.
+
+    Args:
+        backend: Its URL.
+        may_be_absent: A folder that is not there holds no stacks; otherwise it is an error.
+        organization: Organization of a Pulumi service. None: all that this user may see.
+
+    Raises:
+        InvalidJobError: The backend has no organizations.
+    """
+    check_organization(backend, organization, "fleet")
+    folder = backend_folder(backend)
+    if folder is None:
+        return EngineStacks(backend=know_backend(backend), organization=organization)
+    return FolderStacks(folder=folder, may_be_absent=may_be_absent)
+
+
+def read_fleet(
+    backend: str | None = None,
+    *,
+    project: str | None = None,
+    organization: str | None = None,
+    selection: Selection | None = None,
+    observations: Observations | None = None,
+    live: bool | None = False,
+    connect: Connect | None = None,
+    make_driver: Callable[[], Driver] | None = None,
+    stacks: Stacks | None = None,
+    now: datetime | None = None,
+) -> Fleet:
+    """Return all apps of a backend, read from its stacks; no cluster is asked unless `live` says so.
+
+    Args:
+        backend: URL of the Pulumi backend. None: PULUMI_BACKEND_URL, else this user's own folder, which may be absent.
+        project: Pulumi project. None: all of them.
+        organization: Organization of a Pulumi service. None: all that this user may see.
+        selection: Which apps are wanted. None: all.
+        observations: What was seen of the apps last. None: what this machine has noted.
+        live: Ask the clusters about what has not ended, as far as they can be reached. None: as far as they answer
+            within `live.PATIENCE_S`; without a kubeconfig none is asked, and nothing is said of that.
+        connect: How to reach a cluster. None: by kubeconfig.
+        make_driver: Makes the engine, by which ends that are seen of apps of `torchx run` are written to their stacks.
+            None: they are not.
+        stacks: The stacks. None: those of the backend.
+        now: The time that ages are counted to, aware. None: this moment.
+
+    Raises:
+        DeployError: The backend cannot be read. A stack that cannot be read is in `broken` of what is returned.
+    """
+    moment = now or datetime.now(timezone.utc)
+    named = backend or os.environ.get("PULUMI_BACKEND_URL")
+    backend = choose_backend(backend)
+    opened = stacks or open_stacks(backend, may_be_absent=not named, organization=organization)
+    local = LocalObservations(backend)
+    names = opened.names(project)
+    if not names:
+        _check_mounted(backend, local)
+    busy = opened.updating()
+    broken: list[BrokenStack] = []
+    found: list[tuple[StackName, StackApp]] = []
+    read = partial(_read_one, opened)
+    for name, result in zip(names, _each(read, names, opened), strict=True):
+        if isinstance(result, str):
+            broken.append(BrokenStack(stack=name, why=result))
+        elif result is not None:
+            found.append((name, result))
+    rows = [_row(name, app, moment, observations or local, busy) for name, app in found]
+    unreachable: Mapping[str, str] = {}
+    if live is not False:
+        reader = LiveReader(
+            opened,
+            connect,
+            now=lambda: now or datetime.now(timezone.utc),
+            patience_s=PATIENCE_S if live is None else None,
+            note=None if make_driver is None else partial(_note_end, make_driver, backend),
+        )
+        wanted = [(row, app) for row, (_, app) in zip(rows, found, strict=True) if _asked(row, selection)]
+        fresh, unreachable = reader.refresh(wanted)
+        rows = [fresh.get(row.stack, row) for row in rows]
+    kept = [row for row in rows if selection is None or selection.wants(row)]
+    return Fleet(
+        backend=backend,
+        read_at=moment,
+        rows=sort_rows(kept),
+        broken=broken,
+        others=len(names) - len(broken) - len(found),
+        unreachable=unreachable,
+        warnings=local.problems,
+    )
+
+
+def _note_end(
+    make_driver: Callable[[], Driver], backend: str, name: StackName, entry: RunEntry, status: JobStatus, at: datetime
+) -> None:
+    """Keep the end of an app that `torchx run` launched."""
+    place = StackRef(backend=backend, project=name.project, stack=name.stack)
+    recording.note(RunIndex(), make_driver, replace(entry, place=place), status, at)
+
+
+def _check_mounted(backend: str, local: LocalObservations) -> None:
+    """Refuse to call a backend empty whose folder holds none, where this machine launched apps in it.
+
+    Raises:
+        BackendAbsentError: The folder may not be mounted.
+    """
+    folder = backend_folder(backend)
+    if folder is None or is_there(folder / ".pulumi") or not local.apps:
+        return
+    raise BackendAbsentError(
+        f"backend {backend}: there is no folder .pulumi in {folder}, and {local.apps} app(s) of this machine have "
+        "their stacks in it: mount it"
+    )
+
+
+def _each(
+    read: Callable[[StackName], StackApp | str | None], names: list[StackName], opened: Stacks
+) -> list[StackApp | str | None]:
+    if isinstance(opened, FolderStacks):
+        # Files are read as fast by one thread: what takes the time is Python's own work.
+        return [read(name) for name in names]
+    with ThreadPoolExecutor(min(PROCESSES_AT_ONCE, os.cpu_count() or 1)) as pool:
+        return list(pool.map(read, names))
+
+
+def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
+    """Read one stack. Text: why it cannot be read."""
+    try:
+        return read_app(stacks.read(name))
+    except (UnreadableStateError, DeployError) as error:
+        return str(error)
+    except DAMAGED as error:
+        return f"its checkpoint is damaged: {error}"
+
+
+def _row(
+    name: StackName, app: StackApp, now: datetime, observations: Observations, busy: frozenset[StackName]
+) -> FleetRow:
+    seen = observations(name)
+    recorded = app.output.get("observed")
+    if seen is None or (isinstance(recorded, Mapping) and not is_newer(seen, recorded)):
+        return build_row(name, app, now, updating=name in busy)
+    return build_row(name, app, now, seen=complete(seen, recorded), source="local", updating=name in busy)
+
+
+def _asked(row: FleetRow, selection: Selection | None) -> bool:
+    """Say whether a cluster is asked about an app: it has not ended, and nothing but its state rules it out."""
+    if row.state.terminal:
+        return False
+    return selection is None or selection.whatever_the_state().wants(row)

@@ -1,8 +1,0 @@
-"""A fleet as people and programs read it: a table, JSON, one self-contained page, Prometheus text. Text out only."""
-
-from torchx_pulumi.fleet_view.json_text import fleet_values, to_json
-from torchx_pulumi.fleet_view.page import to_html
-from torchx_pulumi.fleet_view.prometheus import to_prometheus
-from torchx_pulumi.fleet_view.table import to_table
-
-__all__ = ["fleet_values", "to_html", "to_json", "to_prometheus", "to_table"]

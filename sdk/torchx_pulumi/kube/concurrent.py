@@ -1,0 +1,41 @@
+"""Several reads at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
+    """Run calls at the same time, each in a thread but the last, and return what they return, in their order.
+
+    Args:
+        calls: What to run; each of them a read that may wait for the network.
+
+    Raises:
+        Exception: What the first call, in their order, raised; all have ended by then.
+
+    >>> together(lambda: 1, lambda: 2)
+    [1, 2]
+    """
+    results: list[Any] = [None] * len(calls)
+    errors: list[Exception | None] = [None] * len(calls)
+
+    def run(place: int) -> None:
+        try:
+            results[place] = calls[place]()
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that asked
+            errors[place] = error
+
+    threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls) - 1)]
+    for thread in threads:
+        thread.start()
+    if calls:
+        run(len(calls) - 1)
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        if error is not None:
+            raise error
+    return results

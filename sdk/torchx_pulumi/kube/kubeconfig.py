@@ -1,0 +1,304 @@
+"""Which cluster is meant: kubeconfig files, contents, contexts. Reads files and environment, never a cluster."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from torchx_pulumi.model.cluster_identity import authority_digest, digest_of
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.redaction import path_shown, yaml_problem
+
+POD_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where a pod finds its account: `ca.crt`, `namespace` and `token`, which are renewed in place."""
+
+SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
+"""Lists of a kubeconfig, and what each item of them holds in addition to its name."""
+
+FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+"""Fields that name a file, relative to the kubeconfig that has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way to a cluster; equal ones share a client."""
+
+    config: str | None
+    """The kubeconfig as JSON. None: the account of the pod in which this runs."""
+    context: str | None
+    """Name of the context in it."""
+    description: str
+    """How messages call the cluster; no secrets."""
+
+    def __repr__(self) -> str:
+        """Show no credentials."""
+        return f"Access({self.description})"
+
+
+def find_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
+    """Find the kubeconfig that is meant, and the context in it.
+
+    Args:
+        kubeconfig: Path or contents. None: KUBECONFIG, `~/.kube/config`, or the pod's own account, whichever is there.
+        context: Name of a context. None: the current one.
+
+    Raises:
+        ClusterError: There is none, it cannot be read, or it has no such context.
+    """
+    if kubeconfig is not None and is_contents(kubeconfig):
+        config, source = parse(kubeconfig, "the given kubeconfig"), "the given kubeconfig"
+    else:
+        paths = locations(kubeconfig)
+        present = [path for path in paths if is_file(path)]
+        if not present:
+            if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+                return Access(None, None, "the cluster of this pod")
+            looked = _looked_for(kubeconfig, paths)
+            raise ClusterError(
+                f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
+                "or start a cluster"
+            )
+        source = ", ".join(str(path) for path in present)
+        config = merge([with_absolute_paths(parse(read(path), str(path)), path.parent) for path in present])
+    chosen = choose_context(config, context, source)
+    return Access(json.dumps(config, sort_keys=True, default=str), chosen, f"the cluster of context {chosen!r}")
+
+
+def _plain(path: Path) -> str:
+    return path_shown(str(path)).strip("'")
+
+
+def _looked_for(kubeconfig: str | None, paths: list[Path]) -> str:
+    """Return where a kubeconfig was looked for; nothing of contents that stand in the place of paths."""
+    named = kubeconfig or os.environ.get("KUBECONFIG") or ""
+    shown = [_plain(path) for path in paths]
+    # Contents have colons in them, at which KUBECONFIG is parted.
+    if ": " in named or any(text.endswith("no path)") for text in shown):
+        return f"({len(named)} characters that are no path)"
+    return ", ".join(shown)
+
+
+def is_contents(kubeconfig: str) -> bool:
+    r"""Tell a kubeconfig's contents from its path.
+
+    >>> is_contents("~/.kube/config"), is_contents('{"clusters": []}'), is_contents("apiVersion: v1\nkind: Config")
+    (False, True, True)
+    """
+    return "\n" in kubeconfig.strip() or kubeconfig.lstrip().startswith("{")
+
+
+def locations(kubeconfig: str | None) -> list[Path]:
+    """Return the files that are looked at, in the order in which they win."""
+    named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    names = [named] if kubeconfig else named.split(os.pathsep)
+    return [Path(name).expanduser() for name in names if name]
+
+
+def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
+    """Return a kubeconfig's path in a form that means the same in every folder; contents and None stay as they are.
+
+    >>> absolute_kubeconfig("/etc/kube/config"), absolute_kubeconfig(None)
+    ('/etc/kube/config', None)
+    """
+    if kubeconfig is None or is_contents(kubeconfig):
+        return kubeconfig
+    return str(Path(kubeconfig).expanduser().absolute())
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is such a file.
+
+    Raises:
+        ClusterError: That cannot be told: a folder above it is closed to this user, or its disk does not answer.
+    """
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        # The system's own message repeats the name, which may be the contents of a kubeconfig.
+        reason = getattr(error, "strerror", None) or "it is no path"
+        raise ClusterError(
+            f"kubeconfig {_plain(path)} cannot be read: {reason}; give a path, or contents as YAML"
+        ) from None
+
+
+def read(path: Path) -> str:
+    """Read a kubeconfig file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        # A message about bytes that are no text shows them.
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise ClusterError(f"kubeconfig {path} cannot be read: {reason}") from None
+
+
+def parse(text: str, source: str) -> dict[str, Any]:
+    """Parse a kubeconfig; its text stays out of messages, since it holds credentials."""
+    import yaml
+
+    try:
+        config = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
+        raise ClusterError(f"{source} is not valid YAML{line}: {yaml_problem(error)}") from None
+    except yaml.YAMLError:
+        raise ClusterError(f"{source} is not valid YAML") from None
+    if not isinstance(config, dict):
+        raise ClusterError(
+            f"{source} is no kubeconfig: found {type(config).__name__}, needed a mapping with `contexts`"
+        )
+    for section, part in SECTIONS.items():
+        items = config.get(section)
+        named = items is None or (isinstance(items, list) and all(isinstance(item, dict) for item in items))
+        if not named or not all(isinstance(item.get(part), dict | None) for item in items or ()):
+            raise ClusterError(
+                f"{source} is no kubeconfig: `{section}` must be a list of mappings, each with `name` and "
+                f"`{part}`, which is a mapping"
+            )
+    return config
+
+
+def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put several kubeconfigs together as kubectl does: the first to name a thing wins."""
+    merged: dict[str, Any] = {}
+    for config in configs:
+        for key, value in config.items():
+            if not isinstance(value, list):
+                merged[key] = merged.get(key) or value
+                continue
+            known = {item.get("name") for item in merged.get(key) or [] if isinstance(item, dict)}
+            new = [item for item in value if isinstance(item, dict) and item.get("name") not in known]
+            merged[key] = [*(merged.get(key) or []), *new]
+    return merged
+
+
+def with_absolute_paths(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the kubeconfig with the files that it names made absolute."""
+    changed = dict(config)
+    for section, part in (("clusters", "cluster"), ("users", "user")):
+        items = [dict(item) for item in config.get(section) or [] if isinstance(item, dict)]
+        for item in items:
+            fields = dict(item.get(part) or {})
+            item[part] = fields | {name: str(folder / fields[name]) for name in FILE_FIELDS if fields.get(name)}
+            plugin = fields.get("exec")
+            if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):
+                # One without a folder is looked for on PATH.
+                item[part]["exec"] = {**plugin, "command": str(folder / plugin["command"])}
+        changed[section] = items
+    return changed
+
+
+def choose_context(config: dict[str, Any], context: str | None, source: str) -> str:
+    """Return the context that is meant, or say which there are."""
+    names = [str(item.get("name")) for item in config.get("contexts") or [] if isinstance(item, dict)]
+    there = f"it has {', '.join(map(repr, names))}" if names else "it has none"
+    chosen = context or config.get("current-context")
+    if not chosen:
+        raise ClusterError(f"{source} has no current context; choose one with the option kube_context: {there}")
+    if chosen not in names:
+        raise ClusterError(f"{source} has no context {chosen!r}; {there}")
+    return str(chosen)
+
+
+def cluster_and_user(config: Mapping[str, Any], context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a context says of its cluster and of who asks.
+
+    Args:
+        config: The kubeconfig.
+        context: Name of a context in it.
+
+    Raises:
+        ClusterError: The context or its cluster is not there; the user may be absent, and is empty then.
+    """
+    chosen = _named(config, "contexts", context).get("context") or {}
+    cluster = _named(config, "clusters", chosen.get("cluster")).get("cluster")
+    if not isinstance(cluster, Mapping) or not cluster.get("server"):
+        raise ClusterError(
+            f"the cluster of context {context!r} cannot be used: its kubeconfig has no address for cluster "
+            f"{chosen.get('cluster')!r}; give it one, or choose another context"
+        )
+    return dict(cluster), dict(_named(config, "users", chosen.get("user")).get("user") or {})
+
+
+def _named(config: Mapping[str, Any], section: str, name: Any) -> Mapping[str, Any]:
+    items = (item for item in config.get(section) or [] if isinstance(item, Mapping))
+    return next((item for item in items if item.get("name") == name), {})
+
+
+def api_server(access: Access) -> str:
+    """Return the address of the API server; nobody is asked.
+
+    Raises:
+        ClusterError: The kubeconfig does not say.
+    """
+    if access.config is None:
+        host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return str(cluster_and_user(json.loads(access.config), access.context)[0]["server"])
+
+
+def pod_config(server: str, folder: str = POD_FOLDER) -> dict[str, Any]:
+    """Return a pod's account as a kubeconfig whose one context has no name.
+
+    Args:
+        server: Address of the API server.
+        folder: Where the account's files are.
+    """
+    return {
+        "clusters": [{"name": "pod", "cluster": {"server": server, "certificate-authority": f"{folder}/ca.crt"}}],
+        "users": [{"name": "pod", "user": {"tokenFile": f"{folder}/token"}}],
+        "contexts": [{"name": None, "context": {"cluster": "pod", "user": "pod"}}],
+    }
+
+
+def namespace_of(access: Access) -> str:
+    """Return the namespace of a context, or of the pod whose account is used; `default` where none is named."""
+    if access.config is not None:
+        context = _named(json.loads(access.config), "contexts", access.context).get("context") or {}
+        return str(context.get("namespace") or "default")
+    try:
+        return Path(POD_FOLDER, "namespace").read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return "default"
+
+
+def identity_of(address: str) -> str:
+    """Return a digest of an API server's address, however that is written.
+
+    >>> identity_of("https://API.example.com/") == identity_of("https://api.example.com:443")
+    True
+    """
+    parts = urlsplit(address if "://" in address else f"https://{address}")
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    plain = f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"
+    return digest_of(plain.encode())
+
+
+def authority_of(access: Access) -> str | None:
+    """Return the digest of the authority that an access trusts. None: it names none, or it cannot be read."""
+    if access.config is None:
+        return authority_in_file(f"{POD_FOLDER}/ca.crt")
+    cluster, _ = cluster_and_user(json.loads(access.config), access.context)
+    if cluster.get("certificate-authority-data"):
+        try:
+            return authority_digest(base64.b64decode(cluster["certificate-authority-data"]))
+        except (TypeError, ValueError):
+            # What cannot be read is refused where a connection is made.
+            return None
+    return authority_in_file(cluster.get("certificate-authority"))
+
+
+def authority_in_file(path: str | None) -> str | None:
+    """Return the digest of the authority whose certificates a file holds. None: there is no such file."""
+    try:
+        return authority_digest(Path(path).read_bytes()) if path else None
+    except OSError:
+        return None

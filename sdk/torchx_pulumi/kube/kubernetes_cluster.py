@@ -1,0 +1,323 @@
+"""The real cluster: questions and actions as requests to an API server."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import quote
+
+from torchx_pulumi.kube.api_errors import refusal, unreachable
+from torchx_pulumi.kube.bus_command import command, not_allowed, status_after
+from torchx_pulumi.kube.kinds import ACCESS_REVIEW, NAMESPACE, VOLCANO_COMMAND, VOLCANO_JOB, Kind
+from torchx_pulumi.kube.kubeconfig import (
+    api_server,
+    authority_in_file,
+    authority_of,
+    find_access,
+    identity_of,
+    namespace_of,
+)
+from torchx_pulumi.kube.log_stream import GROW_S, LogStream
+from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, urllib3, wire_of
+from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import Manifest
+
+PAGE_SIZE = 500
+"""Objects asked for at once."""
+
+IDENTITY_S = 5.0
+"""How long an identity is taken for true: a tunnel may lead elsewhere a moment later."""
+
+
+MAX_CONFLICTS = 8
+"""How often the status of a job is read and changed again, where its controller changed it in between."""
+
+
+class KubernetesCluster:
+    """A cluster that a kubeconfig, the pod this runs in, or a caller's own client gives access to."""
+
+    def __init__(
+        self,
+        wire: Callable[[], Transport],
+        where: str,
+        address: str,
+        authority: Callable[[], str | None],
+        namespace: str = "default",
+    ) -> None:
+        self._wire = wire
+        self._where = where
+        self._address = address
+        self._authority = authority
+        self._namespace = namespace
+        self._identified: tuple[float, ClusterIdentity] | None = None
+
+    @classmethod
+    def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> KubernetesCluster:
+        """Prepare access to a cluster; nothing is asked of it yet.
+
+        Args:
+            kubeconfig: Path or contents of a kubeconfig. None: KUBECONFIG, `~/.kube/config`, or the pod's own account.
+            context: Context in it. None: its current one.
+
+        Raises:
+            ClusterError: There is no kubeconfig, it cannot be read, or it has no such context or no address.
+        """
+        access = find_access(kubeconfig, context)
+        return cls(
+            wire_of(access).get,
+            access.description,
+            api_server(access),
+            lambda: authority_of(access),
+            namespace_of(access),
+        )
+
+    @classmethod
+    def of_client(cls, api_client: Any) -> KubernetesCluster:
+        """Use a caller's own `kubernetes.client.ApiClient`, with its credentials and settings."""
+        from torchx_pulumi.kube.official_client import OfficialTransport
+
+        wire = OfficialTransport(api_client)
+        address = str(api_client.configuration.host)
+        authority = getattr(api_client.configuration, "ssl_ca_cert", None)
+        return cls(lambda: wire, f"the cluster at {address}", address, lambda: authority_in_file(authority))
+
+    @property
+    def api_server(self) -> str:
+        """Address of the API server; nobody is asked."""
+        return self._address
+
+    @property
+    def identity(self) -> str:
+        """Digest of that address; no request is made."""
+        return identity_of(self._address)
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the context, or of the pod whose account is used; `default` where none is named."""
+        return self._namespace
+
+    def identify(self) -> ClusterIdentity:
+        """Return what tells this cluster from others."""
+        now = time.monotonic()
+        if self._identified is not None and now - self._identified[0] < IDENTITY_S:
+            return self._identified[1]
+        try:
+            home = self.get(NAMESPACE, None, HOME_NAMESPACE) or {}
+        except ClusterError as error:
+            if error.reason != "Forbidden":
+                raise
+            home = {}
+        address = re.sub(r"//[^/]*@", "//", self._address)
+        identity = ClusterIdentity(
+            uid=(home.get("metadata") or {}).get("uid"),
+            ca=self._authority(),
+            address=self.identity,
+            name=self._where if address in self._where else f"{self._where} at {address}",
+        )
+        self._identified = (now, identity)
+        return identity
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """Return an object, None if it is absent."""
+        found: Manifest | None = self._json("GET", f"{_path(kind, namespace)}/{quote(name, safe='')}", kind)
+        return found
+
+    def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
+        """Return the objects of a kind, by name."""
+        query = [("limit", str(PAGE_SIZE))]
+        if selector:
+            query.append(("labelSelector", ",".join(f"{key}={value}" for key, value in selector.items())))
+        found: list[Manifest] = []
+        token: str | None = ""
+        while token is not None:
+            more = [("continue", token)] if token else []
+            page = self._json("GET", _path(kind, namespace), kind, [*query, *more]) or {}
+            # Items of a list carry neither; every other object does.
+            found += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
+            token = (page.get("metadata") or {}).get("continue") or None
+        return sorted(found, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+
+    def serves(self, kind: Kind) -> bool:
+        """Tell whether the cluster knows the kind."""
+        path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+        answer = self._json("GET", path, None) or {}
+        return any(
+            resource.get("kind") == kind.kind and resource.get("name") == kind.plural
+            for resource in answer.get("resources") or []
+        )
+
+    def logs(
+        self,
+        namespace: str,
+        pod: str,
+        container: str | None = None,
+        *,
+        follow: bool = False,
+        previous: bool = False,
+        timestamps: bool = False,
+        tail_lines: int | None = None,
+        since: datetime | None = None,
+        limit_bytes: int | None = None,
+        silence_s: float | None = None,
+        keep_ends: bool = False,
+    ) -> LogStream:
+        """Return the lines of a container's log."""
+        flags = {"follow": follow, "previous": previous, "timestamps": timestamps}
+        query = [(name, "true") for name, wanted in flags.items() if wanted]
+        query += [("container", container)] if container else []
+        query += [("tailLines", str(tail_lines))] if tail_lines is not None else []
+        query += [("limitBytes", str(limit_bytes))] if limit_bytes is not None else []
+        if since is not None:
+            query.append(("sinceTime", since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")))
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log"
+        silence_s = silence_s or (None if follow else READ_TIMEOUT_S)
+        response = self._ask("GET", path, None, query, accept="*/*", read_timeout_s=silence_s)
+        if response is None:
+            raise ClusterError(
+                f"there is no pod {pod!r} in namespace {namespace!r} of {self._where}", reason="NotFound"
+            )
+        grow_s = GROW_S if follow and keep_ends else None
+        return LogStream(response, self._where, keep_ends=keep_ends, grow_s=grow_s, stamped=timestamps)
+
+    def version(self) -> str:
+        """Return the version of the API server."""
+        return str((self._json("GET", "/version", None) or {}).get("gitVersion") or "unknown")
+
+    def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
+        """Tell whether these credentials may do something."""
+        asked = {
+            "verb": verb,
+            "group": kind.group,
+            "resource": kind.plural,
+            "subresource": subresource,
+            "namespace": namespace if kind.namespaced else None,
+        }
+        review = {
+            "apiVersion": ACCESS_REVIEW.api_version,
+            "kind": ACCESS_REVIEW.kind,
+            "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
+        }
+        answer = self._json("POST", _path(ACCESS_REVIEW, None), ACCESS_REVIEW, body=review) or {}
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Create an object and return it as the API server took it."""
+        query = [("dryRun", "All")] if dry_run else []
+        made: Manifest = self._json("POST", _path(kind, namespace), kind, query, body=manifest)
+        return made
+
+    def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+        """Ask for an object to be deleted, after the objects that it owns."""
+        options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        try:
+            path = f"{_path(kind, namespace)}/{quote(name, safe='')}"
+            return self._json("DELETE", path, kind, body=options) is not None
+        except ClusterError as error:
+            if uid is not None and error.reason == "Conflict":
+                # Another object has the name by now.
+                return False
+            raise
+
+    def abort(self, namespace: str, name: str, uid: str) -> None:
+        """Ask Volcano to stop a job: its pods end, the object stays."""
+        self._order("AbortJob", namespace, name, uid)
+
+    def resume(self, namespace: str, name: str, uid: str) -> None:
+        """Ask Volcano to run an aborted job again."""
+        self._order("ResumeJob", namespace, name, uid)
+
+    def _order(self, action: str, namespace: str, name: str, uid: str) -> None:
+        """Ask by a Command, or change the job's status where Commands may not be made: Volcano acts on both alike."""
+        try:
+            self.create(VOLCANO_COMMAND, namespace, command(action, namespace, name, uid))
+        except ClusterError as error:
+            if error.reason not in ("Forbidden", "NotServed"):
+                raise
+            self._change_phase(action, namespace, name, uid, error)
+
+    def _change_phase(self, action: str, namespace: str, name: str, uid: str, refused: ClusterError) -> None:
+        """Put a job into the phase that a Command would put it into, unless it is another job or has ended.
+
+        Raises:
+            ClusterError: Neither `patch` nor `update` of the status is allowed, the job changes all the time, or there
+                is no answer.
+        """
+        path = f"{_path(VOLCANO_JOB, namespace)}/{quote(name, safe='')}/status"
+        method = "PATCH"
+        for _ in range(MAX_CONFLICTS):
+            job = self.get(VOLCANO_JOB, namespace, name)
+            status = None if job is None else status_after(action, job, uid)
+            if job is None or status is None:
+                return
+            known = {key: job["metadata"][key] for key in ("uid", "resourceVersion")}
+            body = {"metadata": known, "status": status} if method == "PATCH" else {**job, "status": status}
+            try:
+                self._json(method, path, VOLCANO_JOB, body=body)
+            except ClusterError as error:
+                if error.reason == "Forbidden" and method == "PUT":
+                    raise ClusterError(f"{refused}. {not_allowed(action)}", reason="Forbidden") from error
+                if error.reason == "Forbidden":
+                    method = "PUT"
+                elif error.reason != "Conflict":
+                    raise
+                continue
+            return
+        raise ClusterError(f"job {namespace}/{name} changed each time that {action} was asked for", retryable=True)
+
+    def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), *, body: Any = None) -> Any:
+        """Ask for JSON. None: the object is absent; a kind that is not served is an error."""
+        response = self._ask(method, path, kind, query, body=body)
+        if response is None:
+            return None
+        try:
+            answer = json.loads(response.data)
+        except (urllib3().exceptions.HTTPError, OSError) as error:
+            raise unreachable(error, self._where) from error
+        except ValueError as error:
+            raise ClusterError(
+                f"{self._where} answered what is no JSON; check that {self._address} is an API server"
+            ) from error
+        if not isinstance(answer, dict):
+            # Not absence: a proxy or a portal answered.
+            raise ClusterError(
+                f"{self._where} answered JSON that is no object; check that {self._address} is an API server"
+            )
+        return answer
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        kind: Kind | None,
+        query: Query = (),
+        *,
+        body: Any = None,
+        accept: str = "application/json",
+        read_timeout_s: float | None = READ_TIMEOUT_S,
+    ) -> Any:
+        try:
+            response = self._wire().ask(method, path, query, body=body, accept=accept, read_timeout_s=read_timeout_s)
+            if 200 <= response.status < 300:
+                return response
+            refused = refusal(
+                response.status, response.data, self._where, kind, absence_is_fine=method in ("GET", "DELETE")
+            )
+        except (urllib3().exceptions.HTTPError, OSError) as error:
+            raise unreachable(error, self._where) from error
+        if refused is None:
+            return None
+        raise refused
+
+
+def _path(kind: Kind, namespace: str | None) -> str:
+    """Return the API path of the objects of a kind."""
+    start = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
+    return f"{start}{inside}/{kind.plural}"

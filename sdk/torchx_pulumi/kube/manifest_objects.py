@@ -1,0 +1,43 @@
+"""The objects of a manifest: which kinds they are of, and which of them stands for the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchx_pulumi.kube import kinds
+from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.options import Manifest
+
+_KINDS: Mapping[tuple[str, str], Kind] = {
+    (kind.api_version, kind.kind): kind for kind in vars(kinds).values() if isinstance(kind, Kind)
+}
+
+
+def objects_of(manifest: Manifest) -> list[tuple[Kind, Manifest]]:
+    """Return the objects of a manifest and their kinds; the first stands for the job.
+
+    Raises:
+        InvalidJobError: It has none, or one of a kind that this package does not make.
+    """
+    whole: Any = manifest
+    items = whole.get("items") if isinstance(whole, dict) and whole.get("kind") == "List" else [whole]
+    found = []
+    for item in items or []:
+        if not isinstance(item, dict):
+            text = f"is {type(item).__name__}, must be a mapping, or a List of mappings: objects of Kubernetes"
+            raise invalid_job("unnamed", [Problem("request.resource", text)])
+        kind = _KINDS.get((str(item.get("apiVersion")), str(item.get("kind"))))
+        if kind is None or not (item.get("metadata") or {}).get("name"):
+            text = f"has {item.get('kind')!r} of {item.get('apiVersion')!r}, or no name: torchx-pulumi cannot launch it"
+            raise invalid_job("unnamed", [Problem("request.resource", text)])
+        found.append((kind, item))
+    if not found:
+        raise invalid_job("unnamed", [Problem("request.resource", "has no object; nothing is there to be launched")])
+    return found
+
+
+def job_object(manifest: Manifest) -> tuple[Kind, Manifest]:
+    """Return the object that stands for the job, and its kind."""
+    return objects_of(manifest)[0]

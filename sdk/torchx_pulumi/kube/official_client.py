@@ -1,0 +1,52 @@
+"""A caller's own client of the package `kubernetes` as a wire; nothing else here uses that package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, content_type
+
+
+class Refused:
+    """What the API server said when it refused, in the shape of a response."""
+
+    def __init__(self, error: ApiException) -> None:
+        body = error.body or error.reason or ""
+        self.status = int(error.status or 0)
+        self.data = body if isinstance(body, bytes) else str(body).encode()
+
+
+class OfficialTransport:
+    """Asks through an `ApiClient`."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Query = (),
+        *,
+        body: Any = None,
+        accept: str = "application/json",
+        read_timeout_s: float | None = READ_TIMEOUT_S,
+    ) -> Any:
+        """Send a request; see `Transport`."""
+        headers = {"Accept": accept} | ({"Content-Type": content_type(method)} if body is not None else {})
+        try:
+            return self._api.call_api(
+                path,
+                method,
+                query_params=[*query],
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=(CONNECT_TIMEOUT_S, read_timeout_s),
+            )
+        except ApiException as error:
+            return Refused(error)

@@ -1,1 +1,0 @@
-"""Plan -> manifests. One module per scheduler, and what their pods share; pure, no input or output."""

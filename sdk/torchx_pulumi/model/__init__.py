@@ -1,0 +1,1 @@
+"""What a job, a plan, a run, an app and a status are: data only."""

@@ -1,0 +1,1 @@
+"""From a JobSpec to a JobPlan: names, macros, quantities, checks. Pure."""

@@ -1,0 +1,141 @@
+"""What values may be, whatever they are for: texts, numbers, labels, keys. Rules yield problems and never raise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.planning import names
+
+MAX_INT32 = 2**31 - 1
+
+_UNSET_TEXTS = ("", "<MISSING>", "<NONE>", "<UNKNOWN>", "<NOT_SET>")
+"""What TorchX and its users write for a text that is not there."""
+
+
+def check_labels(path: str, found_labels: object) -> Iterator[Problem]:
+    """Labels have valid keys and values."""
+    yield from _check_keys(path, found_labels)
+    if isinstance(found_labels, Mapping):
+        for key, value in found_labels.items():
+            yield from check_label_value(f"{path}[{shown(key)}]", value)
+
+
+def check_annotations(path: str, annotations: object) -> Iterator[Problem]:
+    """Annotations have valid keys, and any text as value."""
+    yield from _check_keys(path, annotations)
+    if isinstance(annotations, Mapping):
+        for key, value in annotations.items():
+            if not is_text(value):
+                yield Problem(f"{path}[{shown(key)}]", f"{typed(value)}, must be text; write it in quotes")
+
+
+def _check_keys(path: str, mapping: object) -> Iterator[Problem]:
+    if not isinstance(mapping, Mapping):
+        yield Problem(path, f"{typed(mapping)}, must be a mapping of texts")
+        return
+    for key in mapping:
+        if not is_text(key) or not names.is_qualified_name(key):
+            yield Problem(
+                f"{path}[{shown(key)}]", "is no valid key: [prefix/]name, name of letters, digits, '-', '_' and '.'"
+            )
+
+
+def check_label_value(path: str, value: object) -> Iterator[Problem]:
+    """Values of labels are short and plain."""
+    if not is_text(value) or not names.is_label_value(value):
+        yield Problem(
+            path, f"{found(value)}, must be at most 63 letters, digits, '-', '_' and '.', no sign first or last"
+        )
+
+
+def check_object_name(path: str, value: object) -> Iterator[Problem]:
+    """Names of objects are DNS subdomains."""
+    if not is_text(value) or not names.is_dns_subdomain(value):
+        yield Problem(path, f"{found(value)}, must be a name of a-z, 0-9, '-' and '.', at most 253 characters")
+
+
+def check_mapping(path: str, value: object) -> Iterator[Problem]:
+    """A mapping of anything."""
+    if not isinstance(value, Mapping):
+        yield Problem(path, f"{typed(value)}, must be a mapping")
+
+
+def check_text(path: str, value: object) -> Iterator[Problem]:
+    """A text that must be there."""
+    if not is_text(value):
+        yield Problem(path, f"{found(value)}, must be text")
+    elif value in _UNSET_TEXTS or not value.strip():
+        yield Problem(path, f"is not set (found {value!r}); give a value")
+
+
+def unknown_keys(path: str, mapping: Mapping[Any, Any], known: Iterable[str]) -> Iterator[Problem]:
+    """Refuse keys that nobody reads, by name."""
+    allowed = tuple(known)
+    for key in mapping:
+        if key not in allowed:
+            where = f"{path}.{key}" if path else str(key)
+            yield Problem(where, f"is unknown; known are {', '.join(allowed)}")
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Tell whether a value is text that can be written as UTF-8."""
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value))
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Tell whether a value is a whole number; true and false are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a finite number."""
+    return is_int(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Tell whether a value is a list; a text is none."""
+    return isinstance(value, (list, tuple))
+
+
+def found(value: object) -> str:
+    """Say what was found, shortened.
+
+    >>> found("x"), found(None)
+    ("is 'x'", 'is not set')
+    """
+    return "is not set" if value is None else f"is {shown(value)}"
+
+
+def shown(value: object) -> str:
+    """Return a text, a number or a truth value for a message, at most 80 characters; of anything else its type.
+
+    What is in a mapping or in a list may be a secret, so that it is not repeated.
+
+    >>> shown("x"), shown({"password": "x"}), shown(["x"])
+    ("'x'", 'of type dict', 'of type list')
+    """
+    if type(value) not in (str, int, float, bool):
+        return f"of type {type(value).__name__}"
+    text = repr(value).encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def amount(value: object) -> str:
+    """Return what was found where a number is wanted; a text there is none, and may be anything.
+
+    >>> amount(-1), amount("hunter22")
+    ('is -1', 'is of type str')
+    """
+    return found(value) if isinstance(value, (int, float)) else typed(value)
+
+
+def typed(value: object) -> str:
+    """Return what was found of a value that may be a secret: its type alone.
+
+    >>> typed("hunter22"), typed(None)
+    ('is of type str', 'is not set')
+    """
+    return "is not set" if value is None else f"is of type {type(value).__name__}"

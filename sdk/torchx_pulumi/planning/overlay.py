@@ -1,0 +1,216 @@
+"""TorchX nightly's overlay rules (`torchx.specs.overlays`), for every TorchX: merge, append, PUT, JOIN, DEL.
+
+Here: which overlay a role's metadata holds, and how it is laid over a pod. Texts that point to files are read by the
+doors (`appdef`, `appfile`), never here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchx_pulumi.model.options import Manifest
+
+FORMAT_KEY = "__torchx_overlays__"
+"""Marks metadata that holds one overlay per kind."""
+
+_PUT = "__put__:"
+_JOIN = "__join__:"
+_DEL = "__del__:"
+
+_NOTHING = object()
+
+_TEXT_MAPS = ("labels", "annotations", "nodeSelector", "limits", "requests")
+"""Maps whose values Kubernetes wants as text, whatever YAML made of them."""
+
+
+class OverlayError(ValueError):
+    """An overlay that does not fit; the message says which field and what is wanted."""
+
+
+def select_overlay(namespace_value: object, kind: str) -> dict[str, Any]:
+    """Find the overlay of one kind in `metadata[<scheduler>]`, as TorchX's `get_overlay` does; none: empty.
+
+    >>> select_overlay({"V1Pod": {"spec": {}}}, "V1Pod")
+    {'spec': {}}
+    >>> select_overlay({"spec": {"hostNetwork": True}}, "V1Pod")
+    {'spec': {'hostNetwork': True}}
+    >>> select_overlay({"__torchx_overlays__": True, "Other": {}}, "V1Pod")
+    {}
+    """
+    if not isinstance(namespace_value, dict):
+        return {}
+    if isinstance(namespace_value.get(kind), dict):
+        return dict(namespace_value[kind])
+    if namespace_value.get(FORMAT_KEY):
+        return {}
+    # Several kinds, none of them ours, are the nested form without its marker.
+    several_kinds = len(namespace_value) > 1 and all(isinstance(value, dict) for value in namespace_value.values())
+    return {} if several_kinds else dict(namespace_value)
+
+
+def given_overlay(value: dict[str, Any]) -> dict[str, Any] | None:
+    """Take a role's own `pod_overlay`: the pod's fields, or the same under the pod's kind; empty: None.
+
+    >>> given_overlay({"spec": {}, "metadata": {}})
+    {'spec': {}, 'metadata': {}}
+    >>> given_overlay({"V1Pod": {"spec": {}}})
+    {'spec': {}}
+    """
+    inner = value.get("V1Pod") if set(value) <= {"V1Pod", FORMAT_KEY} else value
+    return (dict(inner) if isinstance(inner, dict) else inner) or None
+
+
+def overlay_pod(template: Manifest, overlay: Mapping[str, Any]) -> Manifest:
+    """Lay an overlay over a pod template; only metadata and spec are kept. The template is used up.
+
+    Raises:
+        OverlayError: A field of the overlay does not fit.
+    """
+    merge(template, overlay)
+    result: Manifest = {}
+    for part in ("metadata", "spec"):
+        found = template.get(part)
+        if not isinstance(found, dict):
+            raise OverlayError(f"leaves no {part}, which must be a mapping; remove the DEL or PUT of {part}")
+        result[part] = _without_none(found)
+    _check_pod(result)
+    return result
+
+
+def _check_pod(pod: Manifest) -> None:
+    """Refuse a pod whose parts are not of the form that every pod has; PUT and new fields can bring in anything."""
+    if not pod["spec"].get("containers"):
+        raise OverlayError("leaves no spec.containers, which must be a list with at least one container")
+    for field in ("labels", "annotations"):
+        _check_form(pod["metadata"], field, dict, f"metadata.{field}")
+    for field in ("containers", "initContainers"):
+        _check_form(pod["spec"], field, list, f"spec.{field}")
+        for index, container in enumerate(pod["spec"].get(field, ())):
+            where = f"spec.{field}[{index}]"
+            _check_form({where: container}, where, dict, where)
+            for part in ("env", "ports", "volumeMounts"):
+                _check_form(container, part, list, f"{where}.{part}", of_mappings=True)
+            for part in ("resources", "securityContext"):
+                _check_form(container, part, dict, f"{where}.{part}")
+            for part in ("limits", "requests"):
+                _check_form(container.get("resources", {}), part, dict, f"{where}.resources.{part}")
+
+
+def _check_form(owner: Mapping[str, Any], field: str, form: type, where: str, *, of_mappings: bool = False) -> None:
+    value = owner.get(field, form())
+    mappings = not of_mappings or (isinstance(value, list) and all(isinstance(item, dict) for item in value))
+    if not isinstance(value, form) or not mappings:
+        wanted = "a list of mappings" if of_mappings else _kind(form())
+        raise OverlayError(f"makes {where} {_kind(value)}, must be {wanted}")
+
+
+def merge(base: dict[str, Any], overlay: Mapping[str, Any]) -> None:
+    """Merge an overlay into a mapping, in place.
+
+    >>> base = {"spec": {"a": 1}, "tags": ["x"], "gone": 1, "list": [1]}
+    >>> merge(base, {"spec": {"b": 2}, "tags": ["y"], "__del__:gone": None, "list": (2,)})
+    >>> base
+    {'spec': {'a': 1, 'b': 2}, 'tags': ['x', 'y'], 'list': [2]}
+    >>> base = {"containers": [{"name": "main", "image": "v1"}]}
+    >>> merge(base, {"__join__:containers:name": [{"name": "main", "tty": True}, {"name": "side"}]})
+    >>> base
+    {'containers': [{'name': 'main', 'image': 'v1', 'tty': True}, {'name': 'side'}]}
+    """
+    for key, value in overlay.items():
+        field = _field_of(key)
+        if key.startswith(_DEL):
+            _remove(base, field)
+        elif key.startswith(_PUT):
+            _remove(base, field)
+            base[field] = _fresh(value)
+        elif key.startswith(_JOIN):
+            _join(base, key, value, field)
+        else:
+            _merge_value(base, key, value)
+
+
+def _field_of(key: str) -> str:
+    if key.startswith(_PUT):
+        return key[len(_PUT) :]
+    if key.startswith(_DEL):
+        return key[len(_DEL) :]
+    if key.startswith(_JOIN):
+        return key[len(_JOIN) :].split(":", 1)[0]
+    return key
+
+
+def _remove(base: dict[str, Any], field: str) -> None:
+    for key in [key for key in base if _field_of(key) == field]:
+        del base[key]
+
+
+def _merge_value(base: dict[str, Any], key: str, value: Any) -> None:
+    if key not in base:
+        base[key] = _fresh(value)
+        return
+    old = base[key]
+    if isinstance(old, dict) and isinstance(value, Mapping):
+        merge(old, value)
+    elif isinstance(old, list) and isinstance(value, tuple):
+        base[key] = _fresh(value)
+    elif isinstance(old, list) and isinstance(value, list):
+        old.extend(_fresh(value))
+    elif isinstance(old, (dict, list)) or isinstance(value, (dict, list)):
+        raise OverlayError(f"{key} is {_kind(value)}, must be {_kind(old)}, as in the pod; use PUT to replace it")
+    else:
+        base[key] = value
+
+
+def _join(base: dict[str, Any], key: str, value: Any, field: str) -> None:
+    on = key[len(_JOIN) :].partition(":")[2]
+    if not on:
+        raise OverlayError(f"{key!r} names no field to join on; write JOIN(field, on=name)")
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise OverlayError(f"JOIN of {field} must be a list of mappings, is {_kind(value)}")
+    old = base.setdefault(field, [])
+    if not isinstance(old, list) or not all(isinstance(item, dict) for item in old):
+        raise OverlayError(f"JOIN needs {field} of the pod to be a list of mappings, it is {_kind(old)}")
+    before = list(old)
+    for item in value:
+        # Several items of the same name: the last one is meant, as in TorchX.
+        target = next((found for found in reversed(before) if on in item and found.get(on, _NOTHING) == item[on]), None)
+        if target is None:
+            old.append(_fresh(item))
+        else:
+            target.update({name: _fresh(part) for name, part in item.items() if name != on})
+
+
+def _fresh(value: Any) -> Any:
+    """Copy what the pod does not have yet; operators inside it have nothing to work on but their own value."""
+    if isinstance(value, dict):
+        made: dict[str, Any] = {}
+        merge(made, value)
+        return made
+    if isinstance(value, (list, tuple)):
+        return [_fresh(item) for item in value]
+    return value
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", tuple: "a list", str: "text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _without_none(value: Any, *, text: bool = False) -> Any:
+    """Drop what is null, as the API server does, and write as text what must be text."""
+    if isinstance(value, dict):
+        return {
+            key: _without_none(item, text=key in _TEXT_MAPS) if not text else _as_text(item)
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(value, (list, tuple)):
+        return [_without_none(item) for item in value if item is not None]
+    return value
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else value

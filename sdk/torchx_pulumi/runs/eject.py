@@ -1,0 +1,183 @@
+"""From a launched app to a Pulumi program that goes on with it: the files of a project, as text. Pure.
+
+The program registers the component under the name, in the project and the stack that `torchx run` used, so that the
+engine finds the job in its own state and `up` leaves it alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pprint
+import shlex
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from torchx_pulumi.inputs.appdef import EXTRAS_KEY, OVERLAY_KEY
+from torchx_pulumi.inputs.appfile import MOUNT_KEYS, RESOURCE_KEYS, ROLE_KEYS
+from torchx_pulumi.inputs.json_values import KEY_ORDER, in_key_order, is_text_only, read_value
+from torchx_pulumi.inputs.run_options import read_options
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.redaction import MARK, is_redacted, without_password
+from torchx_pulumi.schedulers.registry import scheduler_of
+
+COMPONENTS: Mapping[str, str] = {"volcano": "VolcanoTrainingJob", "mcad": "MCADTrainingJob"}
+"""Scheduler to the component that runs its jobs."""
+
+ARGUMENTS: Mapping[str, str] = {"priority_class_name": "priority_class"}
+"""Run options that a component calls otherwise."""
+
+_MARKED = ("metadata", "pod_overlay")
+"""Keys of a role in an AppDef file that are read with the marks of `json_values`."""
+
+PROGRAM = '''\
+"""Goes on with the app {app_id}, which `torchx run` launched."""
+
+from pathlib import Path
+
+import pulumi
+from torchx_pulumi.inputs.appfile import read_app_file
+from torchx_pulumi_components import {component}, export_outputs
+
+job = {component}.from_app(
+    {name!r},
+    read_app_file(Path(__file__).parent / "app.json"),
+    app_id={job_name!r},
+{arguments})
+
+# What `torchx` and the fleet read.
+export_outputs(job{digests})
+pulumi.export("uid", job.uid)
+'''
+
+
+def project_files(entry: RunEntry) -> dict[str, str]:
+    """Return the files of a project that goes on with an app, by name.
+
+    Args:
+        entry: The app, as the index or its stack has it.
+
+    Raises:
+        InvalidJobError: The run options of the app cannot be read.
+    """
+    chosen = _chosen_options(entry)
+    given = {"namespace": entry.namespace, **chosen}
+    for name, value in (("kubeconfig", entry.kubeconfig), ("kube_context", entry.kube_context)):
+        if value is not None:
+            given[name] = value
+    arguments = "".join(f"    {name}={_literal(value)},\n" for name, value in given.items())
+    program = PROGRAM.format(
+        app_id=entry.app_id,
+        component=COMPONENTS[entry.scheduler],
+        name=entry.name,
+        job_name=entry.job_name,
+        arguments=arguments,
+        digests=f", digests={_literal(digests)}" if (digests := _image_digests(entry, chosen)) else "",
+    )
+    return {
+        "Pulumi.yaml": f"name: {json.dumps(entry.place.project)}\nruntime: python\n",
+        "app.json": json.dumps(_app_file(entry), indent=2) + "\n",
+        "__main__.py": program,
+    }
+
+
+def next_steps(entry: RunEntry, folder: str) -> list[str]:
+    """Return the commands that are run in the new project; credentials of the backend are not in them."""
+    backend = without_password(entry.place.backend)
+    login = f"pulumi login {shlex.quote(backend)}"
+    if backend != entry.place.backend or is_redacted(backend):
+        # `pulumi login` would write the password to a file of its own.
+        login = f"export PULUMI_BACKEND_URL={shlex.quote(backend)}  # with the credentials in the place of {MARK}"
+    return [
+        f"cd {folder}",
+        login,
+        f"pulumi stack select {entry.place.cli_name}",
+        "pulumi preview",
+    ]
+
+
+def _literal(value: Any) -> str:
+    return pprint.pformat(value, width=100, compact=True).replace("\n", "\n    ")
+
+
+def _image_digests(entry: RunEntry, chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Return image to digest, of the images that were built or pushed for the app."""
+    try:
+        noted = json.loads((chosen.get("annotations") or {}).get(labels.IMAGE_DIGESTS) or "{}")
+    except ValueError:
+        # The user's own annotation of that name.
+        return {}
+    if not isinstance(noted, Mapping):
+        return {}
+    found = {role["image"]: noted.get(role["name"]) for role in entry.app["roles"]}
+    return {image: digest for image, digest in found.items() if isinstance(digest, str)}
+
+
+def _chosen_options(entry: RunEntry) -> dict[str, Any]:
+    """Return the run options that differ from their defaults, by the names and in the form of component arguments."""
+    given = {**entry.options, **({} if entry.queue is None else {"queue": entry.queue})}
+    options: Any = read_options({**given, "namespace": entry.namespace}, entry.scheduler)
+    default = scheduler_of(options).placeholder
+    chosen = {item.name: getattr(options, item.name) for item in dataclasses.fields(options)}
+    return {
+        ARGUMENTS.get(name, name): _argument(value)
+        for name, value in chosen.items()
+        if name == "queue" or value != getattr(default, name)
+    }
+
+
+def _argument(value: Any) -> Any:
+    """Return the value of an option as a component takes it."""
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: item for name, item in dataclasses.asdict(value).items() if item is not None}
+    if isinstance(value, Mapping):
+        return {name: _argument(item) for name, item in value.items()}
+    return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def _app_file(entry: RunEntry) -> dict[str, Any]:
+    """Return the AppDef as an AppDef file has it, with the images that the job was launched with.
+
+    A role's workspace is in its image. An image of this machine's daemon has another name in its registry.
+    """
+    images = [role["image"] for role in entry.declared.get("roles") or ()]
+    roles = [_role_of_file(role) for role in entry.app.get("roles") or ()]
+    for role, image in zip(roles, images, strict=False):
+        role["image"] = image
+    return {"name": entry.app.get("name"), "metadata": entry.app.get("metadata") or {}, "roles": roles}
+
+
+def _role_of_file(role: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: role[key] for key in ROLE_KEYS if role.get(key) is not None}
+    order = role.get(KEY_ORDER) or {}
+    made = {
+        key: value if key in _MARKED else in_key_order(_plain(value), order.get(key)) for key, value in found.items()
+    }
+    if is_text_only((made.get("metadata") or {}).get(OVERLAY_KEY)):
+        # It is no overlay, and its text in a file would be taken for the place of one.
+        made["metadata"] = {key: value for key, value in made["metadata"].items() if key != OVERLAY_KEY}
+    if "secret_env" in order:
+        extras = made["metadata"][EXTRAS_KEY]
+        secrets = in_key_order(extras["secret_env"], order["secret_env"])
+        made["metadata"] = {**made["metadata"], EXTRAS_KEY: {**extras, "secret_env": secrets}}
+    for key, known in (("resource", RESOURCE_KEYS), ("mounts", MOUNT_KEYS)):
+        if key in made:
+            made[key] = _only(known, made[key])
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of the index without marks, and without fields that are not set."""
+    value = read_value(value)
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
+
+
+def _only(known: Sequence[str], value: Any) -> Any:
+    """Leave out fields of a newer TorchX, which no manifest shows."""
+    if isinstance(value, list):
+        return [_only(known, item) for item in value]
+    return {key: item for key, item in value.items() if key in known and item is not None}

@@ -1,0 +1,180 @@
+"""What makes two jobs the same run: digests of fields, and the hash that a job's name ends in.
+
+Pure. Digests are of what the user asked for, before macros and names, so that another release of TorchX or of this
+package keeps the identity of a running job. Digests only: no value of a field goes into a record.
+
+A record says by which version of this it was made, and a recorded run is compared by that version. Fields and their
+defaults are in `identity_fields`. The hash of version 1 is here, that of version 2 in `torchx_pulumi.runs.run_hash`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.options import Options
+from torchx_pulumi.planning import names
+from torchx_pulumi.runs.identity_fields import canonical, in_order, set_fields
+
+FIRST_VERSION = 1
+"""Version of 0.1.0, whose records do not say it: a job's name ends in a hash of the component's name and the run's."""
+
+IDENTITY_VERSION = 2
+"""Version of new runs: their hash is of what is rendered, and the owner's digest is in the hash of the name too."""
+
+RUNNER_ENV = frozenset({"TORCHX_JOB_ID", "TORCHX_INTERNAL_SESSION_ID", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS"})
+"""Environment that TorchX's Runner adds at each launch; it says who launched, not what runs."""
+
+_TRACKER_CONFIG = re.compile(r"TORCHX_TRACKER_.*_CONFIG(FILE)?")
+
+_IN_PLACE = re.compile(r"priority_class|priority|suspend|labels|annotations|roles\[.*\]\.(num_replicas|min_replicas)")
+"""Paths that may change without a new run (`num_replicas`: down, and up again to what was launched).
+
+`priority` and `suspend` are MCAD's, which calls its PriorityClass `priority_class_name`: that one is in the pods, to
+which an AppWrapper passes no change on.
+"""
+
+
+def is_runner_env(name: str) -> bool:
+    """Say whether TorchX's Runner adds this variable by itself.
+
+    >>> is_runner_env("TORCHX_TRACKER_MLFLOW_CONFIG"), is_runner_env("TORCHX_HOME")
+    (True, False)
+    """
+    return name in RUNNER_ENV or _TRACKER_CONFIG.fullmatch(name) is not None
+
+
+def is_in_place(path: str) -> bool:
+    """Say whether the field at this path may change while the job runs.
+
+    >>> is_in_place("roles[trainer].min_replicas"), is_in_place("roles[trainer].image")
+    (True, False)
+    """
+    return _IN_PLACE.fullmatch(path) is not None
+
+
+def digest(value: Any, version: int = IDENTITY_VERSION) -> str:
+    """Return 12 hex digits of a plain value; equal values have equal digests.
+
+    >>> digest(2) == digest(2.0), digest(("a",)) == digest(["a"])
+    (True, True)
+    """
+    text = json.dumps(canonical(value, version), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def field_digests(
+    spec: JobSpec, options: Options, *, rerun: str | None = None, version: int = IDENTITY_VERSION
+) -> dict[str, str]:
+    """Return the digest of each field that was set, by a path in the user's words.
+
+    Args:
+        spec: The job.
+        options: Its options.
+        rerun: Text by which a run is launched again. None: not set.
+        version: Version of the identity. For comparison with a recorded run: the record's.
+    """
+    values = field_values(spec, options, rerun=rerun, version=version)
+    return {path: digest(value, version) for path, value in values.items()}
+
+
+def field_values(
+    spec: JobSpec, options: Options, *, rerun: str | None = None, version: int = IDENTITY_VERSION
+) -> dict[str, Any]:
+    """Return each field that was set, by a path in the user's words, sorted. The values may be private.
+
+    A field at its default is left out, so that a new option of a later release does not change what is running.
+    """
+    fields = dict(set_fields(options, version))
+    if rerun is not None:
+        fields["rerun"] = rerun
+    fields["roles"] = [role.name for role in spec.roles]
+    seen: dict[str, int] = {}
+    for role in spec.roles:
+        seen[role.name] = seen.get(role.name, 0) + 1
+        suffix = "" if seen[role.name] == 1 else f"#{seen[role.name]}"
+        for path, value in _role_fields(role, version):
+            fields[f"roles[{role.name}{suffix}].{path}"] = value
+    return dict(sorted(fields.items()))
+
+
+def relaunch_hash(digests: Mapping[str, str], launched: Mapping[str, int]) -> str:
+    """Return the hash of a run of version 1: 16 hex digits of its fields.
+
+    Args:
+        digests: Of all fields; those that change in place are left out here.
+        launched: Replicas of each role at the launch; fewer of them later is the same run.
+    """
+    kept = {path: value for path, value in digests.items() if not is_in_place(path)}
+    text = json.dumps([kept, dict(launched)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
+    """Return the label value by which a stack knows the objects that it created, 32 hex digits."""
+    return hashlib.sha256("\n".join((organization, project, stack, urn)).encode()).hexdigest()[:32]
+
+
+def job_name(name: str, run: str, owner: str, *, version: int, tail: int) -> str:
+    """Return the name of the job object of a run.
+
+    Args:
+        name: The component's name.
+        run: `relaunch_hash` of the run.
+        owner: `owner_digest` of the component.
+        version: Version of the run's identity.
+        tail: Characters that pod names add.
+
+    >>> job_name("train", "1", "mine", version=1, tail=0) == job_name("train", "1", "other", version=1, tail=0)
+    True
+    >>> job_name("train", "1", "mine", version=2, tail=0) == job_name("train", "1", "other", version=2, tail=0)
+    False
+    """
+    identity = (run,) if version == FIRST_VERSION else (run, owner)
+    return names.job_name(name, *identity, tail=tail)
+
+
+def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return the paths whose digests differ, sorted; the order of entries only where no entry differs.
+
+    >>> changed_fields({"queue": "1", "rerun": "2"}, {"queue": "1", "roles": "3"})
+    ['rerun', 'roles']
+    >>> changed_fields({"env": "1"}, {"env": "2", "env[A]": "3"})
+    ['env[A]']
+    """
+    changed = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+    entries = {path[: path.rindex("[")] for path in changed if path.endswith("]")}
+    return [path for path in changed if path not in entries]
+
+
+def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
+    for path, value in set_fields(role, version):
+        if path == "resource":
+            yield from ((f"resource.{part}", item) for part, item in set_fields(value, version) if not _is_none(item))
+        elif path in ("env", "secret_env"):
+            kept = {key: item for key, item in value.items() if not is_runner_env(key)}
+            yield from ((f"{path}[{key}]", item) for key, item in kept.items())
+            if version > FIRST_VERSION and len(kept) > 1:
+                yield path, list(kept)
+        elif path == "port_map" and version > FIRST_VERSION:
+            yield path, list(value.items())
+        elif path == "pod_overlay" and version > FIRST_VERSION:
+            yield path, in_order(value)
+        else:
+            yield path, value
+
+
+def _is_none(amount: Any) -> bool:
+    """Take a zero or negative amount for none, as the renderers do."""
+    return isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount <= 0
+
+
+def run_hash_of(head: Mapping[str, Any]) -> str | None:
+    """Return the hash of the run that an object stands for. None: it has no such annotation."""
+    value = ((head.get("metadata") or {}).get("annotations") or {}).get(labels.RUN)
+    return None if value is None else str(value)

@@ -1,0 +1,123 @@
+"""The ownership of an app: claimed in the index before anything is changed, checked before each step, given back.
+
+The index entry is the only authority. A claim compares the entry under the index's lock, so that of two processes that
+want one app the second sees the first as its owner.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+
+from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
+from torchx_pulumi.model.errors import TakenOverError
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.stack_state.owner import describe_owner, hold, is_same, lease_s, let_go, renewed, this_process
+
+
+class Holding:
+    """The ownership of one app by this process. As a context it is held until the block ends."""
+
+    def __init__(self, index: RunIndex, entry: RunEntry, owner: Owner) -> None:
+        """Take note of what was claimed; use `claim`, or add an entry with the owner to the index.
+
+        Args:
+            index: The index.
+            entry: The app.
+            owner: This process, as the entry in the index names it.
+        """
+        self._index = index
+        self._entry = entry
+        self._owner = owner
+
+    def __enter__(self) -> Holding:
+        hold(self._owner)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        let_go(self._owner)
+
+    def check(self) -> None:
+        """Refuse to go on where another process has taken the app over; renew the lease.
+
+        Raises:
+            TakenOverError: Another process has taken it over, and perhaps removed it.
+            DeployError: The index cannot be read or written.
+        """
+        now = self._index.get(self._entry)
+        owner = self._mine(now)
+        if (owner.lease_until or 0.0) - time.time() < lease_s() * 2 / 3:
+            self._index.update(self._entry, lambda now: replace(now or self._entry, owner=renewed(self._mine(now))))
+
+    def end(self, change: Callable[[RunEntry], RunEntry | None]) -> RunEntry | None:
+        """Write how the work came out, and give the app back.
+
+        Args:
+            change: Takes the entry as it is now and returns the one to be kept. None: the app is forgotten.
+
+        Raises:
+            TakenOverError: Another process has taken the app over; nothing was written.
+            DeployError: The index cannot be written.
+        """
+
+        def ended(now: RunEntry | None) -> RunEntry | None:
+            self._mine(now)
+            made = None if now is None else change(now)
+            return None if made is None else replace(made, owner=None)
+
+        return self._index.update(self._entry, ended)
+
+    def give_back(self, before: Owner | None) -> None:
+        """Make the owner before this one the owner again, as the work failed; fine where the app was taken over.
+
+        Raises:
+            DeployError: The index cannot be written.
+        """
+        self._index.change(
+            self._entry, lambda now: replace(now, owner=before) if is_same(now.owner, self._owner) else now
+        )
+
+    def _mine(self, now: RunEntry | None) -> Owner:
+        """Return the owner, which is this process."""
+        if now is None or now.owner is None or not is_same(now.owner, self._owner):
+            who = "is gone: another process has removed it"
+            if now is not None:
+                who = (
+                    f"was taken over by {describe_owner(now.owner)}"
+                    if now.owner
+                    else "was taken over by another process"
+                )
+            raise TakenOverError(
+                f"app {self._entry.app_id} {who}, as this process had given no sign of life; this process has stopped "
+                "and changed nothing more. `torchx status` says what became of the app"
+            )
+        return now.owner
+
+
+def claim(index: RunIndex, entry: RunEntry, stage: Stage | None = None) -> Holding | None:
+    """Become the owner of an app, if it is in the index as it was last read.
+
+    Args:
+        index: The index.
+        entry: The app as it was read.
+        stage: What the owner is about to do. None: what was begun.
+
+    Returns:
+        The ownership. None: another process changed or removed the app meanwhile; read it again.
+
+    Raises:
+        DeployError: The index cannot be written.
+    """
+    owner = this_process()
+
+    def claimed(now: RunEntry | None) -> RunEntry | None:
+        if now is None or now.stage is not entry.stage or not is_same(now.owner, entry.owner):
+            return now
+        return replace(now, stage=stage or now.stage, owner=owner)
+
+    now = index.update(entry, claimed)
+    return Holding(index, entry, owner) if now is not None and is_same(now.owner, owner) else None

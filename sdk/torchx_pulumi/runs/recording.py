@@ -1,0 +1,139 @@
+"""Keeping what was seen of an app: in the index always, and the end of its run in the outputs of its stack too."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx_pulumi.kube.kinds import VOLCANO_JOB
+from torchx_pulumi.model.app_entry import RunEntry, Stage
+from torchx_pulumi.model.errors import TorchxPulumiError
+from torchx_pulumi.model.object_fields import text_at, time_at
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.outputs.building import build_observed, written
+from torchx_pulumi.runs.driver import Driver, Recorded
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.observation import Observation, as_observed, observed
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = {Recorded.DEFERRED.value: 5.0, Recorded.LEFT.value: 3600.0}
+"""Seconds until a write that was not possible is tried again. An outcome that is not in it is final."""
+
+
+def note(
+    index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime
+) -> Observation:
+    """Note what was seen of an app, write the end of its run to its stack, and return what is noted now.
+
+    What cannot be written is no error for a reader: it is logged. The cancellation of an app that runs again is
+    forgotten, and that it runs is written to its stack.
+
+    Args:
+        index: Where it is noted.
+        driver: Returns the engine; called only where an end is to be written.
+        entry: The app.
+        status: What was seen of its live objects.
+        now: When, aware.
+    """
+    seen, resumed = observed(status, written(now) or ""), False
+    try:
+        resumed = _is_resumed(index.observation(entry), status)
+        if entry.cancelled_at is not None and resumed:
+            index.change(entry, lambda now: dataclasses.replace(now, cancelled_at=None))
+        noted = index.observe(entry, seen)
+    except TorchxPulumiError as error:
+        logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
+        noted = seen
+    record_end(index, driver, entry, noted, now, status, resumed=resumed)
+    return noted
+
+
+def record_end(
+    index: RunIndex,
+    driver: Callable[[], Driver],
+    entry: RunEntry,
+    noted: Observation,
+    now: datetime,
+    status: JobStatus | None = None,
+    *,
+    resumed: bool = False,
+) -> None:
+    """Write the noted end of a run to its stack, unless that was done, or was tried a moment ago.
+
+    Args:
+        index: Where the outcome is noted.
+        driver: Returns the engine.
+        entry: The app.
+        noted: What is noted of it.
+        now: The time, aware.
+        status: The same with all that was seen, where it was seen just now. None: only what is noted is known.
+        resumed: It is no end: the run is active again after the stack was told that it was cancelled.
+    """
+    if not (noted.state.terminal or resumed) or entry.stage is not Stage.LAUNCHED or not entry.place.backend:
+        return
+    if not _is_due(noted, now):
+        return
+    whole = as_observed(noted)
+    if status is not None and (status.state, status.attempt) == (noted.state, noted.attempt):
+        whole = dict(build_observed(status, observed_at=time_at(whole, "observed_at") or now))
+    try:
+        outcome = driver().record(entry, {**whole, "uid": whole.get("uid") or entry.uid})
+    except TorchxPulumiError as error:
+        logger.warning("the end of %s is not in its stack yet: %s", entry.app_id, error)
+        outcome = Recorded.DEFERRED
+    try:
+        index.note_recorded(entry, noted, outcome.value, written(now) or "")
+    except TorchxPulumiError as error:
+        logger.debug("that the end of %s was written is not kept: %s", entry.app_id, error)
+
+
+def with_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | None) -> JobStatus:
+    """Return a status as CANCELLED where somebody asked to cancel the app and its object shows that it was done.
+
+    A job that failed by itself stays FAILED: the cancellation may never have reached it, or a colleague resumed it.
+
+    Args:
+        entry: The app.
+        status: What was read of its objects.
+        head: The object that stands for the job. None: it was not found.
+    """
+    if entry.cancelled_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
+        return status
+    if not _shows_cancel(entry, status, head):
+        return status
+    return dataclasses.replace(
+        status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)
+    )
+
+
+def cancelled_words(entry: RunEntry) -> str:
+    """Return when it was asked to cancel an app."""
+    return f"cancelled at {entry.cancelled_at}"
+
+
+def _shows_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | None) -> bool:
+    if text_at(head, "kind") == VOLCANO_JOB.kind:
+        # An abort ends in the phase Aborted, which is CANCELLED anyway, or in this one; the object is kept.
+        return status.phase == "Terminated"
+    if entry.scheduler == "mcad" and (status.state is JobState.UNKNOWN or status.phase == "Deleted"):
+        return True
+    return text_at(head, "metadata", "deletionTimestamp") is not None
+
+
+def _is_resumed(last: Observation | None, status: JobStatus) -> bool:
+    """Return whether a job that was seen aborted is active again."""
+    if last is None or (last.state, last.phase) != (JobState.CANCELLED, "Aborted"):
+        return False
+    return status.state in (JobState.SUBMITTED, JobState.PENDING, JobState.RUNNING) and status.phase != "Aborting"
+
+
+def _is_due(noted: Observation, now: datetime) -> bool:
+    if noted.recorded is None:
+        return True
+    tried = time_at({"at": noted.recorded_at}, "at") or datetime.fromtimestamp(0, timezone.utc)
+    wait_s = RETRY_AFTER_S.get(noted.recorded)
+    return wait_s is not None and (now - tried).total_seconds() >= wait_s

@@ -1,0 +1,141 @@
+"""What MCAD's options must be, what a job under it cannot be, and what its user should know. No rule raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+
+from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.options import AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.planning import names
+from torchx_pulumi.planning.checks.values import (
+    MAX_INT32,
+    check_object_name,
+    check_text,
+    found,
+    is_int,
+    is_list,
+    is_text,
+)
+from torchx_pulumi.planning.ports import DEFAULT_PORT, is_port
+from torchx_pulumi.schedulers.volcano.checks import check_amount, check_shared_options
+
+GROWTHS = ("exponential", "linear", "none")
+"""How MCAD lets the time between requeuings grow."""
+
+
+def check_mcad_options(options: MCADOptions) -> Iterator[Problem]:
+    """Check every option by itself, and then those that fit one version of the AppWrapper only."""
+    yield from check_shared_options(options)
+    for field in ("priority_class_name", "image_secret", "coscheduler_name"):
+        value = getattr(options, field)
+        if value is not None:
+            yield from check_object_name(f"options.{field}", value)
+    if options.priority is not None and (not is_int(options.priority) or not abs(options.priority) <= MAX_INT32):
+        yield Problem("options.priority", f"{found(options.priority)}, must be a whole number; higher goes first")
+    if options.network is not None:
+        yield from check_text("options.network", options.network)
+    yield from _check_choice("pod_group_api", options.pod_group_api, PodGroupApi)
+    yield from _check_choice("api_version", options.api_version, AppWrapperApi)
+    for field in ("requeuing_time_s", "requeuing_max_time_s"):
+        yield from check_amount(field, getattr(options, field))
+    if options.requeuing_growth is not None and options.requeuing_growth not in GROWTHS:
+        yield Problem("options.requeuing_growth", f"{found(options.requeuing_growth)}, must be {', '.join(GROWTHS)}")
+    if not isinstance(options.suspend, bool):
+        yield Problem("options.suspend", f"{found(options.suspend)}, must be true or false")
+    if options.local_queue is not None and (
+        not is_text(options.local_queue) or not names.is_dns_label(options.local_queue)
+    ):
+        yield Problem("options.local_queue", f"{found(options.local_queue)}, must be at most 63 of a-z, 0-9 and '-'")
+    yield from _check_version(options)
+
+
+def _check_choice(option: str, value: object, choices: type[Enum]) -> Iterator[Problem]:
+    allowed = [choice.value for choice in choices]
+    if value not in allowed:
+        yield Problem(f"options.{option}", f"{found(value)}, must be {' or '.join(allowed)}")
+
+
+def _check_version(options: MCADOptions) -> Iterator[Problem]:
+    """Refuse what the chosen controller would not read."""
+    if options.api_version == AppWrapperApi.V1BETA2:
+        for field in ("requeuing_time_s", "requeuing_max_time_s", "requeuing_growth"):
+            if getattr(options, field) is not None:
+                yield Problem(f"options.{field}", "must be unset with api_version=v1beta2; set its grace annotations")
+        if options.priority is not None:
+            yield Problem(
+                "options.priority", "must be unset with api_version=v1beta2, which has none; use priority_class_name"
+            )
+        if options.local_queue is not None and options.suspend is True:
+            yield Problem("options.suspend", "must be false with local_queue: Kueue suspends and resumes the job")
+        return
+    if options.local_queue is not None:
+        yield Problem("options.local_queue", "must be unset with api_version=v1beta1, which Kueue does not know")
+    if options.suspend is True:
+        yield Problem("options.suspend", "must be false with api_version=v1beta1, which MCAD cannot suspend")
+
+
+def check_mcad_launch(
+    spec: JobSpec, options: MCADOptions, app_id: object, _launched: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Check what only shows with job and options together."""
+    yield from check_mcad_app_id(app_id, options)
+    for index, role in enumerate(spec.roles if is_list(spec.roles) else ()):
+        if isinstance(role, RoleSpec) and role.min_replicas is not None and role.min_replicas != role.num_replicas:
+            yield Problem(
+                f"roles[{index}].min_replicas",
+                f"{found(role.min_replicas)}, must be unset or {role.num_replicas} (num_replicas): MCAD starts all "
+                f"replicas or none, and changes their number by a new launch only; Volcano can do with fewer",
+            )
+
+
+def check_mcad_app_id(app_id: object, _options: MCADOptions) -> Iterator[Problem]:
+    """An app id names the AppWrapper, a label, and the Service that replicas find each other by."""
+    if not is_text(app_id) or not names.is_service_name(app_id):
+        yield Problem(
+            "app_id",
+            f"{found(app_id)}, must be at most 63 of a-z, 0-9 and inner dashes, a letter first; it is never changed "
+            f"for you",
+        )
+
+
+def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
+    """Say what the user should know and need not mend."""
+    return [*_retry_warnings(spec, options), *_port_warnings(spec), *_option_warnings(options)]
+
+
+def _retry_warnings(spec: JobSpec, options: MCADOptions) -> Iterator[str]:
+    retries = {role.name: role.max_retries for role in spec.roles}
+    least = min(retries.values())
+    if least and options.api_version == AppWrapperApi.V1BETA1:
+        yield (
+            f"max_retries {least}: MCAD does not keep to a limit. It queues a failed job again for ever, and one "
+            f"that has ended stays Running; its status here counts, and says FAILED (RetriesExhausted) past {least}. "
+            f"Whoever waits for the job has to delete it then"
+        )
+    if len(set(retries.values())) > 1:
+        listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
+        yield f"roles differ in max_retries ({listed}); an AppWrapper has one count for the job, which is {least}"
+    if least and any(role.retry_policy == "REPLICA" for role in spec.roles):
+        yield "retry_policy REPLICA: an AppWrapper is started again as a whole"
+
+
+def _port_warnings(spec: JobSpec) -> Iterator[str]:
+    for role in spec.roles:
+        for name, port in role.port_map.items():
+            if not is_port(port):
+                yield (
+                    f"port {name!r} of role {role.name!r} is {port}, which is not 1 to 65535: the Service has port "
+                    f"{DEFAULT_PORT} if it would have had this one, and the container does not name it"
+                )
+
+
+def _option_warnings(options: MCADOptions) -> Iterator[str]:
+    if options.image_secret is not None and options.service_account is not None:
+        yield (
+            "image_secret and service_account are both given: the service account may have pull secrets of its own; "
+            "see that the two agree"
+        )
+    if options.coscheduler_name is None and options.pod_group_api != PodGroupApi.X_K8S:
+        yield "pod_group_api has no effect without coscheduler_name"

@@ -1,0 +1,131 @@
+"""The ways of making a run with an AppWrapper: v1beta1, which MCAD runs, and v1beta2, which its successor runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any
+
+from torchx_pulumi.kube import Cluster, run_concurrently
+from torchx_pulumi.kube.kinds import (
+    APP_WRAPPER,
+    APP_WRAPPER_V1BETA2,
+    POD,
+    SIGS_POD_GROUP,
+    X_K8S_POD_GROUP,
+    Kind,
+)
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.job_plan import JobPlan, RolePlan
+from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.schedulers.appwrapper.status import read_mcad
+from torchx_pulumi.schedulers.appwrapper.wrapped import pod_group_name, pod_name
+from torchx_pulumi.schedulers.explaining import WAITS, events_of, if_allowed, look_further_at_line, with_last_lines
+from torchx_pulumi.schedulers.permissions import GET_COSCHEDULERS_GROUP
+from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
+from torchx_pulumi.schedulers.protocol import Expected, Form, Observe, ObservedObjects
+
+WRAPPED_FIELDS = ("spec.resources", "spec.schedulingSpec")
+"""An AppWrapper passes no change of these on to its pods."""
+
+POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)}
+
+
+def _look_at(kind: Kind) -> Observe:
+    def look(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
+        try:
+            head, listed = run_concurrently(
+                lambda: cluster.get(kind, namespace, name),
+                lambda: list_pods(cluster, namespace, {labels.UNIQUE_NAME: name}),
+            )
+        except ClusterError as error:
+            # Where nobody knows the kind there is no such object; a launch is refused with more words.
+            if error.retryable or error.reason == "Forbidden" or cluster.serves(kind):
+                raise
+            return ObservedObjects()
+        if head is None:
+            return ObservedObjects()
+        wrapped = list(_wrapped(head))
+        mine = [text_at(item, "metadata", "name") or "" for item in wrapped if item.get("kind") == POD.kind]
+        may_list = listed is not None
+        if not may_list:
+            # Only its pods show how an AppWrapper ends.
+            listed = get_pods(cluster, namespace, mine)
+        known = set(mine)
+        pods = None if listed is None else tuple(pod for pod in listed if pod["metadata"]["name"] in known)
+        seen = ObservedObjects(head=head, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc))
+        status = _read_status(seen)
+        seen = with_last_lines(cluster, namespace, seen, status)
+        if _is_settled(status, pods, len(mine)):
+            return seen
+        groups, events = run_concurrently(
+            lambda: tuple(_pod_groups_in(cluster, namespace, wrapped)),
+            lambda: events_of(cluster, namespace, {name, *(_names(wrapped))}),
+        )
+        seen = replace(seen, pod_groups=groups, events=events)
+        return look_further_at_line(cluster, kind, namespace, seen, _read_status(seen))
+
+    return look
+
+
+def _is_settled(status: JobStatus, pods: Sequence[Manifest] | None, wanted: int) -> bool:
+    """Return whether no pod waits for anything."""
+    if status.state.terminal or pods is None:
+        return status.state not in WAITS
+    return len(pods) == wanted and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
+
+
+def _wrapped(head: Manifest) -> Iterator[Mapping[str, Any]]:
+    for item in items_at(head, "spec", "resources", "GenericItems"):
+        yield mapping_at(item, "generictemplate")
+    for item in items_at(head, "spec", "components"):
+        yield mapping_at(item, "template")
+
+
+def _names(wrapped: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for item in wrapped:
+        yield text_at(item, "metadata", "name") or ""
+
+
+def _pod_groups_in(cluster: Cluster, namespace: str, wrapped: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
+    for item in wrapped:
+        kind = POD_GROUPS.get(text_at(item, "apiVersion") or "")
+        if kind is None:
+            continue
+        asked = replace(GET_COSCHEDULERS_GROUP, kind=kind)
+        group = if_allowed(cluster, asked, namespace, partial(cluster.get, kind, namespace, item["metadata"]["name"]))
+        if group is not None:
+            yield group
+
+
+def _read_status(seen: ObservedObjects) -> JobStatus:
+    return read_mcad(seen.head, seen.pods, seen.pod_groups, seen.events)
+
+
+def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> list[str]:
+    return [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
+
+
+def _form(kind: Kind, kept_fields: tuple[str, ...]) -> Form:
+    return Form(
+        scheduler="mcad",
+        head=kind,
+        look=_look_at(kind),
+        read=_read_status,
+        pod_name=pod_name,
+        service=lambda plan: plan.job_name,
+        pod_groups=_pod_groups,
+        # Names that would be too long have a hash in place of the job's end.
+        name_tail=lambda _tasks: 0,
+        kept_fields=kept_fields,
+    )
+
+
+V1BETA1 = _form(APP_WRAPPER, WRAPPED_FIELDS)
+
+V1BETA2 = _form(APP_WRAPPER_V1BETA2, ("spec.components",))

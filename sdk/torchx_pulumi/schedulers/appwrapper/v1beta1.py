@@ -1,0 +1,78 @@
+"""Plan -> AppWrapper v1beta1 (workload.codeflare.dev), which MCAD runs: one generic item for each wrapped object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchx_pulumi.kube.kinds import APP_WRAPPER
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.options import Manifest, MCADOptions
+from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
+from torchx_pulumi.schedulers.pods.job_object import job_metadata
+
+COMPLETED_WHEN = "Ready"
+"""Condition by whose type MCAD takes a pod for one that can complete; it then waits until all pods have ended."""
+
+REQUEUING_TIME_S = 300
+REQUEUING_MAX_TIME_S = 0
+REQUEUING_GROWTH = "exponential"
+"""As TorchX has them."""
+
+
+def render_mcad(plan: JobPlan[MCADOptions]) -> Manifest:
+    """Render the AppWrapper: same plan, same bytes."""
+    retries = min(role.max_retries for role in plan.roles)
+    items = [
+        *(_item(pod_group) for pod_group in render_pod_groups(plan)),
+        *(_pod_item(pod, completes=not retries) for pod in render_pods(plan)),
+        _item(render_service(plan)),
+    ]
+    spec: dict[str, Any] = {"resources": {"GenericItems": items}}
+    if plan.options.priority is not None:
+        spec["priority"] = plan.options.priority
+    if retries:
+        spec["schedulingSpec"] = _scheduling_spec(plan, retries)
+    return {
+        "apiVersion": APP_WRAPPER.api_version,
+        "kind": APP_WRAPPER.kind,
+        "metadata": job_metadata(plan),
+        "spec": spec,
+    }
+
+
+def _item(template: Manifest) -> Manifest:
+    return {"replicas": 1, "generictemplate": template}
+
+
+def _pod_item(pod: Manifest, *, completes: bool) -> Manifest:
+    item = _item(pod)
+    # MCAD adds these up, in place of what it finds in the pod.
+    item["custompodresources"] = [
+        {
+            "replicas": 1,
+            "requests": dict(container.get("resources", {}).get("requests", {})),
+            "limits": dict(container.get("resources", {}).get("limits", {})),
+        }
+        for container in pod["spec"]["containers"]
+    ]
+    if completes:
+        # An item that can complete is never queued again, so only jobs without retries have it.
+        item["completionstatus"] = COMPLETED_WHEN
+    return item
+
+
+def _scheduling_spec(plan: JobPlan[MCADOptions], retries: int) -> Manifest:
+    options = plan.options
+    return {
+        "minAvailable": sum(role.replicas for role in plan.roles),
+        "requeuing": {
+            "timeInSeconds": _or(options.requeuing_time_s, REQUEUING_TIME_S),
+            "maxTimeInSeconds": _or(options.requeuing_max_time_s, REQUEUING_MAX_TIME_S),
+            "growthType": options.requeuing_growth or REQUEUING_GROWTH,
+            "maxNumRequeuings": retries,
+        },
+    }
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -1,0 +1,59 @@
+"""Plan -> AppWrapper v1beta2 (workload.codeflare.dev), which the AppWrapper operator runs, alone or under Kueue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchx_pulumi.kube.kinds import APP_WRAPPER_V1BETA2
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.options import Manifest, MCADOptions
+from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
+from torchx_pulumi.schedulers.pods.job_object import job_metadata
+
+FAILURE_GRACE = "0s"
+"""Nobody mends a failed pod that is never restarted."""
+
+WARMUP_GRACE = "24h"
+"""A job waits for nodes and images as long as the operator lets it; its own default fails it after five minutes."""
+
+DELETION_ON_FAILURE_GRACE = "10m"
+"""Failed pods are kept long enough for their exit codes and logs to be read, but hold their quota meanwhile."""
+
+
+def render_mcad_v1beta2(plan: JobPlan[MCADOptions]) -> Manifest:
+    """Render the AppWrapper: same plan, same bytes."""
+    # The Service comes before the pods that look for each other by it.
+    wrapped = [*render_pod_groups(plan), render_service(plan)]
+    spec: dict[str, Any] = {
+        "components": [{"template": template} for template in wrapped] + [_pod(pod) for pod in render_pods(plan)],
+    }
+    # Only where it is true: the operator drops a false when it writes the object, and `up` would see a change for ever.
+    # Under Kueue it is Kueue that says when the job runs.
+    if plan.options.suspend and plan.options.local_queue is None:
+        spec["suspend"] = True
+    return {
+        "apiVersion": APP_WRAPPER_V1BETA2.api_version,
+        "kind": APP_WRAPPER_V1BETA2.kind,
+        "metadata": _metadata(plan),
+        "spec": spec,
+    }
+
+
+def _pod(pod: Manifest) -> Manifest:
+    return {"podSets": [{"replicas": 1, "path": "template"}], "template": pod}
+
+
+def _metadata(plan: JobPlan[MCADOptions]) -> Manifest:
+    metadata = job_metadata(plan)
+    retries = {
+        labels.RETRY_LIMIT: str(min(role.max_retries for role in plan.roles)),
+        labels.FAILURE_GRACE: FAILURE_GRACE,
+        labels.WARMUP_GRACE: WARMUP_GRACE,
+        labels.DELETION_ON_FAILURE_GRACE: DELETION_ON_FAILURE_GRACE,
+    }
+    # What the user annotates is meant.
+    metadata["annotations"] = {**retries, **metadata.get("annotations", {})}
+    if plan.options.local_queue is not None:
+        metadata["labels"] = {**metadata.get("labels", {}), labels.KUEUE_QUEUE: plan.options.local_queue}
+    return metadata

@@ -1,0 +1,113 @@
+"""What an AppWrapper wraps, whatever its version: PodGroups, Pods and their Service, each whole and with its name."""
+
+from __future__ import annotations
+
+from torchx_pulumi.kube.kinds import POD, SERVICE, SIGS_POD_GROUP, X_K8S_POD_GROUP
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.options import Manifest, MCADOptions, PodGroupApi
+from torchx_pulumi.planning import names
+from torchx_pulumi.planning.ports import service_port
+from torchx_pulumi.schedulers.pods.template import render_pod_template
+
+POD_GROUP_APIS = {
+    PodGroupApi.X_K8S: (X_K8S_POD_GROUP, labels.POD_GROUP_X_K8S),
+    PodGroupApi.SIGS: (SIGS_POD_GROUP, labels.POD_GROUP_SIGS),
+}
+"""Kind of the PodGroups, and label by which a pod belongs to one."""
+
+
+def pod_name(plan: JobPlan[MCADOptions], replica: ReplicaPlan) -> str:
+    """Name a replica's pod and its container; unlike TorchX's, the name has the role in it."""
+    return names.mcad_name(plan.job_name, replica.name)
+
+
+def pod_group_name(plan: JobPlan[MCADOptions], role: RolePlan) -> str:
+    """Name the PodGroup of a role."""
+    return names.mcad_name(plan.job_name, f"pg{role.index}")
+
+
+def render_pod_groups(plan: JobPlan[MCADOptions]) -> list[Manifest]:
+    """Render a PodGroup for each role; none without a coscheduler."""
+    if plan.options.coscheduler_name is None:
+        return []
+    kind, _ = POD_GROUP_APIS[PodGroupApi(plan.options.pod_group_api)]
+    return [
+        {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {
+                "name": pod_group_name(plan, role),
+                "namespace": plan.namespace,
+                "labels": {**_object_labels(plan), labels.APP_WRAPPER: plan.job_name},
+            },
+            "spec": {"minMember": role.replicas},
+        }
+        for role in plan.roles
+    ]
+
+
+def render_pods(plan: JobPlan[MCADOptions]) -> list[Manifest]:
+    """Render the pods in rank order."""
+    return [_pod(plan, role, replica) for role in plan.roles for replica in role.replica_plans if not replica.surplus]
+
+
+def render_service(plan: JobPlan[MCADOptions]) -> Manifest:
+    """Render the headless Service by which replicas find rank 0."""
+    port = service_port(role.port_map for role in plan.spec.roles)
+    return {
+        "apiVersion": SERVICE.api_version,
+        "kind": SERVICE.kind,
+        "metadata": {"name": plan.job_name, "namespace": plan.namespace, "labels": _object_labels(plan)},
+        "spec": {
+            "clusterIP": "None",
+            "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
+            # Replicas look for rank 0 before it is ready.
+            "publishNotReadyAddresses": True,
+            "selector": {labels.UNIQUE_NAME: plan.app_id},
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
+        "status": {"loadBalancer": {}},
+    }
+
+
+def _object_labels(plan: JobPlan[MCADOptions]) -> Manifest:
+    return {
+        labels.KUBE_APP_NAME: names.label_value(plan.spec.name),
+        labels.ORGANIZATION: labels.ORGANIZATION_VALUE,
+        labels.UNIQUE_NAME: plan.app_id,
+    }
+
+
+def _pod(plan: JobPlan[MCADOptions], role: RolePlan, replica: ReplicaPlan) -> Manifest:
+    name = pod_name(plan, replica)
+    options = plan.options
+    template = render_pod_template(plan, role, replica)
+    metadata, spec = template["metadata"], template["spec"]
+    metadata.update({"name": name, "namespace": plan.namespace})
+    if options.network is not None:
+        metadata.setdefault("annotations", {})[labels.NETWORKS] = options.network
+    if options.coscheduler_name is not None:
+        _, label = POD_GROUP_APIS[PodGroupApi(options.pod_group_api)]
+        metadata["labels"][label] = pod_group_name(plan, role)
+        spec.setdefault("schedulerName", options.coscheduler_name)
+    if options.priority_class_name is not None:
+        spec.setdefault("priorityClassName", options.priority_class_name)
+    spec.setdefault("hostname", name)
+    spec.setdefault("subdomain", plan.job_name)
+    rank0 = _rank0_env(plan)
+    for container in spec["containers"]:
+        # An overlay knows the container by the same name under every scheduler.
+        if container.get("name") == replica.name:
+            container["name"] = name
+    for container in [*spec["containers"], *spec.get("initContainers", ())]:
+        container["env"] = [*container.get("env", ()), dict(rank0)]
+    return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": spec}
+
+
+def _rank0_env(plan: JobPlan[MCADOptions]) -> Manifest:
+    """Render the variable that leads every replica to the first role's first one."""
+    first = plan.roles[0]
+    host = f"{pod_name(plan, first.replica_plans[0])}.{plan.job_name}"
+    return {"name": names.mcad_hosts_env(first.dns_name), "value": host}

@@ -1,0 +1,209 @@
+"""Which verbs launching, reading and stopping a job needs, and what is lost without each. The only list of them.
+
+`docs/permissions.md` shows the same; `doctor` asks for them. A refusal of an optional one is reported once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube.kinds import (
+    APP_WRAPPER,
+    EVENT,
+    NAMESPACE,
+    NODE,
+    POD,
+    SIGS_POD_GROUP,
+    VOLCANO_COMMAND,
+    VOLCANO_JOB,
+    VOLCANO_POD_GROUP,
+    VOLCANO_QUEUE,
+    X_K8S_POD_GROUP,
+    Kind,
+)
+from torchx_pulumi.model.errors import ClusterError
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+REFUSED_S: Final = 300.0
+"""How long a refusal is remembered at most before the cluster is asked again."""
+
+FIRST_S: Final = 5.0
+"""The same after the first refusal, which may pass: of an API server that starts. Each further one is kept longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """One thing that a user may be allowed to do."""
+
+    verb: str
+    kind: Kind
+    part: str | None = None
+    """Subresource. None: the object itself."""
+    everywhere: bool = False
+    """In all namespaces, by a ClusterRole."""
+    without: str = ""
+    """What is lost without it. Empty: nothing works without it."""
+
+    @property
+    def resource(self) -> str:
+        """Return the resource as a Role names it, with its group."""
+        name = f"{self.kind.plural}/{self.part}" if self.part else self.kind.plural
+        return f"{name}.{self.kind.group}" if self.kind.group else name
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+def _needed(kind: Kind, *verbs: str) -> tuple[Permission, ...]:
+    return tuple(Permission(verb=verb, kind=kind) for verb in verbs)
+
+
+HEAD_VERBS: Final = ("create", "get", "list", "patch", "delete")
+"""On the kind of the job: TorchX's own, and `patch`, by which the Kubernetes provider creates and changes objects."""
+
+LIST_PODS = Permission(
+    verb="list",
+    kind=POD,
+    without="pods are asked for by their names, of a Volcano job only those that wait or failed, at most 16",
+)
+GET_PODS = Permission(
+    verb="get", kind=POD, without="why replicas wait or failed is not known, and logs may not be read"
+)
+LIST_EVENTS = Permission(verb="list", kind=EVENT, without="events do not explain why a job waits")
+LIST_NODES = Permission(
+    verb="list",
+    kind=NODE,
+    everywhere=True,
+    without="which nodes could take a job, and whether any ever can, is not known",
+)
+
+_READING = (
+    LIST_PODS,
+    GET_PODS,
+    Permission(verb="get", kind=POD, part="log", without="logs are not read, and the last lines of failed replicas"),
+    LIST_EVENTS,
+    LIST_NODES,
+    Permission(
+        verb="get", kind=NAMESPACE, everywhere=True, without="a cluster is known by its certificate and address only"
+    ),
+)
+
+GET_POD_GROUP = Permission(
+    verb="get",
+    kind=VOLCANO_POD_GROUP,
+    without="whether the queue has let a job in, and why a gang has no place, is read from its pods only",
+)
+GET_QUEUE = Permission(
+    verb="get", kind=VOLCANO_QUEUE, everywhere=True, without="whether the queue is missing, closed or full is not known"
+)
+LIST_POD_GROUPS = Permission(
+    verb="list", kind=VOLCANO_POD_GROUP, everywhere=True, without="what else is in the queue is seen in one namespace"
+)
+
+GET_COSCHEDULERS_GROUP = Permission(
+    verb="get", kind=X_K8S_POD_GROUP, without="why a coscheduler does not place a gang is read from its pods only"
+)
+LIST_APP_WRAPPERS = Permission(
+    verb="list", kind=APP_WRAPPER, everywhere=True, without="what else is in MCAD's line is seen in one namespace"
+)
+
+_CANCELLING = (
+    Permission(
+        verb="create",
+        kind=VOLCANO_COMMAND,
+        without="cancel and resume change the status of the job instead of asking Volcano",
+    ),
+    Permission(verb="patch", kind=VOLCANO_JOB, part="status", without="cancel and resume update the status as a whole"),
+    Permission(
+        verb="update",
+        kind=VOLCANO_JOB,
+        part="status",
+        without="cancel and resume need it where neither a Command nor a patch is allowed",
+    ),
+)
+
+VOLCANO: Sequence[Permission] = (
+    *_needed(VOLCANO_JOB, *HEAD_VERBS),
+    Permission(verb="watch", kind=VOLCANO_JOB, without="the end of a deletion is seen a few seconds later"),
+    *_CANCELLING,
+    GET_POD_GROUP,
+    GET_QUEUE,
+    LIST_POD_GROUPS,
+    *_READING,
+)
+"""Of a Volcano Job."""
+
+
+def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
+    """Return the permissions of an AppWrapper of one version."""
+    return (
+        *_needed(kind, *HEAD_VERBS),
+        Permission(verb="watch", kind=kind, without="the end of a deletion is seen a few seconds later"),
+        replace(LIST_APP_WRAPPERS, kind=kind),
+        *(replace(GET_COSCHEDULERS_GROUP, kind=group) for group in (X_K8S_POD_GROUP, SIGS_POD_GROUP)),
+        *_READING,
+    )
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """What one cluster refused."""
+
+    until: dict[tuple[Permission, str | None], float] = field(default_factory=dict)
+    """Permission and namespace to the time until which the cluster is not asked again."""
+    kept_s: dict[tuple[Permission, str | None], float] = field(default_factory=dict)
+    """Permission and namespace to how long the last refusal in a row was remembered."""
+    told: set[tuple[Permission, str | None]] = field(default_factory=set)
+
+
+_refused: WeakKeyDictionary[Any, _Refusals] = WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+def if_permitted(
+    cluster: Cluster, permission: Permission, namespace: str | None, read: Callable[[], Answer]
+) -> Answer | None:
+    """Read what may be read without. None: it is refused, which is reported once for each cluster and namespace.
+
+    Args:
+        cluster: Who is asked; not again for 5 s after a refusal, and for up to `REFUSED_S` after several in a row.
+        permission: What the read needs.
+        namespace: Where. None: everywhere.
+        read: Reads it.
+
+    Raises:
+        ClusterError: Another problem than a missing permission.
+    """
+    key = (permission, namespace)
+    with _guard:
+        # A cluster that is made for one look says whose questions it passes on.
+        known = _refused.setdefault(getattr(cluster, "origin", cluster), _Refusals())
+        if known.until.get(key, 0.0) > time.monotonic():
+            return None
+    try:
+        answer = read()
+    except ClusterError as error:
+        if error.reason != "Forbidden":
+            raise
+    else:
+        known.kept_s.pop(key, None)
+        return answer
+    with _guard:
+        kept_s = known.kept_s[key] = min(4 * known.kept_s.get(key, FIRST_S / 4), REFUSED_S)
+        known.until[key] = time.monotonic() + kept_s
+        is_new = key not in known.told
+        known.told.add(key)
+    if is_new:
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        logger.warning("no permission to %s %s: %s (docs/permissions.md)", permission, where, permission.without)
+    return None

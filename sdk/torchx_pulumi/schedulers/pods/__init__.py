@@ -1,0 +1,1 @@
+"""What the schedulers share: pod templates, pod status, gangs."""

@@ -1,0 +1,96 @@
+"""The pod of one replica, as every scheduler runs it. Here: what TorchX's `role_to_pod` makes, and the pod overlay.
+
+Nothing is shared between two pods, so that whoever changes one changes one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import InvalidJobError, Problem
+from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.planning.overlay import OverlayError, overlay_pod
+
+SHM_VOLUME = "dshm"
+"""Memory-backed /dev/shm: the 64 MB that containers get are too little for PyTorch's data loaders."""
+
+
+def render_pod_template(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan) -> Manifest:
+    """Render metadata and spec of a replica's pod.
+
+    Raises:
+        InvalidJobError: The role's pod overlay does not fit the pod.
+    """
+    template: Manifest = {
+        "metadata": {"annotations": {labels.ISTIO_SIDECAR: "false"}, "labels": {}},
+        "spec": _pod_spec(plan, role, replica),
+    }
+    if role.pod_overlay:
+        try:
+            template = overlay_pod(template, role.pod_overlay)
+        except OverlayError as error:
+            raise InvalidJobError(plan.spec.name, [Problem(f"roles[{role.index}].pod_overlay", str(error))]) from error
+        _resolve_cluster_names(template["spec"])
+    template["metadata"].setdefault("labels", {}).update(replica.labels)
+    return template
+
+
+def _resolve_cluster_names(spec: Manifest) -> None:
+    """Let replicas on the host's network find rank 0, as Volcano's webhook does, which would rewrite the whole task."""
+    if spec.get("hostNetwork") is True:
+        spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+
+
+def _pod_spec(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan) -> Manifest:
+    spec: Manifest = {
+        "containers": [_container(role, replica)],
+        "nodeSelector": dict(role.node_selector),
+        "restartPolicy": "Never",
+        "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}, *map(_volume, role.mounts)],
+    }
+    if role.tolerations:
+        spec["tolerations"] = [dict(toleration) for toleration in role.tolerations]
+    if plan.options.service_account is not None:
+        spec["serviceAccountName"] = plan.options.service_account
+    if plan.options.image_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in plan.options.image_secrets]
+    return spec
+
+
+def _container(role: RolePlan, replica: ReplicaPlan) -> Manifest:
+    return {
+        "name": replica.name,
+        "image": role.image,
+        "command": list(replica.command),
+        "env": [_env_var(env) for env in replica.env],
+        "ports": [{"name": name, "containerPort": port} for name, port in role.ports.items()],
+        "resources": {"limits": dict(role.limits), "requests": dict(role.requests)},
+        "securityContext": {"privileged": True} if role.privileged else {},
+        "volumeMounts": [{"name": SHM_VOLUME, "mountPath": "/dev/shm"}, *map(_volume_mount, role.mounts)],  # noqa: S108
+    }
+
+
+def _env_var(env: EnvPlan) -> Manifest:
+    if env.field_path is not None:
+        return {"name": env.name, "valueFrom": {"fieldRef": {"fieldPath": env.field_path}}}
+    if env.secret is not None:
+        name, key, optional = env.secret
+        reference: dict[str, Any] = {"name": name, "key": key}
+        if optional:
+            reference["optional"] = True
+        return {"name": env.name, "valueFrom": {"secretKeyRef": reference}}
+    return {"name": env.name, "value": env.value}
+
+
+def _volume(mount: MountPlan) -> Manifest:
+    if mount.kind == "volume":
+        return {"name": mount.name, "persistentVolumeClaim": {"claimName": mount.src}}
+    if mount.kind == "secret":
+        return {"name": mount.name, "secret": {"secretName": mount.src}}
+    return {"name": mount.name, "hostPath": {"path": mount.src}}
+
+
+def _volume_mount(mount: MountPlan) -> Manifest:
+    return {"name": mount.name, "mountPath": mount.dst, "readOnly": mount.read_only}

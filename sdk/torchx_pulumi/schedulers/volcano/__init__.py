@@ -1,0 +1,1 @@
+"""Everything about Volcano: options, checks, manifests, status, diagnosis."""

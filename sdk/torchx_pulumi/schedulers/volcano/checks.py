@@ -1,0 +1,206 @@
+"""What run options and the names of a launch must be, for Volcano and in part for every scheduler.
+
+One rule per function, none raises. What MCAD's options must be is in `mcad_checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.options import Gang, NetworkTopology, Options, VolcanoOptions
+from torchx_pulumi.planning import names
+from torchx_pulumi.planning.checks.job import MAX_REPLICAS
+from torchx_pulumi.planning.checks.values import (
+    MAX_INT32,
+    check_annotations,
+    check_labels,
+    check_object_name,
+    found,
+    is_int,
+    is_list,
+    is_text,
+    shown,
+    typed,
+)
+
+MANY_PODS = 100
+"""Pods from which on gang=pods makes objects that are mostly lists of hosts."""
+
+
+def check_options(options: VolcanoOptions) -> Iterator[Problem]:
+    """Check every option by itself."""
+    yield from check_queue(options.queue)
+    yield from check_shared_options(options)
+    if options.priority_class is not None:
+        yield from check_object_name("options.priority_class", options.priority_class)
+    yield from check_amount("ttl_seconds_after_finished", options.ttl_seconds_after_finished)
+    if not is_text(options.scheduler_name) or not names.is_dns_subdomain(options.scheduler_name):
+        yield Problem("options.scheduler_name", f"{found(options.scheduler_name)}, must be the name of a scheduler")
+    yield from _check_image_secrets(options.image_secrets)
+    yield from _check_network_topology(options.network_topology)
+    yield from _check_plugins(options.plugins)
+
+
+def check_shared_options(options: Options) -> Iterator[Problem]:
+    """Check the options that every scheduler has."""
+    if not is_text(options.namespace) or not names.is_dns_label(options.namespace):
+        yield Problem(
+            "options.namespace", f"{found(options.namespace)}, must be at most 63 of a-z, 0-9 and inner dashes"
+        )
+    if options.service_account is not None:
+        yield from check_object_name("options.service_account", options.service_account)
+    for field in ("reserved_millicpu", "reserved_memmb"):
+        value = getattr(options, field)
+        if not is_int(value) or value < 0:
+            yield Problem(f"options.{field}", f"{found(value)}, must be a whole number, 0 or more")
+    yield from check_amount("efa_device_count", options.efa_device_count)
+    yield from check_labels("options.labels", options.labels)
+    yield from check_annotations("options.annotations", options.annotations)
+
+
+def check_amount(option: str, value: object) -> Iterator[Problem]:
+    """An amount that may be unset."""
+    if value is not None and (not is_int(value) or not 0 <= value <= MAX_INT32):
+        yield Problem(f"options.{option}", f"{found(value)}, must be a whole number, 0 or more, or unset")
+
+
+def check_queue(queue: object) -> Iterator[Problem]:
+    """A job needs a queue, whose name Volcano also writes as a label of every pod."""
+    if not is_text(queue) or not queue:
+        yield Problem(
+            "options.queue", f"{found(queue)}, must be the name of a Volcano queue; set queue", rule="required"
+        )
+    elif not names.is_dns_subdomain(queue) or len(queue) > names.MAX_LABEL:
+        yield Problem("options.queue", f"{found(queue)}, must be at most 63 of a-z, 0-9, '-' and '.'")
+
+
+def _check_image_secrets(secrets: object) -> Iterator[Problem]:
+    if not is_list(secrets):
+        hint = "; put the name into a list" if isinstance(secrets, str) else ""
+        yield Problem("options.image_secrets", f"{found(secrets)}, must be a list of names{hint}")
+        return
+    for index, name in enumerate(secrets):
+        yield from check_object_name(f"options.image_secrets[{index}]", name)
+
+
+def _check_network_topology(topology: object) -> Iterator[Problem]:
+    path = "options.network_topology"
+    if topology is None:
+        return
+    if not isinstance(topology, NetworkTopology):
+        yield Problem(path, f"{found(topology)}, must have mode and highest_tier_allowed")
+        return
+    if topology.mode not in ("hard", "soft"):
+        yield Problem(f"{path}.mode", f"{found(topology.mode)}, must be hard or soft")
+    tier = topology.highest_tier_allowed
+    if tier is not None and (not is_int(tier) or not 0 <= tier <= MAX_INT32):
+        yield Problem(f"{path}.highest_tier_allowed", f"{found(tier)}, must be a whole number, 0 or more, or unset")
+
+
+def _check_plugins(plugins: object) -> Iterator[Problem]:
+    if plugins is None:
+        return
+    if not isinstance(plugins, Mapping):
+        yield Problem("options.plugins", f"{found(plugins)}, must be a mapping of plugin names to lists of arguments")
+        return
+    for name, arguments in plugins.items():
+        where = f"options.plugins[{shown(name)}]"
+        if not is_text(name) or not name:
+            yield Problem(where, "is no name of a plugin")
+        if not is_list(arguments) or not all(is_text(word) for word in arguments):
+            hint = "; put the text into a list" if isinstance(arguments, str) else ""
+            yield Problem(where, f"{typed(arguments)}, must be a list of texts{hint}")
+
+
+def check_launch(
+    spec: JobSpec, options: VolcanoOptions, app_id: object, launched: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Check what only shows with job and options together: names, and what a gang of bare pods cannot do."""
+    roles = [role for role in spec.roles if isinstance(role, RoleSpec)] if is_list(spec.roles) else []
+    yield from check_app_id(app_id, options)
+    if is_text(app_id) and all(is_text(role.name) and _is_count(role.num_replicas) for role in roles):
+        yield from check_pod_names(app_id, roles, launched)
+    if options.gang not in (Gang.JOB, Gang.PODS):
+        yield Problem("options.gang", f"{found(options.gang)}, must be job or pods")
+    if options.gang == Gang.PODS:
+        yield from check_gang_pods(roles, options)
+
+
+def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
+    """An app id names the job object, a label, and the Service that replicas find each other by."""
+    if not is_text(app_id) or not names.is_dns_label(app_id):
+        yield Problem(
+            "app_id", f"{found(app_id)}, must be at most 63 of a-z, 0-9 and inner dashes; it is never changed for you"
+        )
+    elif not names.is_service_name(app_id) and _has_service(options):
+        yield Problem("app_id", f"{found(app_id)}, must start with a letter, since a Service of this name is made")
+
+
+def _has_service(options: VolcanoOptions) -> bool:
+    plugins = options.job_plugins
+    return options.gang == Gang.PODS or (isinstance(plugins, Mapping) and "svc" in plugins)
+
+
+def check_pod_names(app_id: str, roles: list[RoleSpec], launched: Mapping[str, int]) -> Iterator[Problem]:
+    """The longest pod name must be a host name."""
+    dns_names = names.role_names([role.name for role in roles])
+    tasks = [
+        names.task_name(dns_name, replica)
+        for dns_name, role in zip(dns_names, roles, strict=True)
+        for replica in range(max(role.num_replicas, launched.get(role.name, 0)))
+    ]
+    room = names.MAX_LABEL - names.longest_tail(tasks)
+    if len(app_id) > room:
+        yield Problem(
+            "app_id",
+            f"is {app_id!r}, {len(app_id)} characters; with these roles it may have {room}, as the longest pod name, "
+            f"<app_id>-<role>-<replica>-<task>, may have {names.MAX_LABEL}; shorten it or a role's name",
+        )
+
+
+def check_gang_pods(roles: list[RoleSpec], options: VolcanoOptions) -> Iterator[Problem]:
+    """Bare pods have no controller that could restart or remove them."""
+    for index, role in enumerate(roles):
+        if role.max_retries != 0:
+            yield Problem(
+                f"roles[{index}].max_retries",
+                f"{found(role.max_retries)}, must be 0 with gang=pods, which has nobody to restart a pod; use gang=job",
+            )
+    for field in ("ttl_seconds_after_finished", "plugins"):
+        if getattr(options, field) is not None:
+            yield Problem(f"options.{field}", "must be unset with gang=pods, which has no job controller; use gang=job")
+
+
+def _is_count(value: object) -> bool:
+    return is_int(value) and value <= MAX_REPLICAS
+
+
+def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
+    """Say what the user should know and need not mend."""
+    retries = {role.name: role.max_retries for role in spec.roles}
+    least = min((count for count in retries.values() if count > 0), default=0)
+    found = []
+    if least:
+        found.append(
+            f"max_retries {least}: Volcano counts the first failure as well, so the job is restarted "
+            f"{_times(least - 1)} and then Failed; retries are counted over the whole job"
+        )
+    if least and len(set(retries.values())) > 1:
+        listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
+        found.append(f"roles differ in max_retries ({listed}); Volcano has one count for the job, which is {least}")
+    if any(role.max_retries > 0 and role.retry_policy == "REPLICA" for role in spec.roles):
+        found.append(
+            "retry_policy REPLICA: after the last retry Volcano removes every pod, with its log; keep logs elsewhere"
+        )
+    if options.gang == Gang.JOB and "svc" not in options.job_plugins:
+        found.append("plugins has no svc: replicas get no variable with rank 0's host, and no host names")
+    total = sum(role.num_replicas for role in spec.roles)
+    if options.gang == Gang.PODS and total > MANY_PODS:
+        found.append(f"gang=pods writes the hosts of all {total} replicas into every pod; gang=job is smaller")
+    return found
+
+
+def _times(count: int) -> str:
+    return {0: "not once", 1: "once"}.get(count, f"{count} times")

@@ -1,0 +1,118 @@
+"""Plan -> PodGroup, Service and one Pod per replica, for gang=pods: what Volcano would make of a Job."""
+
+from __future__ import annotations
+
+from torchx_pulumi.kube.kinds import POD, SERVICE, VOLCANO_POD_GROUP
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.planning import names
+from torchx_pulumi.planning.quantities import canonical
+from torchx_pulumi.schedulers.pods.job_object import job_metadata
+from torchx_pulumi.schedulers.pods.template import render_pod_template
+from torchx_pulumi.schedulers.volcano.job import min_available, network_topology
+
+
+def render_gang_pods(plan: JobPlan) -> list[Manifest]:
+    """Render PodGroup, Service and Pods, in the order in which they are needed: same plan, same bytes."""
+    hosts = _hosts_env(plan)
+    pods = [
+        _pod(plan, role, replica, hosts) for role in plan.roles for replica in role.replica_plans if not replica.surplus
+    ]
+    return [_pod_group(plan), _service(plan), *pods]
+
+
+def _pod_group(plan: JobPlan) -> Manifest:
+    spec: Manifest = {
+        # No minResources: the scheduler would rewrite the quantities, and then own them.
+        "minMember": sum(min_available(role, replica) for role in plan.roles for replica in role.replica_plans),
+        "queue": plan.options.queue,
+    }
+    if plan.options.priority_class is not None:
+        spec["priorityClassName"] = plan.options.priority_class
+    if plan.options.network_topology is not None:
+        spec["networkTopology"] = network_topology(plan.options.network_topology)
+    return {
+        "apiVersion": VOLCANO_POD_GROUP.api_version,
+        "kind": VOLCANO_POD_GROUP.kind,
+        "metadata": job_metadata(plan),
+        "spec": spec,
+    }
+
+
+def _service(plan: JobPlan) -> Manifest:
+    return {
+        "apiVersion": SERVICE.api_version,
+        "kind": SERVICE.kind,
+        "metadata": job_metadata(plan),
+        "spec": {
+            "clusterIP": "None",
+            # Replicas look for rank 0 before it is ready.
+            "publishNotReadyAddresses": True,
+            "selector": {labels.VOLCANO_JOB_NAME: plan.job_name, labels.VOLCANO_JOB_NAMESPACE: plan.namespace},
+        },
+    }
+
+
+def _pod(plan: JobPlan, role: RolePlan, replica: ReplicaPlan, hosts: list[tuple[str, str]]) -> Manifest:
+    template = render_pod_template(plan, role, replica)
+    name = names.pod_name(plan.job_name, replica.name)
+    metadata, spec = template["metadata"], template["spec"]
+    metadata.update({"name": name, "namespace": plan.namespace})
+    metadata["labels"].update(_volcano_labels(plan, replica))
+    metadata.setdefault("annotations", {}).update(
+        {labels.GROUP_NAME: plan.job_name, labels.VOLCANO_TASK_SPEC: replica.name}
+    )
+    spec.setdefault("schedulerName", plan.options.scheduler_name)
+    spec.setdefault("hostname", name)
+    spec.setdefault("subdomain", plan.job_name)
+    if plan.options.priority_class is not None:
+        spec.setdefault("priorityClassName", plan.options.priority_class)
+    env = [*hosts, ("VK_TASK_INDEX", "0"), ("VC_TASK_INDEX", "0")]
+    for container in [*spec["containers"], *spec.get("initContainers", ())]:
+        container["env"] = [*container.get("env", ()), *({"name": key, "value": value} for key, value in env)]
+    for container in spec["containers"]:
+        _write_as_stored(container)
+    if not spec.get("nodeSelector", True):
+        del spec["nodeSelector"]
+    return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": spec}
+
+
+def _write_as_stored(container: Manifest) -> None:
+    """Spell a container as the API server stores it, without what is empty: else it would differ for ever."""
+    resources = container.get("resources", {})
+    for part in ("limits", "requests"):
+        if part in resources:
+            resources[part] = {name: canonical(str(quantity)) for name, quantity in resources[part].items()}
+    for owner, fields in ((resources, ("limits", "requests")), (container, ("resources", "ports", "securityContext"))):
+        for field in fields:
+            if not owner.get(field, True):
+                del owner[field]
+    for mount in container.get("volumeMounts", ()):
+        if mount.get("readOnly") is False:
+            del mount["readOnly"]
+    for env in container["env"]:
+        if env.get("value") == "":
+            del env["value"]
+
+
+def _volcano_labels(plan: JobPlan, replica: ReplicaPlan) -> dict[str, str]:
+    return {
+        labels.VOLCANO_JOB_NAME: plan.job_name,
+        labels.VOLCANO_JOB_NAMESPACE: plan.namespace,
+        labels.VOLCANO_QUEUE_NAME: plan.options.queue,
+        labels.VOLCANO_TASK_SPEC: replica.name,
+        labels.VOLCANO_TASK_INDEX: "0",
+    }
+
+
+def _hosts_env(plan: JobPlan) -> list[tuple[str, str]]:
+    """List the hosts of every replica, as Volcano's svc plugin gives them to every pod."""
+    env = []
+    for role in plan.roles:
+        for replica in role.replica_plans:
+            if not replica.surplus:
+                host = f"{names.pod_name(plan.job_name, replica.name)}.{plan.job_name}"
+                env.append((names.volcano_hosts_env(role.dns_name, replica.index), host))
+                env.append((names.volcano_count_env(role.dns_name, replica.index), "1"))
+    return env

@@ -1,0 +1,1 @@
+"""Pulumi stacks as data: checkpoints, locks, folder layout, other backends."""

@@ -1,0 +1,335 @@
+"""The files of a Pulumi backend that a folder or an object store holds, read and written without the engine."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from torchx_pulumi.stack_state.places import backend_folder
+from torchx_pulumi.stack_state.shared_folder import share, shared_umask
+
+logger = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 1.0
+"""Longest wait for one answer of an object store: a lock is held meanwhile."""
+
+REFUSALS = frozenset(
+    {
+        # botocore
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "ProfileNotFound",
+        "NoAuthTokenError",
+        "SSOError",
+        "TokenRetrievalError",
+        # google.auth
+        "DefaultCredentialsError",
+        "RefreshError",
+        # azure.core
+        "ClientAuthenticationError",
+    }
+)
+"""Names of the errors by which the clients of object stores say that the user has no credentials, or no valid ones."""
+
+REFUSED_STATUS = (401, 403)
+"""Status of an HTTP answer that refuses this user."""
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Turn the errors of the clients of object stores into `PermissionError` and `OSError`."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        kind = PermissionError if _is_refusal(error) else OSError
+        raise kind(f"{type(error).__name__}: {error}") from error
+
+
+def _is_refusal(error: Exception) -> bool:
+    response = getattr(error, "response", None)
+    answer = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+    status = {str(answer), str(getattr(error, "status_code", None)), str(getattr(error, "code", None))}
+    names = {base.__name__ for base in type(error).__mro__}
+    return not names.isdisjoint(REFUSALS) or not status.isdisjoint(map(str, REFUSED_STATUS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """The content of a file."""
+
+    data: bytes
+    tag: str | None = None
+    """What the store calls this version of the file. None: it has no names for versions."""
+
+
+class StackStore(Protocol):
+    """Files by their path in a backend, for example `.pulumi/meta.yaml`.
+
+    Every method raises `PermissionError` where this user may not, and another `OSError` where the store fails.
+    """
+
+    @property
+    def keeps_backups(self) -> bool:
+        """Return whether what a write replaces is copied to `.bak` first."""
+        ...
+
+    def read(self, path: str) -> Stored | None:
+        """Return a file. None: there is no such file."""
+        ...
+
+    def is_unchanged(self, path: str, stored: Stored) -> bool:
+        """Return whether a file is what was read before; one request where the store names versions."""
+        ...
+
+    def lock(self, path: str, data: bytes) -> None:
+        """Make a lock: the file appears whole, and nothing else ever appears in its folder."""
+        ...
+
+    def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
+        """Write a file in one step: a reader finds the old content or the new one.
+
+        Args:
+            path: Its path.
+            data: Its content.
+            replaces: The content that is replaced. A store that can tell refuses where another one is there now.
+        """
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder. Empty: there is no such folder."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; an absent one is left absent."""
+        ...
+
+
+class FolderStore:
+    """A backend that is a folder."""
+
+    keeps_backups = True
+    """A half-written checkpoint in a folder is restored from it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, path: str) -> Stored | None:
+        """Return a file; see `StackStore`."""
+        try:
+            return Stored(data=(self._root / path).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def is_unchanged(self, path: str, stored: Stored) -> bool:
+        """Return whether a file has the same bytes; see `StackStore`."""
+        try:
+            return (self._root / path).read_bytes() == stored.data
+        except FileNotFoundError:
+            return False
+
+    def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:  # noqa: ARG002 - no versions
+        """Write a file; see `StackStore`. It keeps the permissions of the file that it replaces."""
+        target = self._root / path
+        mode = target.stat().st_mode & 0o777 if target.exists() else None
+        _write_whole(target, data, target.parent, mode)
+
+    def lock(self, path: str, data: bytes) -> None:
+        """Make a lock; see `StackStore`. Pulumi takes every file in the folder of a stack's locks for a lock."""
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Another member of the group makes its own lock there next.
+        share(self._root, *(folder for folder in target.parents if self._root in folder.parents))
+        umask = shared_umask(self._root)
+        _write_whole(target, data, target.parent.parent, None if umask is None else 0o666 & ~umask)
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder; see `StackStore`."""
+        try:
+            with os.scandir(self._root / folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_file())
+        except FileNotFoundError:
+            return []
+
+    def remove(self, path: str) -> None:
+        """Remove a file; see `StackStore`."""
+        (self._root / path).unlink(missing_ok=True)
+
+
+class ObjectStore:
+    """A backend in an object store, by a file system of fsspec."""
+
+    keeps_backups = False
+    """Objects appear whole, and Pulumi never reads `.bak`: no request is spent on it under the lock."""
+
+    def __init__(self, files: Any, root: str) -> None:
+        """Name the place.
+
+        Args:
+            files: The file system.
+            root: Bucket or container, and the folder in it.
+        """
+        self._files = files
+        self._root = root.rstrip("/")
+
+    @_as_os_error()
+    def read(self, path: str) -> Stored | None:
+        """Return an object; see `StackStore`."""
+        key = f"{self._root}/{path}"
+        try:
+            # The version first: content that is replaced in between then counts as replaced.
+            tag = self._files.info(key, refresh=True).get("ETag")
+            return Stored(data=self._files.cat_file(key), tag=tag)
+        except FileNotFoundError:
+            return None
+
+    @_as_os_error()
+    def is_unchanged(self, path: str, stored: Stored) -> bool:
+        """Return whether an object has the same version, or else the same bytes; see `StackStore`."""
+        key = f"{self._root}/{path}"
+        try:
+            if stored.tag is None:
+                return bool(self._files.cat_file(key) == stored.data)
+            return bool(self._files.info(key, refresh=True).get("ETag") == stored.tag)
+        except FileNotFoundError:
+            return False
+
+    def lock(self, path: str, data: bytes) -> None:
+        """Make a lock; see `StackStore`."""
+        self.write(path, data)
+
+    @_as_os_error()
+    def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
+        """Write an object; see `StackStore`."""
+        condition = {"IfMatch": replaces.tag} if replaces is not None and replaces.tag is not None else {}
+        self._files.pipe_file(f"{self._root}/{path}", data, **condition)
+
+    @_as_os_error()
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the objects in a folder; see `StackStore`."""
+        try:
+            found = self._files.ls(f"{self._root}/{folder}", detail=True, refresh=True)
+        except FileNotFoundError:
+            return []
+        return sorted(item["name"].rpartition("/")[2] for item in found if item.get("type") == "file")
+
+    @_as_os_error()
+    def remove(self, path: str) -> None:
+        """Remove an object; see `StackStore`."""
+        try:
+            self._files.rm_file(f"{self._root}/{path}")
+        except FileNotFoundError:
+            return
+
+
+@_as_os_error()
+def open_store(backend: str) -> StackStore | None:
+    """Open a backend whose files can be written without the engine. None: it is of another kind.
+
+    A package that is not installed is no error: it is logged, and nothing is opened.
+
+    Args:
+        backend: Its URL, as Pulumi has it.
+
+    Raises:
+        PermissionError: The user has no credentials for it.
+        OSError: The store refuses its settings, or the URL is none.
+    """
+    folder = backend_folder(backend)
+    if folder is not None:
+        return FolderStore(folder)
+    scheme = urlsplit(backend).scheme
+    if scheme not in _OPENERS:
+        return None
+    try:
+        return _OPENERS[scheme](backend)
+    except ImportError as error:
+        logger.debug("a backend at %s:// is not written: %s; install `torchx-pulumi[s3]`", scheme, error)
+        return None
+
+
+def _open_s3(backend: str) -> StackStore:
+    s3fs = importlib.import_module("s3fs")
+    url = urlsplit(backend)
+    given = {name: values[-1] for name, values in parse_qs(url.query).items()}
+    without_tls = _is_true(given.get("disableSSL")) or _is_true(given.get("disable_https"))
+    endpoint = given.get("endpoint")
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{'http' if without_tls else 'https'}://{endpoint}"
+    config: dict[str, Any] = {
+        "connect_timeout": REQUEST_TIMEOUT_S,
+        "read_timeout": REQUEST_TIMEOUT_S,
+        "retries": {"max_attempts": 0},
+    }
+    if endpoint:
+        # As Pulumi does: servers other than Amazon's may refuse the checksums that are the default.
+        config |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
+    if _is_true(given.get("s3ForcePathStyle")) or _is_true(given.get("use_path_style")):
+        config["s3"] = {"addressing_style": "path"}
+    files = s3fs.S3FileSystem(
+        profile=given.get("profile"),
+        endpoint_url=endpoint,
+        use_ssl=not without_tls,
+        client_kwargs={"region_name": given["region"]} if given.get("region") else {},
+        config_kwargs=config,
+        use_listings_cache=False,
+        skip_instance_cache=True,
+    )
+    files.retries = 1
+    return ObjectStore(files, _folder_in(url.netloc, url.path, given.get("prefix", "")))
+
+
+def _open_gs(backend: str) -> StackStore:
+    gcsfs = importlib.import_module("gcsfs")
+    url = urlsplit(backend)
+    prefix = parse_qs(url.query).get("prefix", [""])[-1]
+    files = gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True)
+    return ObjectStore(files, _folder_in(url.netloc, url.path, prefix))
+
+
+def _open_azblob(backend: str) -> StackStore:
+    adlfs = importlib.import_module("adlfs")
+    url = urlsplit(backend)
+    given = {name: values[-1] for name, values in parse_qs(url.query).items()}
+    files = adlfs.AzureBlobFileSystem(
+        account_name=given.get("storage_account") or os.environ.get("AZURE_STORAGE_ACCOUNT"),
+        account_key=os.environ.get("AZURE_STORAGE_KEY"),
+        sas_token=os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
+        use_listings_cache=False,
+        skip_instance_cache=True,
+    )
+    return ObjectStore(files, _folder_in(url.netloc, url.path, given.get("prefix", "")))
+
+
+_OPENERS: dict[str, Callable[[str], StackStore]] = {"s3": _open_s3, "gs": _open_gs, "azblob": _open_azblob}
+"""Scheme of a backend to what opens it."""
+
+
+def _write_whole(target: Path, data: bytes, folder: Path, mode: int | None = None) -> None:
+    """Write a file in one step, by way of a temporary one in a folder of the same file system."""
+    temporary = folder / f".{target.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        temporary.write_bytes(data)
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _folder_in(bucket: str, path: str, prefix: str) -> str:
+    return "/".join(part.strip("/") for part in (bucket, prefix, path) if part.strip("/"))
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").lower() in ("1", "t", "true")

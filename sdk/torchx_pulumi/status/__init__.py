@@ -1,1 +1,0 @@
-"""From observed Kubernetes objects to the status of a job. Pure: no cluster, no clock, no engine."""

@@ -1,0 +1,263 @@
+"""Fakes of the seams, for tests without a cluster. Each passes the contract suite of the real thing."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from uuid import uuid4
+
+from torchx_pulumi.kube import kinds
+from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.kube.kubeconfig import identity_of
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity, authority_digest
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import Manifest
+
+KNOWN = tuple(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
+STAMP = "2026-01-01T00:00:00.000000000Z"
+"""When every line of a fake log was written."""
+
+
+class FakeLog:
+    """Lines that are there already."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = deque(lines)
+        self.finished = False
+
+    def __iter__(self) -> Iterator[str]:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> str:
+        """Return the next line."""
+        if not self._lines:
+            raise StopIteration
+        line = self._lines.popleft()
+        self.finished = not self._lines
+        return line
+
+    def close(self) -> None:
+        """Give up what is left."""
+        self._lines.clear()
+
+
+class FakeCluster:
+    """A cluster in memory that holds objects; nothing moves but what is asked for.
+
+    >>> cluster = FakeCluster([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}])
+    >>> cluster.get(kinds.NAMESPACE, None, "a")["metadata"]["name"]
+    'a'
+    """
+
+    def __init__(
+        self,
+        objects: Iterable[Manifest] = (),
+        *,
+        served: Iterable[Kind] = KNOWN,
+        logs: Mapping[tuple[str, str], Sequence[str]] | None = None,
+        error: ClusterError | None = None,
+        denied: Iterable[tuple[str, Kind] | tuple[str, Kind, str]] = (),
+        api_server: str = "https://fake.example.com",
+        uid: str | None = None,
+        authority: str | None = "an authority",
+        namespace: str = "default",
+        readable: Iterable[str] | None = None,
+    ) -> None:
+        """Fill the cluster.
+
+        Args:
+            objects: What is in it.
+            served: Kinds that it knows.
+            logs: Namespace and pod to the lines of its log.
+            error: Raised by every call. None: the cluster answers.
+            denied: Verbs that are not allowed on a kind, or on a part of it (`("get", POD, "log")`); `allowed` says
+                so, and the calls raise. Without `get` of namespaces its uid is not known.
+            api_server: Its address.
+            uid: Uid of its namespace `kube-system`. None: one that is made of the address. Empty: it is not known.
+            authority: Its certificate authority. None: the access names none.
+            namespace: Namespace of the context.
+            readable: Namespaces whose objects may be listed, each by itself. None: all, also at once.
+        """
+        self._served = set(served)
+        self._logs = {key: list(lines) for key, lines in (logs or {}).items()}
+        self._denied = set(denied)
+        self._readable = None if readable is None else set(readable)
+        self.api_server = api_server
+        self.uid = uid
+        self.authority = authority
+        self.namespace = namespace
+        self.error = error
+        self._objects: dict[tuple[str, str, str, str], Manifest] = {}
+        for manifest in objects:
+            self.put(manifest)
+
+    @property
+    def identity(self) -> str:
+        """Digest of its address."""
+        return identity_of(self.api_server)
+
+    def identify(self) -> ClusterIdentity:
+        """Return what tells this cluster from others."""
+        self._answer()
+        authority = self.authority.encode() if self.authority else None
+        uid = f"uid of {self.api_server}" if self.uid is None else self.uid
+        return ClusterIdentity(
+            uid=None if ("get", kinds.NAMESPACE) in self._denied else uid or None,
+            ca=authority_digest(authority),
+            address=self.identity,
+            name=f"the cluster at {self.api_server}",
+        )
+
+    def put(self, manifest: Manifest) -> None:
+        """Add an object, or put it in the place of the one that has its name."""
+        meta = manifest["metadata"]
+        key = (manifest["apiVersion"], manifest["kind"], meta.get("namespace") or "", meta["name"])
+        self._objects[key] = copy.deepcopy(manifest)
+
+    def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
+        """Remove an object; an absent one is left absent."""
+        self._objects.pop((kind.api_version, kind.kind, namespace or "", name), None)
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """Return an object, None if it is absent."""
+        self._check("get", kind)
+        if (kind, name) == (kinds.NAMESPACE, HOME_NAMESPACE):
+            meta = {"name": name, "uid": self.identify().uid}
+            return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
+        found = self._objects.get((kind.api_version, kind.kind, namespace or "", name))
+        return copy.deepcopy(found)
+
+    def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
+        """Return the objects of a kind, by name."""
+        self._check("list", kind)
+        if self._readable is not None and kind.namespaced and namespace not in self._readable:
+            where = f"in namespace {namespace}" if namespace else "at the cluster scope"
+            raise ClusterError(f"the fake cluster forbids it: cannot list {kind.plural} {where}", reason="Forbidden")
+        return [
+            copy.deepcopy(manifest)
+            for (version, name, where, _), manifest in sorted(self._objects.items(), key=lambda item: item[0][2:])
+            if (version, name) == (kind.api_version, kind.kind)
+            and (not namespace or where == namespace)
+            and (selector or {}).items() <= (manifest["metadata"].get("labels") or {}).items()
+        ]
+
+    def serves(self, kind: Kind) -> bool:
+        """Tell whether the cluster knows the kind."""
+        self._answer()
+        return kind in self._served
+
+    def logs(
+        self,
+        namespace: str,
+        pod: str,
+        container: str | None = None,  # noqa: ARG002 - a fake pod has one
+        *,
+        follow: bool = False,  # noqa: ARG002 - a fake pod has ended
+        previous: bool = False,
+        timestamps: bool = False,
+        tail_lines: int | None = None,
+        since: datetime | None = None,
+        limit_bytes: int | None = None,
+        silence_s: float | None = None,  # noqa: ARG002 - a fake pod is never silent
+        keep_ends: bool = False,
+    ) -> FakeLog:
+        """Return the lines of a pod's log; a fake pod has ended, has one container, and was never restarted."""
+        self._check("get", kinds.POD, "log")
+        lines = self._logs.get((namespace, pod))
+        if lines is None:
+            raise ClusterError(
+                f"there is no pod {pod!r} in namespace {namespace!r} of the fake cluster", reason="NotFound"
+            )
+        if previous:
+            raise ClusterError("the fake cluster answered 400: previous terminated container not found")
+        if since is not None and since > datetime.fromisoformat(STAMP.partition(".")[0] + "+00:00"):
+            lines = []
+        shown = lines if tail_lines is None else lines[max(len(lines) - tail_lines, 0) :]
+        text = "".join(f"{STAMP} {line}\n" if timestamps else f"{line}\n" for line in shown)
+        cut = text if limit_bytes is None else text.encode()[:limit_bytes].decode("utf-8", "replace")
+        return FakeLog(line if keep_ends else line.rstrip("\n") for line in cut.splitlines(keepends=True))
+
+    def version(self) -> str:
+        """Return the version of the API server."""
+        self._answer()
+        return "v1.0.0-fake"
+
+    def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:  # noqa: ARG002 - the same everywhere
+        """Tell whether something is allowed; all is but what was denied."""
+        self._answer()
+        return not self._is_denied(verb, kind, subresource)
+
+    def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Create an object and return it with a uid; namespaces need not be there."""
+        self._check("create", kind)
+        made = copy.deepcopy(manifest)
+        meta = made.setdefault("metadata", {})
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = meta["generateName"] + uuid4().hex[:5]
+        if kind.namespaced and namespace:
+            meta["namespace"] = namespace
+        if (kind.api_version, kind.kind, namespace or "", meta["name"]) in self._objects:
+            raise ClusterError(
+                f'the fake cluster answered 409: {kind.plural} "{meta["name"]}" already exists', reason="AlreadyExists"
+            )
+        meta.update(uid=str(uuid4()), creationTimestamp=STAMP.partition(".")[0] + "Z", resourceVersion="1")
+        if not dry_run:
+            self.put({**made, "apiVersion": kind.api_version, "kind": kind.kind})
+        return copy.deepcopy(made)
+
+    def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+        """Delete an object at once, and what it owns."""
+        self._check("delete", kind)
+        found = self._objects.get((kind.api_version, kind.kind, namespace or "", name))
+        if found is None or (uid is not None and found["metadata"].get("uid") != uid):
+            return False
+        self.remove(kind, namespace, name)
+        mine = found["metadata"].get("uid")
+        for key, manifest in [*self._objects.items()]:
+            owners = manifest["metadata"].get("ownerReferences") or []
+            if mine and any(owner.get("uid") == mine for owner in owners):
+                self._objects.pop(key, None)
+        return True
+
+    def abort(self, namespace: str, name: str, uid: str) -> None:
+        """Stop a job at once: it is Aborted, its pods are gone."""
+        if self._move(namespace, name, uid, "Aborted"):
+            # Volcano's controller does that, whatever the caller may do.
+            for key, found in [*self._objects.items()]:
+                mine = (found["metadata"].get("labels") or {}).get(labels.VOLCANO_JOB_NAME) == name
+                if key[:3] == (kinds.POD.api_version, kinds.POD.kind, namespace) and mine:
+                    del self._objects[key]
+
+    def resume(self, namespace: str, name: str, uid: str) -> None:
+        """Let an aborted job wait for its pods again."""
+        self._move(namespace, name, uid, "Pending")
+
+    def _move(self, namespace: str, name: str, uid: str, phase: str) -> bool:
+        self._answer()
+        by_status = [verb for verb in ("patch", "update") if not self._is_denied(verb, kinds.VOLCANO_JOB, "status")]
+        if self._is_denied("create", kinds.VOLCANO_COMMAND, None) and not by_status:
+            self._check("create", kinds.VOLCANO_COMMAND)
+        job = self._objects.get((kinds.VOLCANO_JOB.api_version, kinds.VOLCANO_JOB.kind, namespace, name))
+        if job is None or job["metadata"].get("uid") != uid:
+            return False
+        job.setdefault("status", {})["state"] = {"phase": phase}
+        return True
+
+    def _answer(self) -> None:
+        if self.error:
+            raise self.error
+
+    def _is_denied(self, verb: str, kind: Kind, part: str | None) -> bool:
+        return ((verb, kind) if part is None else (verb, kind, part)) in self._denied
+
+    def _check(self, verb: str, kind: Kind, part: str | None = None) -> None:
+        self._answer()
+        if kind not in self._served:
+            raise ClusterError(f"the fake cluster does not serve {kind.kind} ({kind.api_version})", reason="NotServed")
+        if self._is_denied(verb, kind, part):
+            what = f"{kind.plural}/{part}" if part else kind.plural
+            raise ClusterError(f"the fake cluster forbids it: cannot {verb} {what}", reason="Forbidden")

@@ -1,0 +1,209 @@
+"""A driver without an engine, for tests: stacks in memory, objects in a cluster. Passes the drivers' contract suite."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.kube.manifest_objects import objects_of
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.runs.driver import Launched, LaunchRequest, ProgressCallback, Recorded, Still
+from torchx_pulumi.runs.whereabouts import check_before_change
+from torchx_pulumi.schedulers import FORMS
+from torchx_pulumi.stack_state.owner import CheckOwner, is_working, unowned
+
+
+@dataclass(slots=True)
+class FakeStack:
+    """What a stack holds."""
+
+    entry: RunEntry
+    manifest: Manifest
+    """What was to be created."""
+    outputs: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    """Its launch came to its end."""
+
+
+class FakeDriver:
+    """Keeps stacks in memory, and makes their objects in a cluster.
+
+    Args:
+        cluster: Where the objects go.
+        error: Raised by every launch, after the objects were made and removed again. None: launches succeed.
+    """
+
+    def __init__(self, cluster: LiveCluster, *, error: DeployError | None = None) -> None:
+        self._cluster = cluster
+        self._guard = threading.RLock()
+        self.error = error
+        self.stacks: dict[StackRef, FakeStack] = {}
+        self.locked: dict[StackRef, list[str]] = {}
+        """Who holds locks on stacks."""
+        self.closed = 0
+
+    def launch(self, order: LaunchRequest, tell: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+        """Create the app's objects, and note its stack."""
+        entry = order.entry
+        check()
+        with self._guard:
+            if entry.place in self.stacks:
+                raise DeployError(f"stack {entry.place.stack} is there already; delete the app first")
+            self.stacks[entry.place] = FakeStack(replace(entry), copy.deepcopy(order.manifest))
+        made: list[tuple[Kind, Manifest]] = []
+        try:
+            for kind, manifest in owned_objects(entry, order.manifest):
+                tell(f"creating {kind.kind} {manifest['metadata']['name']}")
+                made.append((kind, self._cluster.create(kind, _namespace(entry, manifest), manifest)))
+            check()
+            if self.error is not None:
+                raise self.error
+        except TakenOverError:
+            raise
+        except (ClusterError, DeployError) as error:
+            for kind, manifest in reversed(made):
+                meta = manifest["metadata"]
+                self._cluster.delete(kind, _namespace(entry, manifest), meta["name"], uid=meta.get("uid"))
+            self.stacks.pop(entry.place, None)
+            if isinstance(error, ClusterError) and not error.retryable:
+                raise DeployError(str(error)) from error
+            raise
+        uid = made[0][1]["metadata"].get("uid")
+        stack = self.stacks[entry.place]
+        stack.entry = replace(entry, stage=Stage.LAUNCHED, owner=None, uid=uid)
+        stack.outputs = {"torchx": {"declared": dict(entry.declared), "observed": {}}, "app_id": entry.app_id}
+        stack.finished = True
+        return Launched(uid=uid, outputs=stack.outputs)
+
+    def recover(
+        self, entry: RunEntry, tell: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
+    ) -> RunEntry | None:
+        """Finish an interrupted launch whose job object is there, and remove all others."""
+        if entry.owner is not None and is_working(entry.owner) and not take_over:
+            raise DeployError(f"app {entry.app_id} is worked on by process {entry.owner.pid}; wait for it")
+        check()
+        self._clear_locks(entry, take_over=take_over)
+        stack = self.stacks.get(entry.place)
+        if stack is None:
+            return None
+        if entry.stage is not Stage.DELETING:
+            kind, first = owned_objects(entry, stack.manifest)[0]
+            head = self._cluster.get(kind, _namespace(entry, first), first["metadata"]["name"])
+            if stack.finished or (head is not None and _is_ours(entry, head)):
+                uid = entry.uid if head is None else head["metadata"].get("uid")
+                stack.entry = replace(entry, stage=Stage.LAUNCHED, owner=None, uid=uid)
+                stack.finished = True
+                return stack.entry
+        self.destroy(entry, tell, check=check)
+        return None
+
+    def destroy(
+        self,
+        entry: RunEntry,
+        tell: ProgressCallback,
+        *,
+        forget_unreachable: bool = False,
+        check: CheckOwner = unowned,
+        take_over: bool = False,
+    ) -> None:
+        """Delete the objects of a stack, and the stack; where its state is lost, the object that is there and ours."""
+        check()
+        self._clear_locks(entry, take_over=take_over)
+        stack = self.stacks.get(entry.place)
+        try:
+            check_before_change(entry, self._cluster)
+            first, *rest = owned_objects(entry, stack.manifest if stack is not None else _lost(entry))
+            for kind, manifest in [*reversed(rest), first]:
+                name = manifest["metadata"]["name"]
+                found = self._cluster.get(kind, _namespace(entry, manifest), name)
+                if found is not None and (manifest is not first[1] or _is_ours(entry, found)):
+                    tell(f"deleting {kind.kind} {name}")
+                    self._cluster.delete(kind, _namespace(entry, manifest), name, uid=found["metadata"].get("uid"))
+        except ClusterError:
+            if not forget_unreachable:
+                raise
+            tell(f"the cluster of {entry.app_id} cannot be reached; what is there stays")
+        self.stacks.pop(entry.place, None)
+
+    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
+        """Write an observation to the output `torchx.observed`."""
+        stack = next((stack for known, stack in self.stacks.items() if _same(known, entry.place)), None)
+        if stack is None or not stack.finished:
+            return Recorded.LEFT if stack is None else Recorded.DEFERRED
+        before = stack.outputs["torchx"]["observed"]
+        if observed.get("uid") != stack.entry.uid or not is_newer(observed, before):
+            return Recorded.KNOWN
+        stack.outputs["torchx"]["observed"] = {key: value for key, value in observed.items() if value is not None}
+        stack.outputs |= {"state": observed.get("state"), "reason": observed.get("reason")}
+        return Recorded.WRITTEN
+
+    def locks(self, entry: RunEntry) -> Sequence[str]:
+        """Return who holds locks on a stack."""
+        return self.locked.get(entry.place, [])
+
+    def find(
+        self,
+        place: StackRef,
+        still: Still | None = None,  # noqa: ARG002 - nothing is remembered
+        *,
+        known: RunEntry | None = None,
+    ) -> RunEntry | None:
+        """Return an app's entry from its stack."""
+        for there, stack in self.stacks.items():
+            if _same(there, place):
+                return stack.entry
+        for there, stack in self.stacks.items():
+            if known is not None and (stack.entry.app_id, stack.entry.launch) == (known.app_id, known.launch):
+                return replace(stack.entry, place=there)
+        return None
+
+    def places(self, backend: str, project: str) -> Iterable[StackRef]:
+        """Return the stacks of a project in a backend."""
+        return [place for place in [*self.stacks] if (place.backend, place.project) == (backend, project)]
+
+    def _clear_locks(self, entry: RunEntry, *, take_over: bool) -> None:
+        if take_over:
+            self.locked.pop(entry.place, None)
+        if held := self.locked.get(entry.place):
+            raise DeployError(f"the stack of {entry.app_id} is locked by {held[0]}; wait, or --take-over")
+
+    def close(self) -> None:
+        """Count that it was closed."""
+        self.closed += 1
+
+
+def owned_objects(entry: RunEntry, manifest: Manifest) -> list[tuple[Kind, Manifest]]:
+    """Return the objects of a manifest; the one that stands for the job has the labels by which we know it as ours."""
+    items = objects_of(copy.deepcopy(manifest))
+    meta = items[0][1]["metadata"]
+    meta["labels"] = {**(meta.get("labels") or {}), labels.LAUNCH: entry.launch}
+    meta["annotations"] = {**(meta.get("annotations") or {}), labels.RUN: entry.run}
+    return items
+
+
+def _lost(entry: RunEntry) -> Manifest:
+    """Return as much of the manifest of an app whose state is lost as names its object."""
+    form = next(form for choice, form in FORMS[entry.scheduler][1].items() if choice.value == entry.choice)
+    meta = {"name": entry.job_name, "namespace": entry.namespace}
+    return {"apiVersion": form.head.api_version, "kind": form.head.kind, "metadata": meta}
+
+
+def _is_ours(entry: RunEntry, found: Manifest) -> bool:
+    return bool((found["metadata"].get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+
+
+def _namespace(entry: RunEntry, manifest: Manifest) -> str:
+    return str(manifest["metadata"].get("namespace") or entry.namespace)
+
+
+def _same(one: StackRef, other: StackRef) -> bool:
+    return replace(one, secrets_provider=None) == replace(other, secrets_provider=None)

@@ -1,0 +1,248 @@
+"""`cancel`, `resume` and `delete`: each may be called again, and where the object, the stack or the cluster is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry, Stage
+from torchx_pulumi.model.errors import (
+    ClusterError,
+    DeployError,
+    Problem,
+    TakenOverError,
+    TorchxPulumiError,
+    invalid_job,
+)
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.runs.driver import ProgressCallback
+from torchx_pulumi.runs.lease import Holding, claim
+from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
+from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
+from torchx_pulumi.schedulers.protocol import Form
+from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.lookup import Finder, is_shared
+from torchx_pulumi.torchx_adapter.observe import form_named, gone, head_uid, note, note_cluster, written_now
+
+logger = logging.getLogger(__name__)
+
+
+def cancel_app(
+    doors: AdapterContext, finder: Finder, app_id: str, tell: ProgressCallback = logger.info, *, take_over: bool = False
+) -> bool:
+    """Ask for an app to stop; its resources come free, its stack stays as the record.
+
+    Volcano stops the job and keeps the object; of MCAD's, and of pods of our own, the objects are deleted.
+
+    Args:
+        doors: The ways out.
+        finder: Finds the app.
+        app_id: `namespace:name`.
+        tell: Takes progress.
+        take_over: Take an unfinished launch or deletion over, whoever its owner is.
+
+    Returns:
+        Whether there is such an app.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was changed.
+        DeployError: Another process works on the app.
+    """
+    found = _found(doors, finder, app_id, tell, take_over=take_over)
+    if found is None:
+        return False
+    entry, cluster, form, seen = found
+    if seen.head is None or not is_ours(entry, seen.head):
+        if not gone(entry, doors.index.observation(entry)).state.terminal:
+            _note_cancel(doors, finder, entry)
+        return True
+    note_cluster(doors, entry, cluster)
+    status = form.read_status(seen)
+    note(doors, entry, status)
+    if status.state.terminal:
+        return True
+    known = doors.index.get(entry)
+    entry = _note_cancel(doors, finder, entry)
+    uid = head_uid(seen.head) or ""
+    try:
+        if form.head != VOLCANO_JOB:
+            cluster.delete(form.head, entry.namespace, entry.job_name, uid=uid or None)
+        elif status.phase != "Aborting":
+            cluster.abort(entry.namespace, entry.job_name, uid)
+    except ClusterError as error:
+        # A request that may be tried again, after a timeout for example, may have reached the cluster.
+        if not error.retryable and (known is None or known.cancelled_at is None):
+            doors.index.change(entry, lambda now: replace(now, cancelled_at=None))
+        raise
+    if form.makes_pods:
+        _delete_pods(cluster, entry)
+    return True
+
+
+def resume_app(
+    doors: AdapterContext, finder: Finder, app_id: str, tell: ProgressCallback = logger.info, *, take_over: bool = False
+) -> None:
+    """Let a cancelled app run again, with the spec that it was launched with.
+
+    Args:
+        doors: The ways out.
+        finder: Finds the app.
+        app_id: `namespace:name`.
+        tell: Takes progress.
+        take_over: Take an unfinished launch or deletion over, whoever its owner is.
+
+    Raises:
+        InvalidJobError: There is no such app, or nothing of it that could run again.
+        ClusterError: The cluster cannot be reached, or is not the one of the launch.
+    """
+    found = _found(doors, finder, app_id, tell, take_over=take_over)
+    if found is None:
+        raise invalid_job(app_id, [Problem("app_id", "is unknown here; `torchx list` names the apps that are known")])
+    entry, cluster, form, seen = found
+    if form.head != VOLCANO_JOB:
+        text = f"was cancelled by deleting its {form.head.kind}, which cannot be resumed; launch it anew"
+        raise invalid_job(app_id, [Problem("app_id", text)])
+    if seen.head is None or not is_ours(entry, seen.head):
+        raise invalid_job(app_id, [Problem("app_id", "has no job in the cluster any more; launch it anew")])
+    status = form.read_status(seen)
+    if status.phase not in ("Aborted", "Aborting"):
+        text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
+        raise invalid_job(app_id, [Problem("app_id", text)])
+    cluster.resume(entry.namespace, entry.job_name, head_uid(seen.head) or "")
+    if finder.adopt(entry) is not None:
+        doors.index.change(entry, lambda now: replace(now, cancelled_at=None))
+
+
+def delete_app(
+    doors: AdapterContext,
+    finder: Finder,
+    app_id: str,
+    tell: ProgressCallback = logger.info,
+    *,
+    forget_unreachable: bool = False,
+    take_over: bool = False,
+) -> bool:
+    """Delete an app's objects, its stack and what is kept of it.
+
+    Args:
+        doors: The ways out.
+        finder: Finds the app.
+        app_id: `namespace:name`.
+        tell: Takes progress.
+        forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
+        take_over: Do not wait for another process: take the app over, and remove its stack's locks.
+
+    Returns:
+        Whether there was such an app.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was forgotten.
+        DeployError: The engine refused, or another process works on the app.
+    """
+    known = False
+    while (entry := _settled_or_unreachable(finder, app_id, tell, forget_unreachable, take_over)) is not None:
+        known = True
+        if entry.place == NOWHERE:
+            raise DeployError(
+                f"app {app_id} is in the cluster, and its stack is neither in the index of this machine nor in the "
+                "backend in force: delete it where it was launched, or name its backend by the option pulumi_backend "
+                "in .torchxconfig, or by PULUMI_BACKEND_URL"
+            )
+        holding = claim(doors.index, entry, Stage.DELETING) if finder.adopt(entry) is not None else None
+        if holding is None:
+            # Another process claimed or removed it since it was read.
+            continue
+        with holding:
+            _delete(doors, entry, tell, holding, forget_unreachable=forget_unreachable, take_over=take_over)
+        break
+    return known
+
+
+def _delete(
+    doors: AdapterContext,
+    entry: RunEntry,
+    tell: ProgressCallback,
+    holding: Holding,
+    *,
+    forget_unreachable: bool,
+    take_over: bool,
+) -> None:
+    try:
+        here = doors.reachable(entry)
+        doors.driver().destroy(
+            here, tell, forget_unreachable=forget_unreachable, check=holding.check, take_over=take_over
+        )
+    except TakenOverError:
+        # What is left is the new owner's.
+        raise
+    except TorchxPulumiError:
+        holding.end(lambda now: replace(now, stage=Stage.LAUNCHED))
+        raise
+    except BaseException:
+        # Interrupted: the next call finishes it.
+        holding.end(lambda now: now)
+        raise
+    holding.end(lambda _: None)
+
+
+def _settled_or_unreachable(
+    finder: Finder, app_id: str, tell: ProgressCallback, forget_unreachable: bool, take_over: bool
+) -> RunEntry | None:
+    try:
+        return finder.settled(app_id, tell, take_over=take_over)
+    except ClusterError:
+        if not forget_unreachable:
+            raise
+        return finder.find(app_id)
+
+
+def _found(
+    doors: AdapterContext, finder: Finder, app_id: str, tell: ProgressCallback, *, take_over: bool
+) -> tuple[RunEntry, LiveCluster, Form, ObservedObjects] | None:
+    """Return an app that is about to be changed, with its objects. None: there is no such app.
+
+    Where the cluster has no object of the run that is known here, the app is read again from its stack: a colleague
+    may have launched it again, or deleted it.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or is not the one of the launch.
+    """
+    entry = finder.settled(app_id, tell, take_over=take_over)
+    if entry is None:
+        return None
+    cluster, form = doors.cluster_of(entry), form_named(entry.scheduler, entry.choice)
+    seen = form.look(cluster, entry.namespace, entry.job_name, entry.made_pods)
+    if seen.head is not None and is_ours(entry, seen.head):
+        return entry, cluster, form, seen
+    if is_shared(entry) or (seen.head is not None and is_of_stack(entry, seen.head)):
+        now = finder.again(entry)
+        if now is None:
+            return None
+        if now is not entry:
+            entry, cluster, form = now, doors.cluster_of(now), form_named(now.scheduler, now.choice)
+            seen = form.look(cluster, entry.namespace, entry.job_name, entry.made_pods)
+    check_cluster(entry, cluster, seen.head)
+    return entry, cluster, form, seen
+
+
+def _note_cancel(doors: AdapterContext, finder: Finder, entry: RunEntry) -> RunEntry:
+    if finder.adopt(entry) is None:
+        return entry
+    at = written_now(doors)
+    return doors.index.change(entry, lambda now: replace(now, cancelled_at=now.cancelled_at or at)) or entry
+
+
+def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:
+    pods: Sequence[Manifest] | None = list_pods(cluster, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name})
+    if pods is None:
+        pods = get_pods(cluster, entry.namespace, [name for role in entry.pods.values() for name in role])
+    if pods is None:
+        raise ClusterError(f"the pods of app {entry.app_id} may not be read, and so not be deleted", reason="Forbidden")
+    for pod in pods:
+        cluster.delete(POD, entry.namespace, str(pod["metadata"]["name"]), uid=head_uid(pod))

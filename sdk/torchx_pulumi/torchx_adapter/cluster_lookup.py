@@ -1,0 +1,87 @@
+"""An app that neither the index nor a backend knows: as far as its objects in the cluster tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.variants import FORMS
+
+NOWHERE = StackRef(backend="", project="", stack="")
+"""Place of an app whose stack nobody here knows."""
+
+
+def find_in_cluster(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEntry | None:
+    """Find an app of torchx-pulumi by its objects. None: there is none of that name, or it is somebody else's.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    namespace, _, name = app_id.partition(":")
+    for choice, form in FORMS[scheduler][1].items():
+        try:
+            seen = form.look(cluster, namespace, name)
+        except ClusterError as error:
+            if error.retryable:
+                raise
+            # A kind that is not served, or not to be read, has no app of ours that could be told of.
+            continue
+        metadata = (seen.head or {}).get("metadata") or {}
+        if (metadata.get("labels") or {}).get(labels.LAUNCH) and not metadata.get("ownerReferences"):
+            return _entry(cluster, scheduler, str(choice.value), app_id, seen)
+    return None
+
+
+def _entry(cluster: LiveCluster, scheduler: str, choice: str, app_id: str, seen: ObservedObjects) -> RunEntry:
+    head: Mapping[str, Any] = seen.head or {}
+    metadata = head["metadata"]
+    own: Mapping[str, str] = metadata.get("labels") or {}
+    name = app_id.partition(":")[2]
+    pods: dict[str, list[str]] = {}
+    images: dict[str, str] = {}
+    for role, pod, image in _replicas(head, seen.pods or (), name):
+        pods.setdefault(role, []).append(pod)
+        images.setdefault(role, image)
+    roles = [{"name": role, "image": images[role], "num_replicas": len(names)} for role, names in pods.items()]
+    return RunEntry(
+        app_id=app_id,
+        scheduler=scheduler,
+        choice=choice,
+        place=NOWHERE,
+        cluster=cluster.identity,
+        kubeconfig=None,
+        kube_context=None,
+        session=own.get(labels.SESSION, ""),
+        user="",
+        name=own.get(labels.KUBE_APP_NAME) or name,
+        queue=(head.get("spec") or {}).get("queue"),
+        app={"name": name, "roles": roles, "metadata": {}},
+        pods=pods,
+        declared={},
+        launch=own[labels.LAUNCH],
+        run=(metadata.get("annotations") or {}).get(labels.RUN, ""),
+        launched_at=str(metadata.get("creationTimestamp") or ""),
+        uid=metadata.get("uid"),
+    )
+
+
+def _replicas(head: Mapping[str, Any], pods: Sequence[Manifest], name: str) -> Iterator[tuple[str, str, str]]:
+    """Return role, pod and image of every replica: of the tasks or pods in the head's spec, else of the pods."""
+    spec = head.get("spec") or {}
+    templates = [(f"{name}-{task.get('name')}-0", task.get("template") or {}) for task in spec.get("tasks") or []]
+    wrapped = [
+        *((item.get("generictemplate") or {}) for item in (spec.get("resources") or {}).get("GenericItems") or []),
+        *((item.get("template") or {}) for item in spec.get("components") or []),
+    ]
+    templates += [(item["metadata"]["name"], item) for item in wrapped if item.get("kind") == "Pod"]
+    for pod, template in templates or [(item["metadata"]["name"], item) for item in pods]:
+        role = ((template.get("metadata") or {}).get("labels") or {}).get(labels.ROLE_NAME)
+        containers = (template.get("spec") or {}).get("containers") or [{}]
+        if role:
+            yield str(role), str(pod), str(containers[0].get("image", ""))

@@ -1,0 +1,113 @@
+"""What the schedulers reach the world through: the engine, clusters, the index and the clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.kube import KubernetesCluster, LiveCluster
+from torchx_pulumi.kube.kubeconfig import locations
+from torchx_pulumi.logs import Clock, SystemClock
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.runs.driver import Driver
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.whereabouts import Connect, reachable
+
+MAX_CLUSTERS = 32
+"""Clusters that are kept ready."""
+
+
+def connect_kubernetes(kubeconfig: str | None, context: str | None) -> LiveCluster:
+    """Prepare access to a real cluster."""
+    return KubernetesCluster.connect(kubeconfig, context)
+
+
+def utc_now() -> datetime:
+    """Return the time."""
+    return datetime.now(timezone.utc)
+
+
+@dataclass(slots=True, kw_only=True)
+class AdapterContext:
+    """The ways out of the adapter. The engine is made when something is launched or deleted, not before."""
+
+    make_driver: Callable[[], Driver]
+    connect: Connect = connect_kubernetes
+    index: RunIndex = field(default_factory=RunIndex)
+    now: Callable[[], datetime] = utc_now
+    clock: Clock = field(default_factory=SystemClock)
+    """Measures waits and lets time pass in them."""
+    client: Any = None
+    """A Kubernetes `ApiClient` of the caller's, which is used where no kubeconfig is named. None: there is none."""
+    options: Callable[[], Mapping[str, Any]] = dict
+    """Run options in force; `kubeconfig` and `kube_context` are the access to the apps of colleagues."""
+    _clusters: dict[Any, LiveCluster] = field(default_factory=dict)
+    _driver: Driver | None = None
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def driver(self) -> Driver:
+        """Return the engine; the first call makes it."""
+        with self._guard:
+            if self._driver is None:
+                self._driver = self.make_driver()
+            return self._driver
+
+    def cluster(self, kubeconfig: str | None = None, context: str | None = None) -> LiveCluster:
+        """Return the cluster that options name.
+
+        Raises:
+            ClusterError: There is no kubeconfig, it cannot be read, or it has no such context.
+        """
+        if self.client is not None and kubeconfig is None and context is None:
+            return KubernetesCluster.of_client(self.client)
+        return self._connected(kubeconfig, context)
+
+    def cluster_of(self, entry: RunEntry) -> LiveCluster:
+        """Return the cluster that an app was launched in, as far as kubeconfigs tell; who uses it checks that.
+
+        Raises:
+            ClusterError: Neither the recorded kubeconfig nor one's own can be used.
+        """
+        if self._by_client(entry):
+            return KubernetesCluster.of_client(self.client)
+        here = self.reachable(entry)
+        return self.cluster(here.kubeconfig or here.ambient_kubeconfig, here.kube_context or here.ambient_context)
+
+    def reachable(self, entry: RunEntry) -> RunEntry:
+        """Return an app with an access that can be used here: the recorded one, else one's own."""
+        return entry if self._by_client(entry) else reachable(entry, self.cluster, self.options)
+
+    def _by_client(self, entry: RunEntry) -> bool:
+        return self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None
+
+    def _connected(self, kubeconfig: str | None, context: str | None) -> LiveCluster:
+        """Keep a cluster for as long as its kubeconfig stays as it is: reading that takes longer than most answers."""
+        stamps = [_stamp(path) for path in locations(kubeconfig)]
+        key = (kubeconfig, context, *stamps)
+        found = self._clusters.get(key)
+        if found is None or None in stamps:
+            found = self.connect(kubeconfig, context)
+            # A kubeconfig that changes all the time leaves its old selves behind.
+            kept = self._clusters if len(self._clusters) < MAX_CLUSTERS else {}
+            self._clusters = {**kept, key: found}
+        return found
+
+    def close(self) -> None:
+        """End what the engine started, if it was ever made."""
+        with self._guard:
+            driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.close()
+
+
+def _stamp(path: Path) -> tuple[str, int, int] | None:
+    """Return what changes with a file. None: that is not known, and it is read each time."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return str(path), found.st_mtime_ns, found.st_size

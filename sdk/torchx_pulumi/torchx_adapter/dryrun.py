@@ -1,0 +1,233 @@
+"""From an AppDef and run options to a request: a plan and its manifest. No daemon, no process, nothing is written."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchx.schedulers.ids import make_unique
+
+from torchx_pulumi.inputs.appdef import read_app
+from torchx_pulumi.inputs.rendering import render_plan
+from torchx_pulumi.inputs.run_options import read_options
+from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube.kubeconfig import is_contents
+from torchx_pulumi.kube.manifest_objects import objects_of
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import (
+    ClusterError,
+    ImageOptionError,
+    InvalidJobError,
+    Problem,
+    invalid_job,
+)
+from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.model.options import Manifest, Options
+from torchx_pulumi.model.redaction import path_shown
+from torchx_pulumi.outputs.ui_url import check_ui_url
+from torchx_pulumi.planning import names
+from torchx_pulumi.planning.checks.job import check_job
+from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.schedulers import form_of
+from torchx_pulumi.schedulers.preflight import discover
+from torchx_pulumi.schedulers.registry import SCHEDULERS
+from torchx_pulumi.stack_state.organization import check_organization
+from torchx_pulumi.stack_state.places import choose_backend
+from torchx_pulumi.torchx_adapter.api_object import attributed
+from torchx_pulumi.torchx_adapter.app_json import write_app
+from torchx_pulumi.torchx_adapter.request import PulumiJob
+from torchx_pulumi.torchx_adapter.run_opts import LEFT_OPEN, split_options
+
+if TYPE_CHECKING:
+    from torchx_pulumi.images import ImagePlan
+
+logger = logging.getLogger(__name__)
+
+LOCAL_IMAGE = "sha256:"
+"""Start of the name of an image that only the Docker daemon of this machine has."""
+
+
+def make_request(
+    app: Any, config: Mapping[str, Any], scheduler: str, session: str, patched: Mapping[str, ImagePlan]
+) -> PulumiJob:
+    """Make the request of an app.
+
+    Args:
+        app: The AppDef; it is left as it is.
+        config: Resolved run options.
+        scheduler: `volcano` or `mcad`.
+        session: TorchX session.
+        patched: Reference to plan, of images that were planned and may have to be built before the launch.
+
+    Raises:
+        InvalidJobError: The job or an option is wrong; all problems at once.
+        ImageOptionError: An image of this machine's daemon has no repository to be pushed to.
+    """
+    chosen, launch = split_options(config)
+    spec, options = _read(app, chosen, scheduler)
+    given = write_app(app)
+    spec, pushed = _with_remote_images(spec, launch.get("image_repo"), shared=bool(launch.get("shared_daemon")))
+    for written, role in zip(given["roles"], spec.roles, strict=True):
+        written["image"] = role.image
+    plans = {role.image: patched[role.image] for role in spec.roles if role.image in patched}
+    pushed |= {image: plan.target for image, plan in plans.items()}
+    own: Any = replace(
+        options,
+        labels={
+            **options.labels,
+            labels.LAUNCHER: labels.LAUNCHER_VALUE,
+            labels.SESSION: names.label_value(session),
+        },
+    )
+    plan = plan_job(spec, own, _new_name(spec, options))
+    for warning in plan.warnings:
+        logger.warning("%s", warning)
+    return PulumiJob(pushed, render_plan(plan), plan=plan, app=given, config=config, image_plans=plans)
+
+
+def check_app(app: Any, config: Mapping[str, Any], scheduler: str) -> None:
+    """Check an app and its run options, whatever images it will have.
+
+    Raises:
+        InvalidJobError: The job or an option is wrong; all problems at once.
+    """
+    chosen, _ = split_options(config)
+    spec, options = _read(app, chosen, scheduler)
+    plan_job(spec, options, _new_name(spec, options))
+
+
+def check_launch_options(app: Any, config: Mapping[str, Any]) -> None:
+    """Refuse options of the launch that no manifest shows.
+
+    Raises:
+        InvalidJobError: One of them is wrong.
+    """
+    job = str(getattr(app, "name", "unnamed"))
+    _check_link(config.get("ui_url"), job)
+    check_organization(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"), job)
+    _check_kubeconfig(config.get("kubeconfig"), job)
+
+
+def validate(request: PulumiJob, cluster: LiveCluster, namespace: str) -> None:
+    """Have the cluster judge a request, without creating anything.
+
+    A cluster that cannot be reached is a warning: whoever schedules the request will hear of it.
+
+    Raises:
+        InvalidJobError: The cluster, or a webhook of it, refuses the request.
+        ClusterError: It does not accept the credentials.
+    """
+    for kind, manifest in objects_of(request.resource):
+        where = manifest["metadata"].get("namespace") or namespace
+        try:
+            cluster.create(kind, where, manifest, dry_run=True)
+        except ClusterError as error:
+            if error.reason == "Unauthorized":
+                # The credentials were judged, and not the job.
+                raise
+            if not error.retryable:
+                name = manifest["metadata"].get("name", "unnamed")
+                raise invalid_job(name, [Problem("validate_spec", f"Invalid job spec: {error}")]) from error
+            logger.warning("the request was not validated: %s", error)
+            return
+
+
+def leaves_open(request: PulumiJob, config: Mapping[str, Any]) -> bool:
+    """Say whether the cluster has to be asked which PodGroups its coscheduler reads: an option that was given stays."""
+    plan = request.plan
+    needed = plan is not None and getattr(plan.options, "coscheduler_name", None) is not None
+    return needed and config.get("pod_group_api") is None
+
+
+def with_discovered(request: PulumiJob, cluster: Cluster) -> PulumiJob:
+    """Return the request with what was left to the cluster.
+
+    Raises:
+        ClusterError: The cluster does not answer.
+    """
+    plan = request.plan
+    options = discover(cluster, plan.options, LEFT_OPEN) if plan is not None else None
+    if plan is None or options is None or options == plan.options:
+        return request
+    again = plan_job(plan.spec, options, plan.job_name)
+    changed = copy.copy(request)
+    changed.resource, changed.plan = attributed(render_plan(again)), again
+    return changed
+
+
+def namespace_of(manifest: Manifest, default: str) -> str:
+    """Return the namespace that a manifest goes to."""
+    _, head = objects_of(manifest)[0]
+    return head["metadata"].get("namespace") or default
+
+
+def _read(app: Any, chosen: Mapping[str, Any], scheduler: str) -> tuple[JobSpec, Options]:
+    problems: list[Problem] = []
+    job = str(getattr(app, "name", "unnamed"))
+    spec, options = None, None
+    # A port that this scheduler tolerates, and all rules of job and options together, are the planner's.
+    tolerated = SCHEDULERS[scheduler].tolerated
+    try:
+        spec = read_app(app)
+    except InvalidJobError as error:
+        problems.extend(error.problems)
+    try:
+        options = read_options(chosen, scheduler)
+    except InvalidJobError as error:
+        problems.extend(error.problems)
+    if spec is not None:
+        problems.extend(check_job(spec))
+    found = [problem for problem in problems if problem.rule not in tolerated]
+    if spec is None or options is None or found:
+        raise invalid_job(job, found)
+    return spec, options
+
+
+def _with_remote_images(
+    spec: JobSpec, repository: str | None, *, shared: bool
+) -> tuple[JobSpec, dict[str, tuple[str, str]]]:
+    """Give images of this machine's daemon the names under which they are pushed, unless it is shared."""
+    if shared and not repository:
+        return spec, {}
+    local = {role.image for role in spec.roles if role.image.startswith(LOCAL_IMAGE)}
+    if local and not repository:
+        raise ImageOptionError(
+            f"must specify the image repository via `image_repo` config to be able to upload local image "
+            f"{', '.join(sorted(local))}; or name an image that the cluster can pull"
+        )
+    pushed = {image: (str(repository), image.removeprefix(LOCAL_IMAGE)) for image in sorted(local)}
+    roles = [replace(role, image=":".join(pushed[role.image])) if role.image in pushed else role for role in spec.roles]
+    return replace(spec, roles=tuple(roles)), pushed
+
+
+def _new_name(spec: JobSpec, options: Options) -> str:
+    """Make a name that no other launch has; the one place where there is randomness."""
+    form = form_of(options)
+    dns_names = names.role_names([role.name for role in spec.roles])
+    tasks = [
+        names.task_name(dns_name, index)
+        for dns_name, role in zip(dns_names, spec.roles, strict=True)
+        for index in range(max(role.num_replicas, 1))
+    ]
+    tail = form.name_tail(tasks)
+    unique = names.normalize(make_unique(names.normalize(spec.name)))
+    if len(unique) + tail <= names.MAX_LABEL and names.is_service_name(unique):
+        return unique
+    return names.job_name(spec.name, uuid.uuid4().hex, tail=tail)
+
+
+def _check_kubeconfig(given: str | None, job: str) -> None:
+    """Refuse the contents of a kubeconfig: the index and the stack would hold them, and with them its credentials."""
+    if given is not None and (is_contents(given) or path_shown(given).endswith("no path)")):
+        text = "must be the path of a file, found contents; write them to a file that only you can read"
+        raise invalid_job(job, [Problem("kubeconfig", text)])
+
+
+def _check_link(template: str | None, job: str) -> None:
+    problems = check_ui_url(template) if template else []
+    if problems:
+        raise invalid_job(job, problems)

@@ -1,0 +1,309 @@
+"""`schedule`: images, index entry, engine, and waiting. Whatever goes wrong, nothing half done stays."""
+
+from __future__ import annotations
+
+import copy
+import getpass
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchx_pulumi import schedulers
+from torchx_pulumi.inputs.appdef import OVERLAY_KEY
+from torchx_pulumi.inputs.json_values import write_value
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
+from torchx_pulumi.kube.manifest_objects import job_object
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, DeployError, TakenOverError, TorchxPulumiError
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.registration_plan import COMPONENT_TYPES
+from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.outputs.building import build_declared
+from torchx_pulumi.outputs.ui_url import fill_ui_url
+from torchx_pulumi.runs.driver import LaunchRequest, ProgressCallback
+from torchx_pulumi.runs.identity import IDENTITY_VERSION, field_digests, owner_digest
+from torchx_pulumi.runs.lease import Holding
+from torchx_pulumi.runs.run_hash import run_hash
+from torchx_pulumi.runs.waiting import WaitGoal, wait_until
+from torchx_pulumi.runs.whereabouts import Ambient, ambient
+from torchx_pulumi.schedulers.registry import scheduler_of
+from torchx_pulumi.stack_state.organization import choose_organization
+from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.stack_state.places import DEFAULT_PROJECT, choose_backend, stack_name
+from torchx_pulumi.torchx_adapter.app_json import write_app
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.lookup import Finder, is_shared
+from torchx_pulumi.torchx_adapter.observe import look_at
+from torchx_pulumi.torchx_adapter.request import PulumiJob
+from torchx_pulumi.torchx_adapter.run_opts import LEFT_OPEN, split_options
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """All that a launch needs."""
+
+    request: PulumiJob
+    plan: JobPlan[Any]
+    app: Any
+    """The AppDef as given."""
+    config: Mapping[str, Any]
+    """Resolved run options."""
+    session: str
+    images: Callable[[], Mapping[str, str]]
+    """Builds and pushes what the request needs, and returns digests by reference."""
+    delete: Callable[[str], None]
+    """Deletes an app by its id."""
+
+
+def launch_app(doors: AdapterContext, finder: Finder, launch: Launch) -> str:
+    """Launch an app and return its id.
+
+    Raises:
+        ValueError: The same request was launched before, and `on_running_change` is `fail`.
+        ImageError: An image cannot be built or pushed; nothing was created.
+        DeployError: The engine, the cluster or the index refused; what was begun is removed again.
+        ClusterError: The cluster cannot be reached; nothing was created.
+        JobFailedError: It was launched, and did not get as far as `wait_for` says.
+    """
+    _, chosen = split_options(launch.config)
+    tell = logger.debug if chosen.get("quiet") else logger.info
+    cluster = doors.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
+    entry = make_entry(doors, launch, cluster)
+    if _is_there(doors, finder, launch, entry, cluster, tell):
+        return entry.app_id
+    digests = launch.images()
+    launch, entry = _with_digests(launch, entry, digests)
+    # The lease begins now: images may have taken long.
+    owner = this_process()
+    entry = replace(entry, owner=owner)
+    with Holding(doors.index, entry, owner) as holding:
+        doors.index.add(entry)
+        entry = _launch(doors, launch, entry, digests, tell, holding)
+    _wait(doors, entry, chosen, tell)
+    return entry.app_id
+
+
+def _with_digests(launch: Launch, entry: RunEntry, digests: Mapping[str, str]) -> tuple[Launch, RunEntry]:
+    """Note what the images of the roles stand for: on the job object as the stack program does, and in the entry."""
+    found = {role.name: digests[role.image] for role in launch.plan.roles if role.image in digests}
+    if not found:
+        return launch, entry
+    note = {labels.IMAGE_DIGESTS: json.dumps(found, sort_keys=True)}
+    plan: JobPlan[Any] = launch.plan
+    options: Any = replace(plan.options, annotations={**plan.options.annotations, **note})
+    request = copy.copy(launch.request)
+    request.resource = copy.deepcopy(request.resource)
+    _, head = job_object(request.resource)
+    head["metadata"]["annotations"] = {**(head["metadata"].get("annotations") or {}), **note}
+    entry = replace(entry, options={**entry.options, "annotations": options.annotations})
+    return replace(launch, plan=replace(plan, options=options), request=request), entry
+
+
+def make_entry(doors: AdapterContext, launch: Launch, cluster: LiveCluster) -> RunEntry:
+    """Make the index entry of a launch that is about to begin; one request, for the identity of the cluster.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    identity = cluster.identify()
+    chosen_plan, chosen = split_options(launch.config)
+    plan, scheduler = launch.plan, scheduler_of(launch.plan.options).name
+    _, head = job_object(launch.request.resource)
+    name = str(head["metadata"]["name"])
+    namespace = str(head["metadata"].get("namespace") or plan.namespace)
+    form = schedulers.form_of(plan.options)
+    backend = choose_backend(chosen.get("pulumi_backend"))
+    place = StackRef(
+        backend=backend,
+        project=chosen.get("pulumi_project") or DEFAULT_PROJECT,
+        stack=stack_name(namespace, name, scheduler, identity.key),
+        secrets_provider=chosen.get("secrets_provider"),
+        organization=choose_organization(backend, chosen.get("pulumi_organization")),
+    )
+    urn = f"urn:pulumi:{place.stack}::{place.project}::{COMPONENT_TYPES[scheduler]}::{plan.spec.name}"
+    digests = field_digests(plan.spec, _without_own_labels(plan.options))
+    replicas = {role.name: role.replicas for role in plan.roles}
+    run = run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION)
+    user, queue = _user(), getattr(plan.options, "queue", None)
+    here = Ambient() if doors.client is not None else ambient(chosen.get("kubeconfig"), chosen.get("kube_context"))
+    return RunEntry(
+        app_id=f"{namespace}:{name}",
+        scheduler=scheduler,
+        choice=str(schedulers.choice_of(plan.options).value),
+        place=place,
+        cluster=identity.key,
+        cluster_identity=identity,
+        kubeconfig=absolute_kubeconfig(chosen.get("kubeconfig")),
+        kube_context=chosen.get("kube_context"),
+        session=launch.session,
+        user=user,
+        name=plan.spec.name,
+        queue=queue,
+        app=_with_overlay_files(write_app(launch.app), plan.spec),
+        pods={role.name: [form.pod_name(plan, replica) for replica in schedulers.asked(role)] for role in plan.roles},
+        declared=build_declared(plan, spec_hash=run, created_by=user),
+        launch=owner_digest(place.organization, place.project, place.stack, urn),
+        run=run,
+        organization=place.organization,
+        launched_at=doors.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        stage=Stage.LAUNCHING,
+        owner=this_process(),
+        ui_url=_link(chosen.get("ui_url"), namespace=namespace, name=name, scheduler=scheduler, queue=queue),
+        options={key: value for key, value in _in_force(chosen_plan, plan).items() if value is not None},
+        log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
+        ambient_kubeconfig=here.kubeconfig,
+        ambient_context=here.context,
+    )
+
+
+def _is_there(
+    doors: AdapterContext, finder: Finder, launch: Launch, entry: RunEntry, cluster: LiveCluster, tell: ProgressCallback
+) -> bool:
+    """Say whether the app is there already and is to stay; an old run that is to go is deleted here.
+
+    Raises:
+        ValueError: It is there, and `on_running_change` is `fail`.
+    """
+    identity = entry.cluster_identity or cluster.identify()
+    last = doors.index.find_in(identity, entry.app_id, entry.scheduler)
+    if last is not None:
+        last = finder.settled(entry.app_id, tell)
+    kind, head = job_object(launch.request.resource)
+    present = cluster.get(kind, entry.namespace, str(head["metadata"]["name"]))
+    if last is not None and present is None and is_shared(last):
+        # A colleague may have deleted it.
+        last = finder.again(last)
+    if last is None and present is None:
+        return False
+    policy = launch.config.get("on_running_change")
+    if last is not None and policy == "ignore":
+        tell(f"{entry.app_id} was launched before; it is left as it is, as on_running_change asks for")
+        return True
+    if last is not None and policy == "replace":
+        launch.delete(entry.app_id)
+        return False
+    if last is None:
+        owner = (present or {}).get("metadata", {}).get("labels", {}).get(labels.LAUNCH)
+        whose = "another stack of torchx-pulumi" if owner else "somebody else"
+        raise ValueError(
+            f"{kind.kind} `{entry.job_name}` already exists in namespace {entry.namespace!r}, made by {whose}; "
+            "make a new dry run, which has a name of its own"
+        )
+    raise ValueError(
+        f"Job `{entry.job_name}` already exists: app {entry.app_id} was launched at {last.launched_at}. Make a new dry "
+        "run, delete the app first, or set on_running_change to replace or ignore"
+    )
+
+
+def _launch(
+    doors: AdapterContext,
+    launch: Launch,
+    entry: RunEntry,
+    digests: Mapping[str, str],
+    tell: ProgressCallback,
+    holding: Holding,
+) -> RunEntry:
+    order = LaunchRequest(entry=entry, plan=launch.plan, manifest=launch.request.manifest(), digests=digests)
+    driver = doors.driver()
+    try:
+        launched = driver.launch(order, tell, check=holding.check)
+    except TakenOverError:
+        # What was begun is the new owner's.
+        raise
+    except TorchxPulumiError:
+        # What was begun is removed by the driver. Where that failed too, the next call on the app finds it.
+        keep = _left_over(doors, entry)
+        _give_up(holding, lambda now: now if keep else None, tell)
+        raise
+    except BaseException:
+        # An interrupt, or an error that nobody foresaw: find the truth now, or leave it to the next call.
+        _put_right(doors, entry, tell, holding)
+        raise
+    done = holding.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=launched.uid or now.uid))
+    return done or entry
+
+
+def _give_up(holding: Holding, change: Callable[[RunEntry], RunEntry | None], tell: ProgressCallback) -> None:
+    """Give the app back after a failure; that it was taken over meanwhile does not hide the failure."""
+    try:
+        holding.end(change)
+    except TakenOverError as error:
+        tell(str(error))
+
+
+def _left_over(doors: AdapterContext, entry: RunEntry) -> bool:
+    try:
+        return doors.driver().find(entry.place) is not None
+    except BackendAbsentError:
+        # The launch made nothing, not even the folder. Of one that did, the order is still here.
+        return False
+    except TorchxPulumiError:
+        return True
+
+
+def _put_right(doors: AdapterContext, entry: RunEntry, tell: ProgressCallback, holding: Holding) -> None:
+    try:
+        # Whoever would be asked whether somebody works on it: nobody does any more.
+        now = doors.driver().recover(replace(entry, owner=None), tell, check=holding.check)
+    except TakenOverError as error:
+        tell(str(error))
+        return
+    except (DeployError, ClusterError) as error:
+        tell(f"{entry.app_id}: the interrupted launch is not put right yet ({error}); the next call on it will try")
+        _give_up(holding, lambda now: now, tell)
+        return
+    _give_up(holding, lambda _: None if now is None else replace(now, stage=Stage.LAUNCHED), tell)
+
+
+def _wait(doors: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], tell: ProgressCallback) -> None:
+    """Wait outside the engine, which holds the stack's lock while it works."""
+    goal = WaitGoal(chosen.get("wait_for") or WaitGoal.CREATED.value)
+    if goal is WaitGoal.CREATED:
+        return
+
+    def read() -> JobStatus:
+        sight = look_at(doors, entry)
+        if sight.error is not None:
+            raise sight.error
+        return sight.status
+
+    wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), tell=tell, job=f"app {entry.app_id}")
+
+
+def _without_own_labels(options: Options) -> Options:
+    own = (labels.LAUNCHER, labels.SESSION)
+    changed: Any = replace(options, labels={key: value for key, value in options.labels.items() if key not in own})
+    return changed  # type: ignore[no-any-return]
+
+
+def _with_overlay_files(app: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
+    """Return a written AppDef with the overlays that were read from files: a file may change, or be elsewhere later."""
+    for role, planned in zip(app["roles"], spec.roles, strict=True):
+        if isinstance((role.get("metadata") or {}).get(OVERLAY_KEY), str):
+            role["pod_overlay"] = write_value(planned.pod_overlay)
+    return app
+
+
+def _in_force(options: Mapping[str, Any], plan: JobPlan[Any]) -> dict[str, Any]:
+    """Return the options of a manifest; those that were left open are recorded as they were rendered."""
+    found = {name: getattr(plan.options, name) for name in LEFT_OPEN if name in options}
+    return {**options, **{name: getattr(value, "value", value) for name, value in found.items()}}
+
+
+def _link(template: str | None, **fields: Any) -> str | None:
+    return fill_ui_url(template, **fields) if template else None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a pod's user often has no name
+        return "unknown"

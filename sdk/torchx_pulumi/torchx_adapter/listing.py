@@ -1,0 +1,287 @@
+"""`list`: what was launched, with its state; one call to the cluster for each kind, however many apps there are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, POD, VOLCANO_POD_GROUP, Kind
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.cluster_identity import Match
+from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import JobState, JobStatus
+from torchx_pulumi.runs.recording import with_cancel
+from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
+from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
+from torchx_pulumi.schedulers.protocol import Form
+from torchx_pulumi.schedulers.registry import SCHEDULERS
+from torchx_pulumi.schedulers.variants import FORMS
+from torchx_pulumi.torchx_adapter.compat import listed
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.observe import form_named, look_at, note, note_cluster, shown
+from torchx_pulumi.torchx_adapter.responses import app_state
+
+logger = logging.getLogger(__name__)
+
+_BY_PODS = (VOLCANO_POD_GROUP, APP_WRAPPER, APP_WRAPPER_V1BETA2)
+"""Heads that do not say how a run went; its pods do."""
+
+
+LOOKS_AT_ONCE = 8
+"""Apps that are looked at one by one at the same time: those that a list of objects does not show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which apps are listed."""
+
+    namespace: str | None = None
+    """None: of every namespace."""
+    session: str | None = None
+    """None: of every session."""
+    states: frozenset[str] = frozenset()
+    """TorchX states. Empty: any."""
+    everything: bool = False
+    """Also jobs that others than torchx-pulumi made."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Asking:
+    """The questions to one cluster, and those of them that it refused."""
+
+    cluster: LiveCluster
+    namespace: str | None
+    """The only one that is wanted. None: all."""
+    others: frozenset[str]
+    """Namespaces that are listed one by one where all at once is forbidden."""
+    refused: dict[str, ClusterError] = field(default_factory=dict)
+    """Namespace to why it could not be listed."""
+
+    def list(self, kind: Kind, selector: Mapping[str, str]) -> list[Manifest]:
+        """List a kind in all namespaces, or where that is forbidden, in each that is known.
+
+        Raises:
+            ClusterError: Nothing could be listed.
+        """
+        try:
+            return self.cluster.list(kind, self.namespace, selector)
+        except ClusterError as error:
+            if self.namespace is not None or error.reason != "Forbidden":
+                raise
+        found: list[Manifest] = []
+        answered = False
+        for namespace in sorted(self.others):
+            try:
+                found += self.cluster.list(kind, namespace, selector)
+                answered = True
+            except ClusterError as error:
+                if error.reason != "Forbidden":
+                    raise
+                self.refused.setdefault(namespace, error)
+        if not answered:
+            raise next(iter(self.refused.values()))
+        return found
+
+
+def list_apps(doors: AdapterContext, scheduler: str, ambient: Mapping[str, Any], choice: Choice) -> list[Any]:
+    """Return the apps of a scheduler: of the index, and those that colleagues launched in the cluster in force.
+
+    Args:
+        doors: The ways out.
+        scheduler: `volcano` or `mcad`.
+        ambient: Run options in force.
+        choice: Which of them.
+
+    Raises:
+        ClusterError: No cluster could be asked, and no app is known here whose last state could be shown instead.
+    """
+    entries = [
+        entry
+        for entry in doors.index.all(scheduler)
+        if choice.namespace in (None, entry.namespace) and choice.session in (None, entry.session)
+    ]
+    rows: dict[tuple[str, str], tuple[str, JobState]] = {}
+    failed: list[ClusterError] = []
+    groups = _by_cluster(doors, entries, ambient)
+    for cluster, group in groups:
+        try:
+            found = _list_cluster(doors, scheduler, cluster, group, choice)
+        except ClusterError as error:
+            failed.append(error)
+            logger.warning("%s: %s", "states are as last seen" if group else "apps of colleagues are not listed", error)
+            found = [(entry.app_id, entry.name, entry.uid or "", _last_state(doors, entry)) for entry in group]
+        for app_id, name, uid, state in found:
+            # A cluster with two addresses is asked twice: the app's own row comes first, a colleague's view of it last.
+            rows.setdefault((app_id, uid), (name, state))
+    if failed and len(failed) == len(groups) and not rows:
+        raise failed[0]
+    found_rows = sorted((app_id, name, state) for (app_id, _), (name, state) in rows.items())
+    return [
+        listed(app_id=app_id, state=app_state(state), name=name)
+        for app_id, name, state in found_rows
+        if not choice.states or state.value in choice.states
+    ]
+
+
+def _by_cluster(
+    doors: AdapterContext, entries: Iterable[RunEntry], ambient: Mapping[str, Any]
+) -> list[tuple[LiveCluster | ClusterError, list[RunEntry]]]:
+    """Group apps by the address at which their cluster is reached; the cluster in force is last, also without any."""
+    alike: dict[Any, list[RunEntry]] = {}
+    for entry in entries:
+        named, found = (entry.kubeconfig, entry.kube_context), (entry.ambient_kubeconfig, entry.ambient_context)
+        alike.setdefault((named, found, entry.cluster), []).append(entry)
+    groups: dict[str, tuple[LiveCluster | ClusterError, list[RunEntry]]] = {}
+    for members in alike.values():
+        try:
+            cluster = doors.cluster_of(members[0])
+        except ClusterError as error:
+            groups.setdefault(str(error), (error, []))[1].extend(members)
+        else:
+            groups.setdefault(cluster.identity, (cluster, []))[1].extend(members)
+    try:
+        in_force = doors.cluster(ambient.get("kubeconfig"), ambient.get("kube_context"))
+    except ClusterError as error:
+        # The group without apps says why the cluster in force cannot be asked.
+        return [*groups.values(), (error, [])]
+    here = groups.pop(in_force.identity, (in_force, []))
+    return [*groups.values(), (in_force, here[1])]
+
+
+def _list_cluster(
+    doors: AdapterContext,
+    scheduler: str,
+    cluster: LiveCluster | ClusterError,
+    entries: Sequence[RunEntry],
+    choice: Choice,
+) -> list[tuple[str, str, str, JobState]]:
+    """Return id, name, state, and what tells two objects of one id apart, of the apps in a cluster."""
+    known = {(form_named(scheduler, entry.choice).head, entry.namespace, entry.job_name): entry for entry in entries}
+    if isinstance(cluster, ClusterError):
+        raise cluster
+    others = frozenset({cluster.namespace, *(entry.namespace for entry in entries)})
+    asking = Asking(cluster=cluster, namespace=choice.namespace, others=others)
+    heads = _heads(asking, scheduler, {kind for kind, _, _ in known}, choice)
+    for namespace, error in asking.refused.items():
+        logger.warning("namespace %s is not listed, states in it are as last seen: %s", namespace, error)
+    rows = []
+    for kind, seen in heads:
+        metadata = (seen.head or {})["metadata"]
+        app_id, uid = f"{metadata.get('namespace')}:{metadata['name']}", str(metadata.get("uid") or "")
+        entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
+        form = _form_of_head(scheduler, kind)
+        own = entry is not None and is_ours(entry, seen.head or {})
+        status = form.read_status(replace(seen, expected=entry.made_pods) if entry is not None and own else seen)
+        # An app that a colleague launched again has another uid than is known here, and is the same app.
+        if entry is not None and (own or _is_relaunched(entry, cluster, seen.head or {})):
+            del known[kind, entry.namespace, entry.job_name]
+            if own:
+                note_cluster(doors, entry, cluster)
+            state = _noted_state(doors, entry, with_cancel(entry, status, seen.head)) if own else status.state
+            rows.append((app_id, entry.name, uid, state))
+        elif entry is None and choice.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
+            name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
+            rows.append((app_id, name, uid, status.state))
+
+    def unlisted(entry: RunEntry) -> JobState:
+        return (_last_state if entry.namespace in asking.refused else _unlisted_state)(doors, entry)
+
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        states = pool.map(unlisted, known.values())
+        rows += [
+            (entry.app_id, entry.name, entry.uid or "", state)
+            for entry, state in zip(known.values(), states, strict=True)
+        ]
+    return rows
+
+
+def _heads(asking: Asking, scheduler: str, used: set[Kind], choice: Choice) -> list[tuple[Kind, ObservedObjects]]:
+    """Read the objects that stand for jobs, and the pods of those that do not say how a job went."""
+    _, forms = FORMS[scheduler]
+    default = next(iter(forms.values())).head
+    wanted = {} if choice.everything else {labels.LAUNCHER: labels.LAUNCHER_VALUE}
+    found: list[tuple[Kind, ObservedObjects]] = []
+    for kind in dict.fromkeys((default, *used)):
+        try:
+            heads = asking.list(kind, wanted)
+        except ClusterError as error:
+            # In a cluster that does not serve a kind nothing of it runs; the apps of a used kind are gone with it.
+            if error.reason != "NotServed" or kind in used:
+                raise
+            logger.warning("apps of colleagues are not listed: %s", error)
+            continue
+        # Volcano's controller copies a job's labels to the PodGroup that it makes.
+        heads = [head for head in heads if not head["metadata"].get("ownerReferences")]
+        pods = _pods(asking, SCHEDULERS[scheduler].pod_label) if heads and kind in _BY_PODS else None
+        for head in heads:
+            own = None if pods is None else pods(head["metadata"].get("namespace", ""), head["metadata"]["name"])
+            found.append((kind, ObservedObjects(head=head, pods=own)))
+    return found
+
+
+def _pods(asking: Asking, label: str) -> Callable[[str, str], tuple[Manifest, ...] | None] | None:
+    """Return what tells the pods of a job by its namespace and name; None: they may not be listed there, or nowhere."""
+    of_pods = replace(asking, refused={})
+    selector = {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}
+    listed = if_permitted(asking.cluster, LIST_PODS, asking.namespace, lambda: of_pods.list(POD, selector))
+    if listed is None:
+        return None
+    known: dict[tuple[str, str], list[Manifest]] = {}
+    for pod in listed:
+        job = (pod["metadata"].get("labels") or {}).get(label)
+        known.setdefault((pod["metadata"].get("namespace", ""), str(job)), []).append(pod)
+    return lambda namespace, name: None if namespace in of_pods.refused else tuple(known.get((namespace, name), ()))
+
+
+def _form_of_head(scheduler: str, kind: Kind) -> Form:
+    return next(form for form in FORMS[scheduler][1].values() if form.head == kind)
+
+
+def _is_relaunched(entry: RunEntry, cluster: LiveCluster, head: Manifest) -> bool:
+    """Return whether an object is of a later run of the app, in the cluster of the launch."""
+    return is_of_stack(entry, head) and match_cluster(entry, cluster, head) is Match.SAME
+
+
+def _noted_state(doors: AdapterContext, entry: RunEntry, status: JobStatus) -> JobState:
+    """Note what a list tells of an app, and return its state. Of an end that is new, the whole app is looked at."""
+    try:
+        last = doors.index.observation(entry)
+        if status.state.terminal and (last is None or not last.state.terminal):
+            # A list shows neither the replicas nor why.
+            return look_at(doors, entry).status.state
+        if last is None or last.state is not status.state:
+            return shown(status, note(doors, entry, status)).state
+    except TorchxPulumiError as error:
+        logger.warning("%s", error)
+    return status.state
+
+
+def _unlisted_state(doors: AdapterContext, entry: RunEntry) -> JobState:
+    """Return the state of an app that the list of objects with our label does not have.
+
+    It may be there all the same: the labels of the object are the caller's to change.
+    """
+    try:
+        last = doors.index.observation(entry)
+        # Only a cancelled app may run again.
+        if last is not None and last.state.terminal and last.state is not JobState.CANCELLED:
+            return last.state
+        return look_at(doors, entry).status.state
+    except ClusterError as error:
+        logger.warning("%s is listed as last seen: %s", entry.app_id, error)
+        return _last_state(doors, entry)
+    except TorchxPulumiError as error:
+        logger.warning("%s", error)
+        return JobState.UNKNOWN
+
+
+def _last_state(doors: AdapterContext, entry: RunEntry) -> JobState:
+    last = doors.index.observation(entry)
+    return last.state if last is not None else JobState.UNKNOWN

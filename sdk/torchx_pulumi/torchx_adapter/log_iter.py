@@ -1,0 +1,113 @@
+"""`log_iter`: which pod's log is meant, and how it is read."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.planning import names
+from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
+from torchx_pulumi.torchx_adapter import compat
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.observe import form_named, warn_of_cluster
+from torchx_pulumi.torchx_adapter.responses import dns_names
+from torchx_pulumi.torchx_adapter.shared_observation import PodOfApp, SharedLook
+
+logger = logging.getLogger(__name__)
+
+
+def read_log(
+    doors: AdapterContext,
+    entry: RunEntry,
+    role: str,
+    replica: int,
+    *,
+    options: Mapping[str, Any],
+    regex: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    follow: bool = False,
+    tail_lines: int | None = None,
+    look: SharedLook,
+    tell: Callable[[str], None] | None = None,
+) -> Iterator[str]:
+    """Return the lines of a replica's log, each with its end.
+
+    Args:
+        doors: The ways out.
+        entry: The app.
+        role: Name of the role.
+        replica: Replica in the role, from 0.
+        options: `log_containers`, `log_previous` and `log_timestamps`, as far as they are set.
+        regex: Only lines in which this is found. None: all.
+        since: Only lines from this time on; a naive one is local time. None: all.
+        until: Only lines up to this time; a naive one is local time. None: all.
+        follow: Go on until the app has ended.
+        tail_lines: Begin with so many lines of the end. None: with the first.
+        look: The look that all readers of the app's logs share.
+        tell: Takes lines of progress while a followed log is waited for. None: nothing is told.
+
+    Raises:
+        InvalidJobError: There is no such role or replica, or the regular expression is none.
+        ClusterError: The log cannot be read, or the cluster is not the one of the launch.
+    """
+    pod = _pod_of(entry, role, replica)
+    containers = _containers(options.get("log_containers"))
+    label = _label(entry, role, replica, pod) if containers == "main" else None
+    query = LogQuery(
+        namespace=entry.namespace,
+        pod=pod,
+        containers=containers,
+        regex=regex,
+        since=since,
+        until=until,
+        follow=follow,
+        previous=bool(options.get("log_previous")),
+        timestamps=options.get("log_timestamps") is not False,
+        tail_lines=tail_lines,
+    )
+    cluster = doors.cluster_of(entry)
+    if not follow:
+        head = cluster.get(form_named(entry.scheduler, entry.choice).head, entry.namespace, entry.job_name)
+        warn_of_cluster(entry, cluster, head)
+        return read_lines(cluster, query, label=label, clock=doors.clock)
+    sight = look.later(entry, None, threading.Event())
+    if sight is not None and sight.error is not None:
+        if sight.error.reason != UNDECIDED_CLUSTER:
+            raise sight.error
+        logger.warning("%s", sight.error)
+    watch = PodOfApp(look, cluster, entry, pod, tell)
+    return read_lines(cluster, query, watch=watch, label=label, clock=doors.clock)
+
+
+def _containers(option: Any) -> tuple[str, ...] | str | None:
+    """Return which containers are read: those of the option, else those that the installed TorchX reads."""
+    if option in ("all", ["all"], ("all",)):
+        return "all"
+    if option:
+        return tuple(option)
+    return None if compat.container_label("") is None else "main"
+
+
+def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Callable[[str], str]:
+    """Return what lines of a container begin with: nothing where it is the replica's own."""
+    # Volcano's container has the name of its task, and MCAD's that of its pod.
+    own = (names.task_name(dns_names(entry)[role], replica), pod)
+    return lambda name: "" if name in own else compat.container_label(name) or ""
+
+
+def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
+    pods = entry.pods.get(role)
+    if pods is None:
+        there = ", ".join(map(repr, entry.pods))
+        raise invalid_job(entry.app_id, [Problem("role", f"{role!r} is no role of this app; it has {there}")])
+    if not 0 <= replica < len(pods):
+        text = f"{role}/{replica} is no replica of this app; role {role!r} has 0 to {len(pods) - 1}"
+        raise invalid_job(entry.app_id, [Problem("replica", text)])
+    return pods[replica]

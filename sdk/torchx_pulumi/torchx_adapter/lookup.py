@@ -1,0 +1,266 @@
+"""Which app an id means: of the index, of a stack that a colleague made, or none. And who works on it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
+from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.model.redaction import is_redacted
+from torchx_pulumi.planning.names import HASH_LENGTH
+from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.runs.index import is_app_id
+from torchx_pulumi.runs.lease import claim
+from torchx_pulumi.runs.whereabouts import is_ours, match_identity
+from torchx_pulumi.stack_state.organization import choose_organization
+from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
+from torchx_pulumi.stack_state.places import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
+from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE, find_in_cluster
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.observe import form_named
+
+logger = logging.getLogger(__name__)
+
+BUSY_WAIT_S = 150.0
+"""Longest wait for another process or thread that works on the same app: longer than a lease."""
+
+POLL_S = 0.2
+"""Time between two looks at who works on an app."""
+
+ProgressCallback = Callable[[str], None]
+
+
+def is_shared(entry: RunEntry) -> bool:
+    """Return whether others may change the stack of an app: it is kept elsewhere than in this user's own folder."""
+    return entry.place.backend not in (NOWHERE.backend, own_backend())
+
+
+@dataclass(slots=True, kw_only=True)
+class Finder:
+    """Finds the apps of one scheduler."""
+
+    doors: AdapterContext
+    scheduler: str
+    """`volcano` or `mcad`."""
+    ambient: Callable[[], Mapping[str, Any]]
+    """Run options that hold where a call has none: those of `.torchxconfig`."""
+    _warned: dict[str, str] = field(default_factory=dict)
+    """App that was not looked for in the cluster, to the reason that was told of it last."""
+
+    def find(self, app_id: str, *, to_change: bool = False) -> RunEntry | None:
+        """Return an app; that a launch or deletion of it was interrupted is still in it.
+
+        Args:
+            app_id: `namespace:name`.
+            to_change: The app is about to be changed: nothing that was remembered of its stack is used.
+
+        Raises:
+            InvalidJobError: The id is of several clusters.
+            DeployError: Its entry or its backend cannot be read.
+        """
+        found = self.doors.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
+        if found is not None and is_redacted(found.place.backend):
+            # The index has no credentials: the option pulumi_backend may.
+            choose_backend(self.ambient().get("pulumi_backend"))
+        return found or self._of_colleague(app_id, to_change=to_change) or self._of_cluster(app_id)
+
+    def settled(self, app_id: str, tell: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
+        """Return an app that no process works on: waits for one that does, and puts right what an interrupted one left.
+
+        Args:
+            app_id: `namespace:name`.
+            tell: Takes progress.
+            take_over: Do not wait: take the app over, whoever its owner is.
+
+        Raises:
+            DeployError: Another process works on it for too long, or may work on it still.
+            ClusterError: What was interrupted cannot be put right without the cluster.
+        """
+        until = time.monotonic() + BUSY_WAIT_S
+        entry = self.find(app_id, to_change=True)
+        while entry is not None and entry.stage is not Stage.LAUNCHED:
+            life = life_of(entry.owner)
+            if take_over or life is not Life.WORKS:
+                if life is Life.EXPIRED and not take_over:
+                    self._refuse_locked(entry)
+                entry = self.recover(entry, tell, take_over=take_over)
+                take_over = False
+                continue
+            if time.monotonic() > until:
+                raise DeployError(
+                    f"app {app_id} is {entry.stage.value} by {describe_owner(entry.owner)}, which has not finished in "
+                    f"{BUSY_WAIT_S:.0f} s. Wait for it, or end it. If it is gone for certain, "
+                    f"`{delete_command(entry)} --take-over` does not wait",
+                    retryable=True,
+                )
+            time.sleep(POLL_S)
+            entry = self.find(app_id, to_change=True)
+        return entry
+
+    def again(self, entry: RunEntry) -> RunEntry | None:
+        """Read an app again from its stack, because its object is gone or is another one than is known here.
+
+        A colleague may have launched it again, renamed its stack, or deleted it. What is found is noted in the index,
+        if the app is in it.
+
+        Returns:
+            The app as its stack has it. None: its stack is gone, and the app with it.
+
+        Raises:
+            DeployError: The backend cannot be read.
+        """
+        if entry.place == NOWHERE or entry.stage is not Stage.LAUNCHED:
+            return entry
+        now = self.doors.driver().find(entry.place, known=entry)
+        if now is not None and now.uid in (None, entry.uid):
+            if (now.place.project, now.place.stack) == (entry.place.project, entry.place.stack):
+                return entry
+            now = replace(entry, place=now.place)
+        here = None if now is None else self.doors.reachable(now)
+
+        def noted(known: RunEntry | None) -> RunEntry | None:
+            # Another process may have begun to work on the app since it was read.
+            same = known is not None and (known.stage, known.uid) == (entry.stage, entry.uid)
+            return here if same else known
+
+        self.doors.index.update(entry, noted)
+        return now
+
+    def recover(self, entry: RunEntry, tell: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
+        """Put right what an interrupted launch or deletion left. The app is claimed before anything is changed.
+
+        Returns:
+            The app as it is now, which another process may have claimed first. None: nothing is left of it.
+
+        Raises:
+            ClusterError: The truth cannot be found without the cluster.
+            DeployError: Another process works on it.
+        """
+        if self.adopt(entry) is None:
+            return self.find(entry.app_id)
+        holding = claim(self.doors.index, entry)
+        if holding is None:
+            return self.find(entry.app_id)
+        with holding:
+            tell(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
+            try:
+                now = self.doors.driver().recover(
+                    self.doors.reachable(entry), tell, check=holding.check, take_over=take_over
+                )
+            except TakenOverError:
+                raise
+            except BaseException:
+                # The next call finds what is left as it was found here; an owner that was pushed out does not return.
+                holding.give_back(None if take_over else entry.owner)
+                raise
+            if now is None:
+                holding.end(lambda _: None)
+                return None
+            settled = replace(now, stage=Stage.LAUNCHED, owner=None)
+            return holding.end(lambda _: settled)
+
+    def adopt(self, entry: RunEntry) -> RunEntry | None:
+        """Take an app that is not in the index into it, as a colleague's that is worked on from here by own access.
+
+        Returns:
+            The app. None: it is neither in the index nor in its backend any more.
+
+        Raises:
+            DeployError: The backend cannot be read, or the index cannot be written.
+        """
+        index = self.doors.index
+        if entry.place == NOWHERE or index.get(entry) is not None:
+            return entry
+        if self.doors.driver().find(entry.place, known=entry) is None:
+            return None
+        here = self.doors.reachable(entry)
+        return index.update(entry, lambda now: now or here)
+
+    def _refuse_locked(self, entry: RunEntry) -> None:
+        """Refuse to take over an app whose lease has expired while its stack is locked: the owner may be asleep.
+
+        Raises:
+            DeployError: The stack holds a lock of an engine that is not known to have ended.
+        """
+        held = self.doors.driver().locks(entry)
+        if held:
+            raise DeployError(
+                f"app {entry.app_id} is {entry.stage.value} by {describe_owner(entry.owner)}, and its stack is locked "
+                f"by {'; '.join(held)}. That process may be asleep: wait for it. If it is gone for certain, "
+                f"`{delete_command(entry)} --take-over` takes the app over and removes the lock",
+                retryable=True,
+            )
+
+    def ambient_cluster(self) -> ClusterIdentity | None:
+        """Return what is known of the cluster in force. None: there is none, or it does not answer."""
+        options = self.ambient()
+        try:
+            return self.doors.cluster(options.get("kubeconfig"), options.get("kube_context")).identify()
+        except ClusterError:
+            return None
+
+    def _of_cluster(self, app_id: str) -> RunEntry | None:
+        """Find an app whose stack is kept elsewhere by its objects in the cluster in force."""
+        if not is_app_id(app_id):
+            return None
+        options = self.ambient()
+        kubeconfig, context = options.get("kubeconfig"), options.get("kube_context")
+        try:
+            entry = find_in_cluster(self.doors.cluster(kubeconfig, context), self.scheduler, app_id)
+        except ClusterError as error:
+            if self._warned.get(app_id) != str(error):
+                self._warned[app_id] = str(error)
+                logger.warning("%s is not in the index, and was not looked for in the cluster: %s", app_id, error)
+            return None
+        return None if entry is None else replace(entry, kubeconfig=kubeconfig, kube_context=context)
+
+    def _of_colleague(self, app_id: str, *, to_change: bool) -> RunEntry | None:
+        namespace, _, name = app_id.partition(":")
+        options = self.ambient()
+        if not is_app_id(app_id):
+            return None
+        backend = choose_backend(options.get("pulumi_backend"))
+        if backend == own_backend():
+            return None
+        cluster = self.ambient_cluster()
+        if cluster is None:
+            return None
+        driver, project = self.doors.driver(), options.get("pulumi_project") or DEFAULT_PROJECT
+        organization = choose_organization(backend, options.get("pulumi_organization"))
+        provider, still = options.get("secrets_provider"), None if to_change else self._is_there
+        for key in cluster.keys:
+            stack = stack_name(namespace, name, self.scheduler, key)
+            place = StackRef(
+                backend=backend, project=project, stack=stack, secrets_provider=provider, organization=organization
+            )
+            if (entry := driver.find(place, still)) is not None:
+                return entry
+        if backend.startswith("file:"):
+            # Launched by somebody who knew more, or another address, of the cluster; a folder is listed at once.
+            stem = stack_name(namespace, name, self.scheduler, "")[:-HASH_LENGTH]
+            for place in driver.places(backend, project):
+                found = driver.find(place, still) if place.stack.startswith(stem) else None
+                if found is not None and self._is_meant(found, app_id, cluster):
+                    return replace(found, place=replace(found.place, secrets_provider=provider))
+        return None
+
+    def _is_meant(self, entry: RunEntry, app_id: str, present: ClusterIdentity) -> bool:
+        """Return whether an entry is of this id, and not of an app in another cluster than the one in force."""
+        if (entry.app_id, entry.scheduler) != (app_id, self.scheduler):
+            return False
+        return match_identity(entry, present) is not Match.DIFFERENT
+
+    def _is_there(self, entry: RunEntry) -> bool:
+        """Return whether the cluster in force has the object that an entry tells of."""
+        options, form = self.ambient(), form_named(entry.scheduler, entry.choice)
+        try:
+            cluster = self.doors.cluster(options.get("kubeconfig"), options.get("kube_context"))
+            head = cluster.get(form.head, entry.namespace, entry.job_name)
+        except ClusterError:
+            return False
+        return head is not None and entry.uid is not None and is_ours(entry, head)

@@ -1,0 +1,196 @@
+"""What is known of an app now: its live objects, else what was last seen of it. Starts no process."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, DeployError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.runs import recording
+from torchx_pulumi.runs.observation import Observation, remembered
+from torchx_pulumi.runs.recording import cancelled_words, with_cancel
+from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
+from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers.protocol import Form
+from torchx_pulumi.schedulers.variants import FORMS
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+
+logger = logging.getLogger(__name__)
+
+Through = Callable[[Cluster, Kind], Cluster]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSnapshot:
+    """What was seen of an app."""
+
+    status: JobStatus
+    seen: ObservedObjects = dataclasses.field(default_factory=ObservedObjects)
+    """Its live objects. Empty: the status is from the record."""
+    error: ClusterError | None = None
+    """Why the present state is not known. None: the cluster told it."""
+    relaunched: bool = False
+    """The cluster has an object of the app, with another uid than is known here."""
+
+    @property
+    def reached(self) -> bool:
+        """Return whether the cluster answered."""
+        return self.error is None
+
+    @property
+    def present(self) -> bool:
+        """Return whether the app's object is in the cluster."""
+        return self.seen.head is not None
+
+
+def form_named(scheduler: str, choice: str) -> Form:
+    """Return the form of a recorded run.
+
+    Raises:
+        DeployError: A newer release made it in a way that this one does not know.
+    """
+    _, forms = FORMS[scheduler]
+    for known, form in forms.items():
+        if known.value == choice:
+            return form
+    raise DeployError(
+        f"{choice!r} is no way of making a {scheduler} job that this release of torchx-pulumi knows; "
+        "install the release that launched it, or a newer one"
+    )
+
+
+def look_at(doors: AdapterContext, entry: RunEntry, through: Through = lambda cluster, _: cluster) -> AppSnapshot:
+    """Look at an app, and note what was seen. A cluster that cannot be reached is no error: the record answers.
+
+    Args:
+        doors: The ways out.
+        entry: The app.
+        through: Takes the cluster and the kind of the app's object, and returns the cluster that is asked.
+
+    Raises:
+        ClusterError: The kubeconfig leads to another cluster than the one of the launch.
+    """
+    form = form_named(entry.scheduler, entry.choice)
+    try:
+        cluster = doors.cluster_of(entry)
+        seen = form.look(through(cluster, form.head), entry.namespace, entry.job_name, entry.made_pods)
+        check_cluster(entry, cluster, seen.head)
+    except ClusterError as error:
+        if error.reason == DIFFERENT_CLUSTER:
+            raise
+        return AppSnapshot(status=_unreached(entry, doors.index.observation(entry), error), error=error)
+    if seen.head is None or not is_ours(entry, seen.head):
+        return AppSnapshot(
+            status=_note_gone(doors, entry),
+            relaunched=seen.head is not None and is_of_stack(entry, seen.head),
+        )
+    status = with_cancel(entry, form.read_status(seen), seen.head)
+    noted = note(doors, entry, status)
+    note_cluster(doors, entry, cluster)
+    return AppSnapshot(status=shown(status, noted), seen=seen)
+
+
+def shown(status: JobStatus, noted: Observation) -> JobStatus:
+    """Return a status, or the end that was seen before the job's pods were deleted."""
+    ended_before = status.reason is Reason.POD_GONE and noted.state.terminal and noted.reason is not Reason.POD_GONE
+    return remembered(noted) if ended_before else status
+
+
+def warn_of_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> None:
+    """Warn before something is read of a cluster that is not known to be the one of the launch.
+
+    Args:
+        entry: The app.
+        cluster: The cluster that was reached.
+        head: What was found there under the name of the app's object.
+
+    Raises:
+        ClusterError: It is another cluster.
+    """
+    try:
+        check_cluster(entry, cluster, head)
+    except ClusterError as error:
+        if error.reason != UNDECIDED_CLUSTER:
+            raise
+        logger.warning("%s", error)
+
+
+def note_cluster(doors: AdapterContext, entry: RunEntry, cluster: LiveCluster) -> None:
+    """Give an app of 0.1.0 the identity of its cluster, where its object was just seen."""
+    if entry.cluster_identity is not None or entry.uid is None or doors.index.get(entry) is None:
+        return
+    try:
+        identity = cluster.identify()
+        doors.index.change(entry, lambda now: dataclasses.replace(now, cluster_identity=identity))
+    except (ClusterError, DeployError) as error:
+        logger.warning("the cluster of %s is not noted: %s", entry.app_id, error)
+
+
+def note(doors: AdapterContext, entry: RunEntry, status: JobStatus) -> Observation:
+    """Note what was seen, and write the end of the run to its stack; see `recording.note`."""
+    return recording.note(doors.index, doors.driver, entry, status, doors.now())
+
+
+def _note_gone(doors: AdapterContext, entry: RunEntry) -> JobStatus:
+    """Return the status of an app whose object is gone, and write its end to its stack where that is due.
+
+    That an object is gone is no end that was seen; that somebody asked to cancel the app, and it is gone, is one.
+    """
+    last = doors.index.observation(entry)
+    status = gone(entry, last)
+    if status.state is JobState.CANCELLED and (last is None or not last.state.terminal):
+        note(doors, entry, dataclasses.replace(status, uid=entry.uid))
+    elif last is not None:
+        recording.record_end(doors.index, doors.driver, entry, last, doors.now())
+    return status
+
+
+def written_now(doors: AdapterContext) -> str:
+    """Return the time, ISO 8601 in UTC, to the second."""
+    return doors.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def gone(entry: RunEntry, last: Observation | None) -> JobStatus:
+    """Return the status of an app whose objects are not in the cluster any more."""
+    status = remembered(last) if last is not None else None
+    if status is not None and status.state.terminal:
+        return status
+    known = status or JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="")
+    if entry.cancelled_at is not None:
+        return dataclasses.replace(
+            known, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)
+        )
+    seen = f"last seen {known.state.value} at {last.observed_at}" if last is not None else "its state was never seen"
+    # What a time to live removed has ended, and how is not known; a job without one vanished in mid-run.
+    if entry.options.get("ttl_seconds_after_finished") is not None:
+        message = f"its objects are gone, as ttl_seconds_after_finished asks for; {seen}"
+        return dataclasses.replace(known, state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message=message)
+    message = f"its objects are gone from the cluster, and nobody asked to cancel it here; {seen}"
+    return dataclasses.replace(known, state=JobState.FAILED, reason=Reason.NOT_FOUND, message=message)
+
+
+def _unreached(entry: RunEntry, last: Observation | None, error: ClusterError) -> JobStatus:
+    asked = "" if entry.cancelled_at is None else f"; its cancellation was asked for at {entry.cancelled_at}"
+    if last is None:
+        status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="it was never looked at")
+        message = f"{error}; it was launched at {entry.launched_at}, and nobody has looked at it since{asked}"
+        return dataclasses.replace(status, message=message)
+    status = remembered(last)
+    if status.state.terminal:
+        return status
+    message = f"as of {last.observed_at}: {status.message}{asked}; it may have changed since: {error}"
+    return dataclasses.replace(status, message=message)
+
+
+def head_uid(head: Mapping[str, Any]) -> str | None:
+    """Return the uid of an object. None: it has none."""
+    uid = (head.get("metadata") or {}).get("uid")
+    return None if uid is None else str(uid)

@@ -1,0 +1,97 @@
+"""From what is known of an app to what TorchX asks for: DescribeAppResponse, RoleStatus and ReplicaStatus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from torchx import specs
+
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus
+from torchx_pulumi.planning import names
+from torchx_pulumi.torchx_adapter import compat
+from torchx_pulumi.torchx_adapter.app_json import read_metadata, read_roles
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot
+
+
+def app_state(state: JobState) -> Any:
+    """Return TorchX's state of an app."""
+    return specs.AppState[state.value]
+
+
+def describe_app(entry: RunEntry, sight: AppSnapshot, now: datetime) -> Any:
+    """Return TorchX's description of an app; its roles come back exactly as they were given."""
+    status = sight.status
+    return compat.described(
+        app_id=entry.app_id,
+        state=app_state(status.state),
+        num_restarts=max(status.attempt - 1, 0),
+        msg=message_of(status),
+        structured_error_msg=_error(status, now) if status.state is JobState.FAILED else specs.NONE,
+        ui_url=entry.ui_url,
+        metadata=read_metadata(entry.app),
+        roles=read_roles(entry.app),
+        roles_statuses=_role_statuses(entry, status, sight.seen.pods or (), now),
+    )
+
+
+def message_of(status: JobStatus) -> str:
+    """Return state, reason and what to do in a few words."""
+    reason = "" if status.reason.value.upper() == status.state.value else f"{status.reason.value}: "
+    advice = next((f" ({item.resolution})" for item in status.diagnoses if item.resolution), "")
+    return f"{reason}{status.message}{advice}"
+
+
+def _role_statuses(entry: RunEntry, status: JobStatus, pods: Sequence[Manifest], now: datetime) -> list[Any]:
+    """Return every replica that was asked for: as seen, or as far as the job's state tells."""
+    by_pod = {replica.pod: replica for role in status.roles for replica in role.replicas if replica.pod}
+    by_role = {role.name: {replica.id: replica for replica in role.replicas} for role in status.roles}
+    addresses = {pod["metadata"]["name"]: _hostname(pod, entry.namespace) for pod in pods}
+    statuses = []
+    for role, dns_name in dns_names(entry).items():
+        known = next((by_role[name] for name in (role, names.label_value(role), dns_name) if name in by_role), {})
+        replicas = []
+        for index, pod in enumerate(entry.pods[role]):
+            replica = by_pod.get(pod) or known.get(index) or _unseen(index, pod, status)
+            replicas.append(
+                specs.ReplicaStatus(
+                    id=index,
+                    role=role,
+                    state=app_state(replica.state),
+                    hostname=addresses.get(pod, ""),
+                    structured_error_msg=_error(replica, now) if replica.state is JobState.FAILED else specs.NONE,
+                )
+            )
+        statuses.append(specs.RoleStatus(role=role, replicas=replicas))
+    return statuses
+
+
+def dns_names(entry: RunEntry) -> dict[str, str]:
+    """Return the app's roles in their order, with the names that they have in names of objects."""
+    # An engine's state does not keep the order of keys; the AppDef's list of roles does.
+    given = [role["name"] for role in entry.app.get("roles") or [] if role.get("name") in entry.pods] or [*entry.pods]
+    return dict(zip(given, names.role_names(given), strict=True))
+
+
+def _unseen(index: int, pod: str, status: JobStatus) -> ReplicaStatus:
+    """Return what is to be said of a replica whose pod is not there."""
+    states = {JobState.SUCCEEDED: JobState.SUCCEEDED, JobState.CANCELLED: JobState.CANCELLED}
+    state = states.get(status.state, JobState.UNKNOWN if status.state.terminal else JobState.PENDING)
+    return ReplicaStatus(id=index, pod=pod, state=state, reason=Reason.POD_GONE, message="its pod is not there")
+
+
+def _hostname(pod: Mapping[str, Any], namespace: str) -> str:
+    """Return a pod's name in the cluster's DNS, as TorchX has it. Empty: it has no address yet."""
+    address = (pod.get("status") or {}).get("podIP")
+    return f"{str(address).replace('.', '-').replace(':', '-')}.{namespace}.pod.cluster.local" if address else ""
+
+
+def _error(status: JobStatus | ReplicaStatus, now: datetime) -> str:
+    """Return a failure in the form that TorchX prints."""
+    text = f"{status.reason.value}: {status.message}"
+    extra = {"timestamp": str(int(now.timestamp()))}
+    return json.dumps({"message": {"message": text, "errorCode": status.exit_code or 0, "extraInfo": extra}})

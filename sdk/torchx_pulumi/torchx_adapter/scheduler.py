@@ -1,0 +1,396 @@
+"""TorchX's `Scheduler` and `WorkspaceMixin` over what is beside this: one class for Volcano and MCAD."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from torchx.schedulers.api import Scheduler, Stream
+from torchx.specs import AppDryRunInfo
+from torchx.workspace.api import WorkspaceMixin
+
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.model.app_entry import RunEntry, Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.runs.whereabouts import is_ours
+from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
+from torchx_pulumi.stack_state.places import know_backend
+from torchx_pulumi.torchx_adapter import compat, torchxconfig
+from torchx_pulumi.torchx_adapter.app_json import read_app_json
+from torchx_pulumi.torchx_adapter.bounds import Bounds
+from torchx_pulumi.torchx_adapter.cancel import cancel_app, delete_app, resume_app
+from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.dryrun import (
+    LOCAL_IMAGE,
+    check_app,
+    check_launch_options,
+    leaves_open,
+    make_request,
+    namespace_of,
+    validate,
+    with_discovered,
+)
+from torchx_pulumi.torchx_adapter.launch import Launch, launch_app
+from torchx_pulumi.torchx_adapter.listing import Choice, list_apps
+from torchx_pulumi.torchx_adapter.log_iter import read_log
+from torchx_pulumi.torchx_adapter.lookup import Finder, is_shared
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, form_named, look_at, warn_of_cluster
+from torchx_pulumi.torchx_adapter.request import PulumiJob
+from torchx_pulumi.torchx_adapter.responses import describe_app
+from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
+from torchx_pulumi.torchx_adapter.shared_observation import SharedLooks
+from torchx_pulumi.torchx_adapter.workspaces import Workspaces
+
+logger = logging.getLogger(__name__)
+
+
+class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
+    """Runs apps on Kubernetes, by Volcano or by MCAD, each in a Pulumi stack of its own."""
+
+    def __init__(
+        self,
+        scheduler: str,
+        session_name: str,
+        doors: AdapterContext,
+        docker_client: Any = None,
+    ) -> None:
+        """Make a scheduler; nothing is read, asked or started yet.
+
+        Args:
+            scheduler: `volcano` or `mcad`.
+            session_name: TorchX session.
+            doors: The ways out.
+            docker_client: A docker-py client to build with. None: made when it is needed.
+        """
+        super().__init__(f"pulumi_{scheduler}", session_name)
+        self._kind = scheduler
+        self._doors = doors
+        doors.options = self._ambient
+        self._workspaces = Workspaces(docker_client=docker_client)
+        self._looks = SharedLooks(doors, self._again)
+        self._bounds = Bounds(doors.clock)
+        self._finder = Finder(doors=doors, scheduler=scheduler, ambient=self._ambient)
+
+    def _run_opts(self) -> CheckedOptions:
+        return scheduler_options(self._kind)
+
+    def workspace_opts(self) -> CheckedOptions:
+        """Return the run options of patched images; `run_opts` adds them to those of the scheduler."""
+        return workspace_options()
+
+    def build_workspace_and_update_role(
+        self, role: Any, workspace: str | Mapping[str, str], cfg: Mapping[str, Any]
+    ) -> None:
+        """Give a role the image that it will have with the workspace in it; it is built when the app is scheduled."""
+        self._workspaces.patch(role, workspace, cfg)
+
+    def caching_build_workspace_and_update_role(
+        self,
+        role: Any,
+        cfg: Mapping[str, Any],
+        build_cache: dict[object, object],  # noqa: ARG002 - one reference is one build anyway
+    ) -> None:
+        """Do the same for a role that has its own workspace, which TorchX 0.7.0 does not know."""
+        folders = compat.workspace_of(role)
+        if folders:
+            single = next(iter(folders)) if list(folders.values()) == [""] else None
+            self._workspaces.patch(role, single if single is not None else folders, cfg)
+
+    def build_workspaces(self, roles: Any, cfg: Mapping[str, Any]) -> None:
+        """Give roles their images; build and push those, unless a dry run asks. TorchX 0.7.0 does not call it."""
+        for role in roles:
+            self.caching_build_workspace_and_update_role(role, cfg, {})
+        self._workspaces.build(roles, cfg)
+
+    def _pre_build_validate(self, app: Any, scheduler: str, cfg: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Refuse a wrong name, job or option before an image is built for it. TorchX 0.7.0 has no such step."""
+        # Only `Runner.dryrun` comes here, and then has the workspaces of the same roles built.
+        self._workspaces.expect_dry_run(app.roles)
+        check_app(app, cfg, self._kind)
+        check_launch_options(app, cfg)
+
+    def submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
+        """Return the request of an app; the app in it names images as pods will, and the caller's is left as it is."""
+        if any(role.image.startswith(LOCAL_IMAGE) for role in app.roles):
+            app = copy.copy(app)
+            app.roles = [copy.copy(role) for role in app.roles]
+        return super().submit_dryrun(app, cfg)
+
+    def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
+        config = self.run_opts().resolve(dict(cfg))
+        request = make_request(app, config, self._kind, self.session_name, self._workspaces.patched())
+        check_launch_options(app, config)
+        for role, written in zip(app.roles, (request.app or {})["roles"], strict=True):
+            if role.image.startswith(LOCAL_IMAGE):
+                role.image = written["image"]
+        return AppDryRunInfo(self._asked(request, config), repr)
+
+    def _asked(self, request: PulumiJob, config: Mapping[str, Any]) -> PulumiJob:
+        """Ask the cluster what was left open, and to judge the request; a cluster that does not answer is a warning."""
+        try:
+            if leaves_open(request, config):
+                request = with_discovered(request, self._cluster_of(config))
+            if config.get("validate_spec"):
+                where = namespace_of(request.resource, config.get("namespace") or "default")
+                validate(request, self._cluster_of(config), where)
+        except ClusterError as error:
+            what = "not validated" if config.get("validate_spec") else "not completed"
+            logger.warning("the request was %s: %s", what, error)
+        return request
+
+    def _cluster_of(self, config: Mapping[str, Any]) -> LiveCluster:
+        return self._doors.cluster(config.get("kubeconfig"), config.get("kube_context"))
+
+    def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:
+        """Leave the checks to the dry run, which names all problems at once; no resources are no mistake here."""
+
+    def schedule(self, dryrun_info: Any) -> str:
+        """Launch what a dry run returned, as the caller left it, and return the app's id.
+
+        Args:
+            dryrun_info: What `submit_dryrun` returned, or an `AppDryRunInfo` made of its request alone.
+
+        Raises:
+            ValueError: The same request was launched before.
+            ImageError: An image cannot be built or pushed.
+            DeployError: The engine or the cluster refused.
+            ClusterError: The cluster cannot be reached.
+        """
+        request, app = copy.copy(dryrun_info.request), compat.app_of(dryrun_info)
+        if not isinstance(request, PulumiJob):
+            raise _no_dry_run()
+        if app is None and request.app is not None:
+            app = read_app_json(request.app)
+        if app is None:
+            raise _no_dry_run()
+        request.resource = request.manifest()
+        config = self.run_opts().resolve(compat.config_of(dryrun_info) or request.config or {})
+        plan = request.plan
+        if plan is None:
+            plan = make_request(app, config, self._kind, self.session_name, self._workspaces.patched()).plan
+        if plan is None:
+            raise _no_dry_run()
+        launch = Launch(
+            request=request,
+            plan=plan,
+            app=app,
+            config=config,
+            session=self.session_name,
+            images=lambda: self._workspaces.make(
+                request.images_to_push, request.image_plans, config, named=[role.image for role in app.roles]
+            ),
+            delete=self.delete,
+        )
+        return launch_app(self._doors, self._finder, launch)
+
+    def describe(self, app_id: str) -> Any:
+        """Describe an app. None: no such app is known.
+
+        Raises:
+            ClusterError: The cluster is not the one of the launch, or calls for this app have not learned its state for
+                as long as `bounds` allows.
+        """
+        entry = self._finder.find(app_id)
+        found = None if entry is None else self._sight(entry)
+        if found is None:
+            self._bounds.unknown(app_id)
+            return None
+        self._bounds.check(*found)
+        return describe_app(*found, self._doors.now())
+
+    def _sight(self, entry: RunEntry) -> tuple[RunEntry, AppSnapshot] | None:
+        """Look at an app; one whose launch or deletion was interrupted is put right if its object does not tell."""
+        sight = self._looks.of(entry).now(entry)
+        gone = sight.status.reason is Reason.NOT_FOUND and sight.reached and is_shared(entry)
+        if entry.stage is Stage.LAUNCHED and (sight.relaunched or gone):
+            try:
+                now = self._finder.again(entry)
+            except DeployError as error:
+                logger.warning(
+                    "whether app %s was deleted or launched again elsewhere is unknown: %s", entry.app_id, error
+                )
+                return entry, sight
+            return None if now is None else (now, sight if now is entry else look_at(self._doors, now))
+        if entry.stage is Stage.LAUNCHED or sight.present:
+            return entry, sight
+        # What may be at work elsewhere is not touched: only the process table of this machine proves that it ended.
+        if life_of(entry.owner) is not Life.ENDED:
+            return entry, _under_way(entry, sight)
+        try:
+            settled = self._finder.recover(entry, logger.info)
+        except (ClusterError, TakenOverError):
+            return entry, sight
+        if settled is not None and settled.stage is not Stage.LAUNCHED:
+            return settled, _under_way(settled, sight)
+        return None if settled is None else (settled, look_at(self._doors, settled))
+
+    def describe_native(self, app_id: str) -> Any:
+        """Read the job object back from the cluster, as a request. None: it is not there, or was never heard of."""
+        entry = self._finder.find(app_id)
+        if entry is None:
+            return None
+        form, cluster = form_named(entry.scheduler, entry.choice), self._doors.cluster_of(entry)
+        head = cluster.get(form.head, entry.namespace, entry.job_name)
+        warn_of_cluster(entry, cluster, head)
+        if head is None or not is_ours(entry, head):
+            return None
+        info = AppDryRunInfo(PulumiJob(images_to_push={}, resource=head), repr)
+        compat.set_app(info, read_app_json(entry.app), {"namespace": entry.namespace, **entry.options})
+        return info
+
+    def list(self, cfg: Mapping[str, Any] | None = None) -> list[Any]:
+        """List the apps that were launched, by id.
+
+        Args:
+            cfg: `namespace` lists one only; kubeconfig and context say where. None: `.torchxconfig` says.
+        """
+        given = {**self._ambient(), **{key: value for key, value in dict(cfg or {}).items() if value is not None}}
+        choice = Choice(
+            namespace=(cfg or {}).get("namespace") or None,
+            session=given.get("list_session") or None,
+            states=frozenset(given.get("list_states") or ()),
+            everything=bool(given.get("list_all")),
+        )
+        return list_apps(self._doors, self._kind, given, choice)
+
+    def exists(self, app_id: str) -> bool:
+        """Say whether an app was launched and not deleted. Starts no process."""
+        return self._finder.find(app_id) is not None
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Any = None,
+    ) -> Iterable[str]:
+        """Return the lines of the k-th replica's log, as TorchX has them: with times, each with its end.
+
+        Raises:
+            ValueError: Streams other than COMBINED; an app, a role or a replica that there is not.
+            ClusterError: The log cannot be read.
+        """
+        if streams not in (None, Stream.COMBINED):
+            raise ValueError(f"{self.backend} has COMBINED log streams only, asked for {streams}; leave streams out")
+        return self.read_log(
+            app_id, role_name, k, options={}, regex=regex, since=since, until=until, follow=should_tail
+        )
+
+    def read_log(
+        self, app_id: str, role: str, replica: int, *, options: Mapping[str, Any], **query: Any
+    ) -> Iterator[str]:
+        """Return the lines of a replica's log; arguments as `reading_logs.read_log`.
+
+        Args:
+            app_id: `namespace:name`.
+            role: Name of the role.
+            replica: Replica in the role, from 0.
+            options: `log_containers`, `log_previous` and `log_timestamps`, before those of the launch.
+            query: What of the log is wanted.
+        """
+        entry = self._known(app_id)
+        ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
+        chosen = {**entry.log_options, **ambient, **options}
+        return read_log(self._doors, entry, role, replica, options=chosen, look=self._looks.of(entry), **query)
+
+    def replicas(self, app_id: str, role: str | None = None, replica: int | None = None) -> Sequence[tuple[str, int]]:
+        """Return the replicas that are meant; without a role those of all roles.
+
+        Raises:
+            InvalidJobError: There is no such app.
+        """
+        entry = self._known(app_id)
+        try:
+            entry = self._again(entry) if look_at(self._doors, entry).relaunched else entry
+        except ClusterError as error:
+            logger.warning("whether app %s was launched again is unknown: %s", app_id, error)
+        if role is not None and (replica is not None or role not in entry.pods):
+            return [(role, replica or 0)]
+        return [
+            (name, index) for name, pods in entry.pods.items() if role in (None, name) for index in range(len(pods))
+        ]
+
+    def cancel(self, app_id: str, *, take_over: bool = False) -> None:
+        """Ask for an app to stop; fine for one that has ended or was never heard of."""
+        cancel_app(self._doors, self._finder, app_id, take_over=take_over)
+
+    def _cancel_existing(self, app_id: str) -> None:
+        cancel_app(self._doors, self._finder, app_id)
+
+    def resume(self, app_id: str, *, take_over: bool = False) -> None:
+        """Let a cancelled app of Volcano's run again."""
+        resume_app(self._doors, self._finder, app_id, take_over=take_over)
+
+    def delete(
+        self,
+        app_id: str,
+        *,
+        forget_unreachable: bool = False,
+        take_over: bool = False,
+        tell: Callable[[str], None] = logger.info,
+    ) -> None:
+        """Delete an app and its stack; fine for one that is gone, or was never heard of.
+
+        Args:
+            app_id: `namespace:name`.
+            forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
+            take_over: Do not wait for another process: take the app over, and remove its stack's locks.
+            tell: Takes progress.
+        """
+        delete_app(self._doors, self._finder, app_id, tell, forget_unreachable=forget_unreachable, take_over=take_over)
+
+    def _delete_existing(self, app_id: str) -> None:
+        delete_app(self._doors, self._finder, app_id)
+
+    def close(self) -> None:
+        """End what was started. May be called more than once."""
+        self._doors.close()
+
+    def _again(self, entry: RunEntry) -> RunEntry:
+        """Return an app as it is after it was launched again; as it was where that is unknown."""
+        try:
+            return self._finder.again(entry) or entry
+        except DeployError as error:
+            logger.warning("whether app %s was launched again is unknown: %s", entry.app_id, error)
+            return entry
+
+    def _known(self, app_id: str) -> RunEntry:
+        entry = self._finder.find(app_id)
+        if entry is None:
+            text = f"{app_id!r} was never heard of here; `torchx list -s {self.backend}` names the apps that are known"
+            raise invalid_job(app_id, [Problem("app_id", text)])
+        return entry
+
+    def _ambient(self) -> Mapping[str, Any]:
+        """Return the options of this scheduler's section of `.torchxconfig`."""
+        options = torchxconfig.section(self.backend, self.run_opts())
+        if options.get("pulumi_backend"):
+            # The index has the URL without its credentials, and this is where they are.
+            know_backend(options["pulumi_backend"])
+        return options
+
+
+def _under_way(entry: RunEntry, sight: AppSnapshot) -> AppSnapshot:
+    """Return what is known of an app that another process works on, or worked on until it gave no sign of life."""
+    doing = {Stage.LAUNCHING: "is being launched", Stage.DELETING: "is being deleted"}[entry.stage]
+    message, error = f"it {doing} by {describe_owner(entry.owner)}", sight.error
+    if life_of(entry.owner) is Life.EXPIRED:
+        message += f"; if that is gone for certain, `{delete_command(entry)} --take-over` removes the app"
+        # A wait for an owner that gives no sign of life ends as one for a cluster that does not answer.
+        error = error or ClusterError(message, retryable=True)
+    state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else sight.status.state
+    return AppSnapshot(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=message), error=error)
+
+
+def _no_dry_run() -> InvalidJobError:
+    text = "is of no dry run of this scheduler; pass what submit_dryrun returned"
+    return invalid_job("unnamed", [Problem("dryrun_info", text)])

@@ -1,0 +1,186 @@
+"""AutomationDriver: the Driver over Pulumi's Automation API. Each call is a short way through the modules beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.runs.driver import Launched, LaunchRequest, ProgressCallback, Recorded, Still
+from torchx_pulumi.runs.whereabouts import Connect
+from torchx_pulumi.stack_state.folder_backend import check_there
+from torchx_pulumi.stack_state.owner import CheckOwner, unowned
+from torchx_pulumi.stack_state.places import backend_folder, state_folder
+from torchx_pulumi.stack_state.stack_store import open_store
+from torchx_pulumi.stack_state.state_file import FileStack
+
+from torchx_pulumi_stacks.engine.app_stack import AppStack
+from torchx_pulumi_stacks.engine.program_host import load_inline
+from torchx_pulumi_stacks.engine.recovery import put_right
+from torchx_pulumi_stacks.engine.registration import prepare
+from torchx_pulumi_stacks.engine.stack_lookup import drop_remembered, find_entry, find_moved, list_places
+from torchx_pulumi_stacks.engine.status_writer import write_status
+from torchx_pulumi_stacks.engine.work_dir import Workplace
+
+logger = logging.getLogger(__name__)
+
+
+class AutomationDriver:
+    """Launches, removes and reads the stacks of apps. Safe for threads; processes share what lies on the disk."""
+
+    def __init__(
+        self, folder: Path | None = None, *, seed: bool = True, connect: Connect = KubernetesCluster.connect
+    ) -> None:
+        """Make a driver; nothing is started and Pulumi is not loaded yet.
+
+        Args:
+            folder: Where the engine works. None: `engine` in the user's state folder.
+            seed: Make a stack in a folder by writing its empty state, which saves a process; else, and where
+                TORCHX_PULUMI_SEED is 0, by `pulumi stack init`.
+            connect: Opens a cluster by kubeconfig and context.
+        """
+        self._folder = folder
+        self._connect = connect
+        self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
+
+    def warm_up(self) -> None:
+        """Load Pulumi in a thread, while the caller has something else to do."""
+        threading.Thread(target=load_inline, daemon=True, name="torchx-pulumi-import").start()
+
+    def launch(self, order: LaunchRequest, tell: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+        """Create the app's objects in a stack of its own; see `torchx_pulumi.runs.driver.Driver`."""
+        stack = self._stack(order.entry, tell, check)
+        run = prepare(order)
+        with self._changing(order.entry):
+            stack.create(run, seed=self._seed)
+            try:
+                return stack.up(run)
+            except TakenOverError:
+                # What was begun is the new owner's.
+                raise
+            except BaseException as error:
+                self._undo(stack, error)
+                raise
+
+    def recover(
+        self, entry: RunEntry, tell: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
+    ) -> RunEntry | None:
+        """Put right what an interrupted launch or deletion left; see `torchx_pulumi.runs.driver.Driver`."""
+        entry = _followed(entry, tell)
+        with self._changing(entry):
+            return put_right(entry, self._stack(entry, tell, check), tell, take_over=take_over)
+
+    def destroy(
+        self,
+        entry: RunEntry,
+        tell: ProgressCallback,
+        *,
+        forget_unreachable: bool = False,
+        check: CheckOwner = unowned,
+        take_over: bool = False,
+    ) -> None:
+        """Delete the app's objects and its stack; see `torchx_pulumi.runs.driver.Driver`."""
+        entry = _followed(entry, tell)
+        stack = self._stack(entry, tell, check)
+        with self._changing(entry):
+            try:
+                stack.remove(take_over=take_over)
+            except ClusterError:
+                if not forget_unreachable:
+                    raise
+                stack.forget(take_over=take_over)
+                tell(f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached")
+
+    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
+        """Write an observation to the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
+        try:
+            entry = _followed(entry, logger.debug)
+            store = open_store(entry.place.backend)
+            if store is None:
+                return Recorded.LEFT
+            return write_status(store, entry.place, observed, Workplace(self._root, entry).locks)
+        except PermissionError as error:
+            logger.debug("the backend of %s may not be opened: %s", entry.app_id, error)
+            return Recorded.LEFT
+        except (OSError, ValueError, DeployError) as error:
+            # A folder that is not mounted now, or a URL that is none: the observation is kept, and written later.
+            logger.debug("the stack of %s is not written yet: %s", entry.app_id, error)
+            return Recorded.DEFERRED
+
+    def locks(self, entry: RunEntry) -> Sequence[str]:
+        """Return who holds locks on an app's stack; see `torchx_pulumi.runs.driver.Driver`."""
+        return [str(lock) for lock in self._stack(entry, logger.debug).locks()]
+
+    def find(self, place: StackRef, still: Still | None = None, *, known: RunEntry | None = None) -> RunEntry | None:
+        """Read an app's entry from its stack's own state; see `torchx_pulumi.runs.driver.Driver`."""
+        found = find_entry(place, self._root, still)
+        if found is not None or known is None:
+            return found
+        moved = _followed(known, logger.debug).place
+        return None if moved == place else find_entry(moved, self._root, still)
+
+    def places(self, backend: str, project: str) -> Iterable[StackRef]:
+        """Return the stacks of a project in a backend; see `torchx_pulumi.runs.driver.Driver`."""
+        return list_places(backend, project)
+
+    def close(self) -> None:
+        """End what the driver started: nothing outlives the call that started it."""
+
+    @property
+    def _root(self) -> Path:
+        return self._folder or state_folder() / "engine"
+
+    def _stack(self, entry: RunEntry, tell: ProgressCallback, check: CheckOwner = unowned) -> AppStack:
+        return AppStack(entry, self._root, tell, self._connect, check)
+
+    @contextlib.contextmanager
+    def _changing(self, entry: RunEntry) -> Iterator[None]:
+        """Drop what is remembered of a stack before and after it changes: a reader may come in between."""
+        drop_remembered(entry.place, self._root)
+        try:
+            yield
+        finally:
+            drop_remembered(entry.place, self._root)
+
+    def _undo(self, stack: AppStack, error: BaseException) -> None:
+        """Remove what a failed launch began; where that fails too, the next call on the app does it."""
+        app_id = stack.entry.app_id
+        try:
+            stack.remove()
+        except TakenOverError as second:
+            stack.tell(str(second))
+            error.__context__ = second
+        except (ClusterError, DeployError) as second:
+            stack.tell(f"{app_id}: what was begun could not be removed yet: {second}; deleting the app will do it")
+            error.__context__ = second
+
+
+def _followed(entry: RunEntry, tell: ProgressCallback) -> RunEntry:
+    """Return an entry with the place of its stack, which `pulumi stack rename` may have changed since the launch.
+
+    Raises:
+        BackendAbsentError: The folder of the backend is not there.
+        DeployError: It cannot be read.
+    """
+    place, folder = entry.place, backend_folder(entry.place.backend)
+    if folder is None or FileStack(folder, place).exists():
+        return entry
+    check_there(folder, place.backend)
+    moved = find_moved(folder, entry)
+    if moved is not None:
+        tell(f"{entry.app_id}: its stack {place.project}/{place.stack} is {moved.project}/{moved.stack} now")
+        return replace(entry, place=moved)
+    if entry.stage is not Stage.LAUNCHING:
+        tell(
+            f"{entry.app_id}: there is no stack {place.project}/{place.stack} in {place.backend} any more: it was "
+            "removed, or `pulumi stack migrate` moved it elsewhere; its objects are found by their label"
+        )
+    return entry

@@ -1,0 +1,187 @@
+"""What the engine tells while it works: lines of its event log to progress, outputs and errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx_pulumi.model.errors import ClusterError, DeployError, TorchxPulumiError
+from torchx_pulumi.runs.driver import ProgressCallback
+from torchx_pulumi.stack_state.places import without_credentials
+from torchx_pulumi.stack_state.state_file import STACK, is_object
+
+_COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
+
+_NOISE = ("update failed", "resource plugin", "preview failed")
+"""Errors that only say that there was one."""
+
+_UNREACHABLE = (
+    "cluster is unreachable",
+    "cluster unreachable",
+    "unable to load schema information from the API server",
+    "connection refused",
+    "no such host",
+    "i/o timeout",
+    "context deadline exceeded",
+    "no configuration has been provided",
+    "unable to load Kubernetes client configuration",
+    "certificate signed by unknown authority",
+)
+"""What Kubernetes' client says when nothing answers."""
+
+_LOCKED = ("is currently locked by", "Another update is currently in progress")
+_PASSPHRASE = ("incorrect passphrase", "passphrase must be set")
+_ENGINE = (*_LOCKED, *_PASSPHRASE, "no space left on device")
+"""What the CLI says of itself that has an error of its own here."""
+
+_DONE = {"create": "created", "update": "updated", "delete": "deleted", "replace": "replaced"}
+_BEGUN = {"create": "creating", "update": "updating", "delete": "deleting", "replace": "replacing"}
+
+
+@dataclass(slots=True)
+class EngineNotes:
+    """What one run of the engine told."""
+
+    tell: ProgressCallback
+    """Takes progress."""
+    outputs: dict[str, Any] = field(default_factory=dict)
+    """Outputs of the stack. Empty: none were registered."""
+    uids: dict[str, str] = field(default_factory=dict)
+    """URN of a Kubernetes object to its uid."""
+    errors: list[str] = field(default_factory=list)
+    """Errors, in the order in which they came, each once."""
+    begun: bool = False
+    """The engine told something: it got past the backend and its credentials."""
+
+    def take(self, line: str) -> None:
+        """Take a line of the event log."""
+        try:
+            event = json.loads(line)
+        except ValueError:
+            # The last line of a process that was killed. The state says what was done.
+            return
+        self.begun = True
+        if diagnostic := event.get("diagnosticEvent"):
+            self._take_diagnostic(diagnostic)
+        elif begun := event.get("resourcePreEvent"):
+            self._take_step(begun.get("metadata") or {}, _BEGUN)
+        elif done := event.get("resOutputsEvent"):
+            self._take_outputs(done.get("metadata") or {})
+
+    def _take_diagnostic(self, event: Mapping[str, Any]) -> None:
+        message = tidy(str(event.get("message") or ""))
+        if not message:
+            return
+        if event.get("severity") == "error":
+            if message not in self.errors and not message.startswith(_NOISE):
+                self.errors.append(message)
+        elif event.get("severity") in ("warning", "info") and not event.get("ephemeral") and event.get("urn"):
+            # Without a resource it is the engine speaking of itself.
+            self.tell(message)
+
+    def _take_outputs(self, step: Mapping[str, Any]) -> None:
+        new = step.get("new") or {}
+        if step.get("type") == STACK:
+            self.outputs.update(new.get("outputs") or {})
+        elif is_object(step):
+            uid = ((new.get("outputs") or {}).get("metadata") or {}).get("uid")
+            if uid:
+                self.uids[str(step.get("urn"))] = str(uid)
+            self._take_step(step, _DONE)
+
+    def _take_step(self, step: Mapping[str, Any], words: Mapping[str, str]) -> None:
+        word = words.get(str(step.get("op")))
+        if word is None or not is_object(step):
+            return
+        state = step.get("new") or step.get("old") or {}
+        metadata = (state.get("inputs") or {}).get("metadata") or {}
+        kind = str(step.get("type")).rpartition(":")[2]
+        name = metadata.get("name") or str(step.get("urn")).rpartition("::")[2]
+        self.tell(f"{word} {kind} {metadata.get('namespace') or 'default'}/{name}")
+
+    def error(self, app: str, doing: str, said: str = "", *, code: int = 1) -> TorchxPulumiError:
+        """Return the error that a failed run comes to.
+
+        Args:
+            app: Which app.
+            doing: What was being done: `launched`, `deleted`.
+            said: What the process said last, for errors before the engine has events.
+            code: Its exit code; below zero, the number of the signal that ended it.
+        """
+        if code < 0:
+            return _killed(app, doing, code, self.errors)
+        if self.errors:
+            return error_of(app, doing, self.errors)
+        words = _last_words(said)
+        if any(sign in words for sign in _ENGINE):
+            return error_of(app, doing, [words])
+        if self.begun:
+            return DeployError(f"app {app} cannot be {doing}: the Pulumi engine ended with exit code {code}: {words}")
+        # No event and none of the known words: the CLI did not get as far as a cluster.
+        return DeployError(
+            f"app {app} cannot be {doing}: Pulumi could not begin: {words}; check the backend (option pulumi_backend, "
+            "PULUMI_BACKEND_URL), its credentials and the secrets provider"
+        )
+
+
+def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
+    """Return the error that messages of the engine stand for."""
+    text = "; ".join(errors)
+    if any(sign in text for sign in _UNREACHABLE) and "admission webhook" not in text:
+        return ClusterError(
+            f"app {app} cannot be {doing}: the cluster cannot be reached: {text}; check that it runs and that "
+            "kubeconfig and context are the right ones",
+            retryable=True,
+        )
+    if any(sign in text for sign in _LOCKED):
+        return DeployError(f"app {app} cannot be {doing}: another process works on it: {text}", retryable=True)
+    if "no space left on device" in text:
+        return DeployError(f"app {app} cannot be {doing}: the disk is full: {text}; free some space")
+    if any(sign in text for sign in _PASSPHRASE):
+        return DeployError(
+            f"app {app} cannot be {doing}: its state was written with another passphrase: {text}; "
+            "set PULUMI_CONFIG_PASSPHRASE_FILE or PULUMI_CONFIG_PASSPHRASE to that one"
+        )
+    return DeployError(f"app {app} cannot be {doing}: {text}")
+
+
+def _killed(app: str, doing: str, code: int, errors: list[str]) -> DeployError:
+    """Return the error of an engine that a signal ended."""
+    try:
+        number = f"{signal.Signals(-code).name} ({-code})"
+    except ValueError:
+        number = str(-code)
+    before = f"; before that it reported: {'; '.join(errors)}" if errors else ""
+    return DeployError(
+        f"app {app} cannot be {doing}: the Pulumi engine was ended by signal {number}{before}; find out what ended it "
+        "(the system does when memory runs out), and try again"
+    )
+
+
+def is_of_other_passphrase(said: str) -> bool:
+    """Return whether the CLI refused because the secrets of the state are kept by another passphrase."""
+    return any(sign in said for sign in _PASSPHRASE)
+
+
+def tidy(message: str) -> str:
+    r"""Return a message of the engine as one line of plain text.
+
+    >>> tidy("<{%reset%}>error: no\n  queue<{%reset%}>\n")
+    'no queue'
+    """
+    plain = without_credentials(_COLOUR.sub("", message))
+    line = " ".join(part.strip() for part in plain.splitlines() if part.strip())
+    return line.removeprefix("error: ").strip()
+
+
+def _last_words(said: str) -> str:
+    """Return the error of a process that has no events: before the engine starts, it only writes text."""
+    lines = [_COLOUR.sub("", line).rstrip() for line in said.splitlines()]
+    for number, line in enumerate(lines):
+        if line.startswith("error: "):
+            return tidy("\n".join(lines[number:]))
+    return tidy("\n".join(lines[-3:])) or "the Pulumi CLI ended without a word"

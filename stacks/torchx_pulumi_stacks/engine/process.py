@@ -1,0 +1,294 @@
+"""One run of the Pulumi CLI: in a process group of its own, its events read while it works, ended with whoever asked.
+
+All processes of the driver start here, which is where tests count them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx_pulumi.model.errors import DeployError, TakenOverError
+from torchx_pulumi.stack_state.backend import INSTALL_PULUMI, PLACE_VARIABLE
+from torchx_pulumi.stack_state.owned_locks import OwnedLocks
+from torchx_pulumi.stack_state.owner import CheckOwner, lease_s, unowned
+from torchx_pulumi.stack_state.places import backend_folder
+from torchx_pulumi.stack_state.shared_folder import shared_umask
+
+from torchx_pulumi_stacks.engine.event_log import EngineNotes
+
+if TYPE_CHECKING:
+    import psutil
+
+TAIL_PAUSE_S = 0.03
+INTERRUPT_WAIT_S = 30.0
+"""How long an interrupted engine may take to write its state before it is killed."""
+
+LEFT_OVER_WAIT_S = 5.0
+"""How long the engine of a dead owner may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run of the CLI ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class RunningCli:
+    """The CLI at work. Its end must be waited for."""
+
+    def __init__(
+        self,
+        cli: str,
+        words: Sequence[str],
+        folder: Path,
+        env: Mapping[str, str],
+        notes: EngineNotes | None = None,
+        locks: OwnedLocks | None = None,
+        check: CheckOwner = unowned,
+    ) -> None:
+        """Start it.
+
+        Args:
+            cli: Path of the CLI.
+            words: Its arguments.
+            folder: Where it runs.
+            env: Whole environment.
+            notes: Take its events. None: the command has none.
+            locks: Where its process is noted, as it takes a lock. None: the command takes none.
+            check: Renews the lease while it works; where the app was taken over, it is interrupted.
+
+        Raises:
+            DeployError: It cannot be started.
+        """
+        self._ended: Ended | None = None
+        self._locks = locks
+        self._ends = contextlib.ExitStack()
+        self._out = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
+        self._err = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
+        asked = [cli, "--non-interactive", "--color", "never", *words]
+        log = folder / f"events-{os.urandom(4).hex()}.jsonl"
+        if notes is not None:
+            log.touch()
+            asked += ["--event-log", str(log)]
+        umask = shared_umask(backend_folder(env.get("PULUMI_BACKEND_URL", "")))
+        try:
+            self._note: Path | None = None if locks is None else locks.note()
+            self._process = subprocess.Popen(
+                asked,
+                cwd=folder,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=self._err,
+                start_new_session=True,
+                umask=-1 if umask is None else umask,
+            )
+        except OSError as error:
+            self._ends.close()
+            raise DeployError(f"the Pulumi CLI {cli} cannot be started: {error.strerror}; {INSTALL_PULUMI}") from error
+        except BaseException:
+            self._ends.close()
+            raise
+        try:
+            if locks is not None and self._note is not None:
+                locks.note_pid(self._note, self._process.pid)
+            self._ends.enter_context(_tailed(log, notes))
+            self._ends.enter_context(_renewing(check, self._process.pid))
+        except BaseException:
+            self.interrupt()
+            raise
+
+    def wait(self) -> Ended:
+        """Wait for its end; may be called again.
+
+        Ctrl-C interrupts the engine, which then writes its state and ends; a second one kills it.
+
+        Raises:
+            KeyboardInterrupt: The user interrupted it; it has ended.
+        """
+        if self._ended is None:
+            try:
+                _wait(self._process)
+                self._ended = Ended(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
+                self._forget_note()
+            finally:
+                # Events that are left in the log are read here.
+                self._ends.close()
+        return self._ended
+
+    def interrupt(self) -> None:
+        """End it, where its end was not waited for."""
+        if self._process.poll() is None:
+            _send_group(self._process.pid, signal.SIGINT)
+            _wait(self._process)
+        self._ends.close()
+
+    def _forget_note(self) -> None:
+        """Forget its process, which holds no lock any more; one that failed may have left its lock."""
+        if self._locks is not None and self._note is not None and self._process.returncode == 0:
+            self._locks.forget(self._note)
+
+
+def run_cli(
+    cli: str,
+    words: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    notes: EngineNotes | None = None,
+    locks: OwnedLocks | None = None,
+    check: CheckOwner = unowned,
+) -> Ended:
+    """Run the CLI to its end; see `RunningCli`.
+
+    Raises:
+        DeployError: It cannot be started.
+        KeyboardInterrupt: The user interrupted it; it has ended.
+    """
+    return RunningCli(cli, words, folder, env, notes, locks, check).wait()
+
+
+def end_left_overs(key: str, locks: OwnedLocks) -> int:
+    """End the engine's processes that a dead owner left for a stack, and return how many there were.
+
+    An engine whose program has gone fails by itself and writes its state; it gets a moment for that.
+    """
+    import psutil  # 50 ms, and needed after a kill only
+
+    found = left = _processes_of(key, locks)
+    for number in (signal.SIGINT, signal.SIGKILL):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+        end = time.monotonic() + LEFT_OVER_WAIT_S
+        while (left := [process for process in left if _runs(process)]) and time.monotonic() < end:
+            time.sleep(0.05)
+    return len(found)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait()
+    except BaseException:
+        _send_group(process.pid, signal.SIGINT)
+        try:
+            process.wait(timeout=INTERRUPT_WAIT_S)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            _send_group(process.pid, signal.SIGKILL)
+            process.wait()
+        raise
+    finally:
+        # Providers are in the group of the CLI, or end with it; none may outlive it.
+        _send_group(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _tailed(log: Path, notes: EngineNotes | None) -> Iterator[None]:
+    """Read an event log while it is written, and its rest in the end."""
+    if notes is None:
+        yield
+        return
+    done = threading.Event()
+    reader = threading.Thread(target=_tail, args=(log, notes.take, done), daemon=True, name="torchx-pulumi-events")
+    reader.start()
+    try:
+        yield
+    finally:
+        done.set()
+        reader.join()
+
+
+@contextlib.contextmanager
+def _renewing(check: CheckOwner, group: int) -> Iterator[None]:
+    """Renew the lease while an engine works; interrupt the engine where another process has taken the app over."""
+    if check is unowned:
+        yield
+        return
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(lease_s() / 4):
+            try:
+                check()
+            except TakenOverError:
+                _send_group(group, signal.SIGINT)
+                return
+            except DeployError:
+                # The index cannot be read for a moment. The next step says so if it lasts.
+                continue
+
+    thread = threading.Thread(target=renew, daemon=True, name="torchx-pulumi-lease")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _tail(log: Path, take: Callable[[str], None], done: threading.Event) -> None:
+    rest = ""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        while True:
+            last = done.is_set()
+            *lines, rest = (rest + file.read()).split("\n")
+            for line in lines:
+                take(line)
+            if last:
+                break
+            done.wait(TAIL_PAUSE_S)
+    if rest:
+        take(rest)
+
+
+def _text(file: object) -> str:
+    file.seek(0)  # type: ignore[attr-defined]
+    return bytes(file.read()).decode("utf-8", "replace")  # type: ignore[attr-defined]
+
+
+def _send_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _processes_of(key: str, locks: OwnedLocks) -> list[psutil.Process]:
+    """Find the processes of a stack: engines that were noted, their descendants, and those whose environment names it.
+
+    The environment of some processes is not readable, on macOS of more of them than on Linux.
+    """
+    import psutil  # see above
+
+    found: dict[int, psutil.Process] = {}
+    for note in locks.notes():
+        with contextlib.suppress(psutil.Error):
+            if note.running is not None:
+                engine = psutil.Process(note.running)
+                found |= {process.pid: process for process in (engine, *engine.children(recursive=True))}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(PLACE_VARIABLE) == key:
+                found[process.pid] = process
+    found.pop(os.getpid(), None)
+    return [process for process in found.values() if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    import psutil  # see above
+
+    try:
+        # A zombie waits for its parent, which may never come.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,103 @@
+"""After a launch or a deletion was interrupted: what is true, and the way from there to whole or nothing.
+
+docs/decisions/0010 has the cases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchx_pulumi.model.app_entry import RunEntry, Stage
+from torchx_pulumi.model.errors import DeployError, TakenOverError
+from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.runs.driver import ProgressCallback
+from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.stack_state.owner import describe_owner, is_working
+from torchx_pulumi.stack_state.state_file import Checkpoint, is_object
+
+from torchx_pulumi_stacks.engine.app_stack import AppStack
+
+
+def put_right(entry: RunEntry, stack: AppStack, tell: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
+    """Finish what was interrupted, or remove what it made. The caller has claimed the app.
+
+    Args:
+        entry: The app; its owner is the process that was interrupted.
+        stack: Its stack.
+        tell: Takes progress.
+        take_over: Do it whoever the owner is and whoever holds locks.
+
+    Returns:
+        The entry as it is now. None: nothing of the app is left.
+
+    Raises:
+        DeployError: Another process works on the app, or the engine refused.
+        ClusterError: The cluster cannot be reached.
+    """
+    if not take_over:
+        _refuse_if_working(entry)
+    stack.end_left_overs()
+    stack.clear_dead_locks(take_over=take_over)
+    if entry.stage is Stage.DELETING:
+        tell(f"{entry.app_id}: its deletion was interrupted; it is finished now")
+        stack.remove()
+        return None
+    checkpoint = stack.read()
+    stack.check()
+    if checkpoint is None:
+        # The state is written before an object is made: without one there is no object. Of an app that was launched,
+        # the state was lost, and its object speaks for it.
+        stack.workplace.clear()
+        return None if entry.stage is Stage.LAUNCHING else replace(entry, owner=None)
+    if is_whole(checkpoint):
+        stack.workplace.clear()
+        return _launched(entry, checkpoint)
+    if entry.stage is Stage.LAUNCHED:
+        return replace(entry, owner=None)
+    return _finish_or_remove(entry, stack, checkpoint, tell)
+
+
+def is_whole(checkpoint: Checkpoint) -> bool:
+    """Say whether a launch came to its end: its last note is there, and nothing is under way."""
+    return checkpoint.stash(APP_SUFFIX) is not None and not checkpoint.pending and not checkpoint.outdated
+
+
+def _finish_or_remove(
+    entry: RunEntry, stack: AppStack, checkpoint: Checkpoint, tell: ProgressCallback
+) -> RunEntry | None:
+    order = stack.workplace.order()
+    made = any(is_object(item) for item in checkpoint.resources)
+    if made and order is not None and not checkpoint.pending and not checkpoint.outdated:
+        tell(f"{entry.app_id}: its launch was interrupted after the job was created; it is finished now")
+        stack.check_cluster()
+        try:
+            launched = stack.up(order)
+        except TakenOverError:
+            raise
+        except DeployError as error:
+            tell(f"{entry.app_id}: it cannot be finished: {error}")
+        else:
+            done = stack.read()
+            return replace(_launched(entry, done), uid=launched.uid or _uid(done)) if done else None
+    tell(f"{entry.app_id}: its launch was interrupted; what it began is removed")
+    stack.remove()
+    return None
+
+
+def _launched(entry: RunEntry, checkpoint: Checkpoint) -> RunEntry:
+    return replace(entry, stage=Stage.LAUNCHED, owner=None, uid=_uid(checkpoint) or entry.uid)
+
+
+def _uid(checkpoint: Checkpoint | None) -> str | None:
+    note = None if checkpoint is None else checkpoint.stash(APP_SUFFIX)
+    return str(note["uid"]) if note and note.get("uid") else None
+
+
+def _refuse_if_working(entry: RunEntry) -> None:
+    if not is_working(entry.owner):
+        return
+    raise DeployError(
+        f"another process works on app {entry.app_id}: {describe_owner(entry.owner)}; wait for its end, or take the "
+        f"app over: `{delete_command(entry)} --take-over`",
+        retryable=True,
+    )

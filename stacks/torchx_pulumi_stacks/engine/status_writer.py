@@ -1,0 +1,258 @@
+"""Writing an observed end into the outputs of a stack, under Pulumi's own lock and without the engine.
+
+docs/decisions/0012 says what the engine relies on and what is checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import random
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from getpass import getuser
+from typing import Any
+
+from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, COMPONENT_TYPES
+from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.stack_state.checkpoint_text import with_values
+from torchx_pulumi.stack_state.owned_locks import OwnedLocks, lock_of
+from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.stack_state.stack_store import StackStore, Stored
+from torchx_pulumi.stack_state.state_file import STACK, STASH
+
+logger = logging.getLogger(__name__)
+
+HOLD_S = 1.0
+"""Longest time that the lock is held."""
+
+SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the mark by which Pulumi knows a secret, no secret itself
+RETRY_PAUSES_S = (0.02, 0.05, 0.1)
+"""Time between two attempts where another process has the lock, perhaps for as short a time."""
+
+RESOURCES = ("checkpoint", "latest", "resources")
+"""Where a checkpoint has its resources."""
+
+READABLE_VERSIONS = (3, 4)
+"""Versions of checkpoints whose resources lie where this expects them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hold:
+    """A lock that is held."""
+
+    since: float
+    """When it was there: half of its request's time after it was asked for."""
+    request_s: float
+    """How long its request took; the other requests are taken to need as long."""
+
+    def has_time(self, requests: int) -> bool:
+        """Return whether so many requests, the unlocking among them, end before the lock is held for too long."""
+        return time.monotonic() - self.since + requests * self.request_s <= HOLD_S
+
+
+def write_status(store: StackStore, place: StackRef, observed: Mapping[str, Any], owned: OwnedLocks) -> Recorded:
+    """Write an observation into the outputs of a stack and of its component, unless they have a newer one.
+
+    Args:
+        store: The files of the backend.
+        place: The stack.
+        observed: In the shape of the output `torchx.observed`, with the `uid` of the object that was seen.
+        owned: The notes of our own locks on the stack: a killed process leaves one, and its lock is removed.
+    """
+    try:
+        for pause_s in (*RETRY_PAUSES_S, None):
+            outcome = _write(store, place, observed, owned)
+            if outcome is not None:
+                return outcome
+            if pause_s is not None:
+                # Two that stood back for each other must not come back at the same moment.
+                time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
+        return Recorded.DEFERRED
+    except PermissionError as error:
+        logger.debug("stack %s is not written: %s", place.stack, error)
+        return Recorded.LEFT
+    except OSError as error:
+        logger.debug("stack %s is not written yet: %s", place.stack, error)
+        return Recorded.DEFERRED
+
+
+def _write(store: StackStore, place: StackRef, observed: Mapping[str, Any], owned: OwnedLocks) -> Recorded | None:
+    """Write once; see `write_status`. None: another process has the lock, or has written."""
+    judged = _judge(_find(store, place), observed)
+    if isinstance(judged, Recorded):
+        return judged
+    path, before, packed = judged
+    # With the check, the write and the unlocking.
+    requests = 4 if store.keeps_backups else 3
+    with _locked(store, place, owned) as hold:
+        if hold is None:
+            return None
+        if not hold.has_time(requests):
+            return _too_slow(place, hold)
+        # Another process may have written since.
+        if not store.is_unchanged(path, before):
+            return None
+        if store.keeps_backups:
+            if not hold.has_time(3):
+                return _too_slow(place, hold)
+            store.write(f"{path}.bak", before.data)
+        if not hold.has_time(2):
+            return _too_slow(place, hold)
+        store.write(path, packed, replaces=before)
+        held_s = time.monotonic() - hold.since
+    logger.debug("stack %s: the end is written; its lock was held for %.3f s", place.stack, held_s)
+    return Recorded.WRITTEN
+
+
+def _too_slow(place: StackRef, hold: _Hold) -> Recorded:
+    logger.debug("stack %s is not written yet: one request takes %.3f s", place.stack, hold.request_s)
+    return Recorded.DEFERRED
+
+
+@contextmanager
+def _locked(store: StackStore, place: StackRef, owned: OwnedLocks) -> Iterator[_Hold | None]:
+    """Hold the lock of a stack as Pulumi takes it. None: somebody else has it."""
+    folder, name, owner = lock_folder(place), f"{uuid.uuid4()}.json", this_process()
+    if _locks(store, folder, owned):
+        yield None
+        return
+    note = owned.note(owner.pid, engine=False)
+    content = {"pid": owner.pid, "username": _user(), "hostname": owner.host, "timestamp": _now()}
+    begun = time.monotonic()
+    try:
+        store.lock(f"{folder}/{name}", json.dumps(content, separators=(",", ":")).encode())
+        request_s = time.monotonic() - begun
+        hold = _Hold(since=begun + request_s / 2, request_s=request_s)
+        # Of two that come at the same time each sees the other's lock, or is seen; both then stand back.
+        # Without time for one more request the caller finds that out by itself.
+        yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
+    finally:
+        # A lock that cannot be removed keeps its note.
+        store.remove(f"{folder}/{name}")
+        owned.forget(note)
+
+
+def _locks(store: StackStore, folder: str, owned: OwnedLocks) -> list[str]:
+    """Return the locks on a stack, after those of our own that killed processes left are removed."""
+    stay = []
+    for name in store.names(folder):
+        found = store.read(f"{folder}/{name}")
+        if found is not None and owned.is_dead(lock_of(_json(found.data))):
+            store.remove(f"{folder}/{name}")
+        elif found is not None:
+            stay.append(name)
+    return stay
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _user() -> str:
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        # A container may run under a number that has no name.
+        return str(os.getuid())
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat()
+
+
+def lock_folder(place: StackRef) -> str:
+    """Return the folder in which Pulumi keeps the locks of a stack."""
+    return f".pulumi/locks/{ORGANIZATION}/{place.project}/{place.stack}"
+
+
+def _find(store: StackStore, place: StackRef) -> tuple[str, Stored] | None:
+    """Return path and content of a stack's checkpoint. None: there is none, or one in a form not written here."""
+    path = f".pulumi/stacks/{place.project}/{place.stack}.json"
+    found = [(name, stored) for name in (path, f"{path}.gz") if (stored := store.read(name)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _judge(found: tuple[str, Stored] | None, observed: Mapping[str, Any]) -> Recorded | tuple[str, Stored, bytes]:
+    """Return the content to be written with what it replaces, or why there is none."""
+    if found is None:
+        return Recorded.LEFT
+    path, stored = found
+    try:
+        text = (gzip.decompress(stored.data) if path.endswith(".gz") else stored.data).decode()
+        changed = change(text, observed)
+        if isinstance(changed, Recorded):
+            return changed
+        # A lone surrogate, which no file can have, becomes a question mark.
+        data = changed.encode(errors="replace")
+        return path, stored, gzip.compress(data) if path.endswith(".gz") else data
+    except (ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
+        # Cut off, or being written in place by an old engine.
+        logger.debug("checkpoint %s cannot be read: %s", path, error)
+        return Recorded.DEFERRED
+
+
+def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
+    """Return the text of a checkpoint with an observation in it, or why it stays as it is.
+
+    Raises:
+        ValueError: The text is no JSON.
+    """
+    whole = json.loads(text)
+    latest = whole["checkpoint"].get("latest")
+    if whole.get("version") not in READABLE_VERSIONS:
+        return Recorded.LEFT
+    if not latest or latest.get("pending_operations"):
+        return Recorded.DEFERRED
+    resources = latest.get("resources") or []
+    if not any(item.get("type") == STASH and str(item.get("urn")).endswith(APP_SUFFIX) for item in resources):
+        # A program's own stack, or a launch that is not whole.
+        return Recorded.LEFT
+    uid = observed.get("uid")
+    runs = [
+        place
+        for place, item in enumerate(resources)
+        if item.get("type") in COMPONENT_TYPES.values()
+        and not item.get("delete")
+        and uid
+        and (item.get("outputs") or {}).get("uid") == uid
+    ]
+    if len(runs) != 1:
+        return Recorded.KNOWN
+    run, value = resources[runs[0]]["outputs"], _without_none(observed)
+    changes: dict[tuple[str | int, ...], Any] = {}
+    if SECRET in json.dumps(run):
+        return Recorded.LEFT
+    if is_newer(observed, run["observed"]):
+        changes |= {(*RESOURCES, runs[0], "outputs", "observed"): value}
+    for place, item in enumerate(resources):
+        outputs = item.get("outputs") or {}
+        if item.get("type") != STACK or item.get("delete") or "torchx" not in outputs:
+            # A program that has taken the stack over may export something else.
+            continue
+        if SECRET in json.dumps(outputs):
+            return Recorded.LEFT
+        known = outputs["torchx"]
+        if known["app"]["id"] == run["app_id"] and is_newer(observed, known["observed"]):
+            path = (*RESOURCES, place, "outputs")
+            changes |= {(*path, "torchx", "observed"): value}
+            changes |= {(*path, name): value[name] for name in ("state", "reason") if name in outputs}
+    return with_values(text, changes) if changes else Recorded.KNOWN
+
+
+def _without_none(value: Any) -> Any:
+    """Leave out what is None, as Pulumi's state does."""
+    if isinstance(value, Mapping):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,107 @@
+"""Backends as Pulumi writes them, with as much in a checkpoint as the fleet reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.model.app_entry import RunEntry, write_entry
+from torchx_pulumi.model.run_record import RunRecord, write_record
+
+STACK = "pulumi:pulumi:Stack"
+STASH = "pulumi:index:Stash"
+NOW = "2026-01-02T12:00:00Z"
+
+
+def output(name: str = "train-x1", **changes: Any) -> dict[str, Any]:
+    """The stack output `torchx`; `observed`, `declared` and `app` are merged."""
+    observed = {
+        "state": "RUNNING",
+        "phase": "Running",
+        "reason": "Running",
+        "message": "",
+        "conditions": [],
+        "roles": [
+            {
+                "name": "trainer",
+                "replicas": [
+                    {
+                        "id": 0,
+                        "pod": f"{name}-trainer-0",
+                        "state": "RUNNING",
+                        "reason": "Running",
+                        "message": "",
+                        "restarts": 0.0,
+                    },
+                    {
+                        "id": 1,
+                        "pod": f"{name}-trainer-1",
+                        "state": "PENDING",
+                        "reason": "Starting",
+                        "message": "pull",
+                        "restarts": 1.0,
+                    },
+                ],
+                "omitted": 0.0,
+                "counts": {"RUNNING": 1.0, "PENDING": 1.0},
+            }
+        ],
+        "attempt": 1.0,
+        "queued_at": "2026-01-02T11:00:00Z",
+        "started_at": "2026-01-02T11:01:00Z",
+        "observed_at": "2026-01-02T11:59:00Z",
+        "source": "live",
+        **changes.get("observed", {}),
+    }
+    declared = {
+        "roles": [
+            {
+                "name": "trainer",
+                "image": "img:1",
+                "replicas": 2.0,
+                "resource": {"cpu": 2.0, "gpu": 1.0, "memory_mb": 1000.0, "devices": {}},
+            }
+        ],
+        "resources_total": {"cpu": 4.0, "gpu": 2.0, "memory_mb": 2000.0, "devices": {}},
+        "spec_hash": "h",
+        "created_by": "ada",
+        **changes.get("declared", {}),
+    }
+    app = {
+        "id": f"team:{name}",
+        "handle": f"pulumi_volcano://torchx/team:{name}",
+        "name": "train",
+        "scheduler": "volcano",
+        "namespace": "team",
+        "queue": "default",
+        **changes.get("app", {}),
+    }
+    links = {"log_command": f"kubectl --context here --namespace team logs {name}", **changes.get("links", {})}
+    return {"schema_version": 1.0, "app": app, "declared": declared, "observed": observed, "links": links}
+
+
+def checkpoint(
+    torchx: Any = None, *, record: RunRecord | None = None, entry: RunEntry | None = None, **outputs: Any
+) -> dict[str, Any]:
+    """A checkpoint of the file backend. No `torchx`: a stack that holds no app."""
+    if torchx is not None:
+        outputs["torchx"] = torchx
+    stashes = [
+        {"urn": f"urn:pulumi:s::p::x$pulumi:index:Stash::train-{tail}", "type": STASH, "inputs": {"input": value}}
+        for tail, value in (
+            ("record", write_record(record) if record else None),
+            ("app", write_entry(entry) if entry else None),
+        )
+        if value is not None
+    ]
+    resources = [{"urn": "urn:pulumi:s::p::x::p-s", "type": STACK, "outputs": outputs}, *stashes]
+    latest = {"manifest": {"time": NOW, "magic": "m", "version": "v3"}, "resources": resources}
+    return {"version": 3, "checkpoint": {"stack": "organization/torchx/s", "latest": latest}}
+
+
+def write_stack(folder: Path, stack: str, content: Any, project: str = "torchx") -> Path:
+    place = folder / ".pulumi" / "stacks" / project / f"{stack}.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(content if isinstance(content, str) else json.dumps(content, indent=4))
+    return place

@@ -1,0 +1,341 @@
+"""Unfinished apps are looked at where their cluster can be reached; where it cannot, that is said."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.fleet.collect import Fleet, read_fleet
+from torchx_pulumi.fleet.collect.selection import read_selection
+from torchx_pulumi.kube.kinds import VOLCANO_JOB
+from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import Gang
+from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.model.status import JobState
+from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.identity import digest
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.testing import FakeCluster
+
+from tests.unit.fleet.collect.states import checkpoint, output, write_stack
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+
+
+def job(name: str, uid: str = "u1", phase: str = "Completed") -> dict[str, Any]:
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "team", "uid": uid},
+        "status": {"state": {"phase": phase}},
+    }
+
+
+def record(**changes: Any) -> RunRecord:
+    return RunRecord(
+        **{
+            "app_id": "train-x1", "job_name": "train-x1", "namespace": "team", "hash": "h", "digests": {},
+            "launched": {"trainer": 2}, "replicas": {"trainer": 2}, "attempt": 1, "launched_at": "", "uid": "u1",
+            **changes,
+        }
+    )  # fmt: skip
+
+
+def entry(cluster: FakeCluster, name: str = "train-x1", **changes: Any) -> RunEntry:
+    place = StackRef(backend="file:///b", project="torchx", stack="s")
+    return RunEntry(
+        **{
+            "app_id": f"team:{name}", "scheduler": "volcano", "choice": "job", "place": place,
+            "cluster": cluster.identity, "kubeconfig": None, "kube_context": None, "session": "s", "user": "ada",
+            "name": "train", "queue": "default", "app": {}, "pods": {}, "declared": {}, "launch": "l", "run": "r",
+            "launched_at": "", "uid": "u1",
+            **changes,
+        }
+    )  # fmt: skip
+
+
+def live(folder: Path, connect: Any, **options: Any) -> Fleet:
+    return read_fleet(f"file://{folder}", live=True, connect=connect, now=NOW, **options)
+
+
+def test_the_row_says_what_the_cluster_says_now(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    (row,) = live(tmp_path, lambda *_: cluster).rows
+    assert (row.state, row.source, row.stale, row.freshness_s) == (JobState.SUCCEEDED, "live", False, 0)
+
+
+@pytest.mark.parametrize("of_torchx", [True, False])
+def test_an_app_that_runs_takes_two_requests_and_a_gang_that_lost_its_pods_has_failed(
+    tmp_path: Path, of_torchx: bool
+) -> None:
+    asked: list[str] = []
+
+    class Asked(FakeCluster):
+        def get(self, kind: Any, *args: Any) -> Any:
+            asked.append(kind.kind)
+            return super().get(kind, *args)
+
+        def list(self, kind: Any, *args: Any) -> Any:
+            asked.append(kind.kind)
+            return super().list(kind, *args)
+
+    running = job("train-x1", phase="Running")
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train-x2", "namespace": "team", "uid": "u2"},
+        "spec": {"minMember": 2},
+    }
+    cluster = Asked([running, group])
+    for name, uid, choice in (("train-x1", "u1", "job"), ("train-x2", "u2", "pods")):
+        digests = {"gang": digest(Gang.PODS)} if choice == "pods" else {}
+        made = record(app_id=name, job_name=name, uid=uid, digests=digests)
+        own = entry(cluster, name, uid=uid, choice=choice, pods={"trainer": [f"{name}-trainer-0-0"]})
+        known = output(app={"id": f"team:{name}"})
+        write_stack(tmp_path, name, checkpoint(known, **({"entry": own} if of_torchx else {"record": made})))
+    rows = live(tmp_path, lambda *_: cluster).rows
+    assert [(row.app_id, row.state.value) for row in rows] == [
+        ("team:train-x1", "RUNNING"),
+        ("team:train-x2", "FAILED"),
+    ]
+    assert sorted(asked) == ["Job", "Pod", "Pod", "PodGroup"]
+
+
+def test_a_program_of_the_users_own_is_looked_at_by_the_context_of_its_log_command(tmp_path: Path) -> None:
+    asked = []
+
+    def connect(*way: str | None) -> FakeCluster:
+        asked.append(way)
+        return FakeCluster([job("train-x1")])
+
+    write_stack(tmp_path, "s", checkpoint(output(), record=record()))
+    (row,) = live(tmp_path, connect).rows
+    assert row.state is JobState.SUCCEEDED
+    assert asked == [(None, "here")]
+
+
+def test_an_app_that_has_ended_or_is_not_wanted_is_not_looked_at(tmp_path: Path) -> None:
+    write_stack(tmp_path, "a", checkpoint(output("a", observed={"state": "FAILED"})))
+    write_stack(tmp_path, "b", checkpoint(output("b", app={"queue": "other"})))
+
+    def connect(*_: str | None) -> FakeCluster:
+        raise AssertionError
+
+    assert len(live(tmp_path, connect, selection=read_selection(queue=["default"])).rows) == 1
+
+
+def test_an_app_is_selected_by_the_state_that_it_has_now(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    assert not live(tmp_path, lambda *_: cluster, selection=read_selection(state=["active"])).rows
+    assert live(tmp_path, lambda *_: cluster, selection=read_selection(state=["succeeded"])).rows
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once_and_named(tmp_path: Path) -> None:
+    calls = []
+
+    class Dead(FakeCluster):
+        def get(self, *words: Any) -> Any:
+            calls.append(words)
+            raise ClusterError("no answer", retryable=True)
+
+    dead = Dead()
+    for name in "abc":
+        write_stack(tmp_path, name, checkpoint(output(name), entry=entry(dead, name, kube_context="far")))
+    read = live(tmp_path, lambda *_: dead)
+    assert read.unreachable == {"far": "no answer"}
+    assert [(row.source, row.note) for row in read.rows] == [("state", "cluster not reached: far")] * 3
+    assert len({name for *_, name in calls}) == 1
+
+
+@pytest.mark.parametrize("objects", [[], [job("train-x1", uid="u2")]])
+def test_another_cluster_under_the_same_context_is_not_believed(tmp_path: Path, objects: list[Any]) -> None:
+    # The same address, as behind a tunnel: another uid of kube-system.
+    launched, found = FakeCluster(uid="one"), FakeCluster(objects, uid="two")
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(launched, cluster_identity=launched.identify())))
+    read = live(tmp_path, lambda *_: found)
+    assert (read.rows[0].state, read.rows[0].source) == (JobState.RUNNING, "state")
+    assert read.rows[0].note == "not in the cluster of its launch: the current context"
+    assert "is not the cluster that the apps were launched in" in read.unreachable["the current context"]
+
+
+def test_nothing_is_concluded_from_a_cluster_that_is_not_known_to_be_the_one_of_the_launch(tmp_path: Path) -> None:
+    launched = FakeCluster()
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(launched)))
+    read = live(tmp_path, lambda *_: FakeCluster(api_server="https://other.example.com"))
+    assert read.rows[0].state is JobState.RUNNING
+    assert "is not known to be the cluster" in read.unreachable["the current context"]
+
+
+def test_one_cluster_is_believed_under_another_address(tmp_path: Path) -> None:
+    launched = FakeCluster(uid="one")
+    write_stack(tmp_path, "a", checkpoint(output(), entry=entry(launched, cluster_identity=launched.identify())))
+    tunnel = FakeCluster([job("train-x1")], api_server="https://127.0.0.1:6443", uid="one")
+    assert live(tmp_path, lambda *_: tunnel).rows[0].state is JobState.SUCCEEDED
+    tunnel.remove(VOLCANO_JOB, "team", "train-x1")
+    assert live(tmp_path, lambda *_: tunnel).rows[0].state is JobState.UNKNOWN
+
+
+def test_a_program_of_the_users_own_has_its_cluster_in_the_record(tmp_path: Path) -> None:
+    launched = FakeCluster(uid="one")
+    write_stack(tmp_path, "s", checkpoint(output(), record=record(cluster=launched.identify())))
+    (row,) = live(tmp_path, lambda *_: FakeCluster(uid="two")).rows
+    assert (row.state, row.note) == (JobState.RUNNING, "not in the cluster of its launch: here")
+
+
+def test_an_app_of_a_colleague_is_looked_at_by_ones_own_access(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    asked = []
+
+    def connect(kubeconfig: str | None, context: str | None) -> FakeCluster:
+        if kubeconfig is not None or context is not None:
+            raise ClusterError(f"no kubeconfig: looked for {kubeconfig}")
+        asked.append((kubeconfig, context))
+        return cluster
+
+    theirs = entry(cluster, ambient_kubeconfig="/closed/alice/config", ambient_context="alice")
+    write_stack(tmp_path, "s", checkpoint(output(), entry=theirs))
+    assert live(tmp_path, connect).rows[0].state is JobState.SUCCEEDED
+    assert asked == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    ("objects", "kept", "note"),
+    [
+        ([job("train-x1", uid="u2")], record(), "another job of this name"),
+        ([], None, "not found in the cluster of the current context"),
+    ],
+)
+def test_what_is_not_the_apps_own_object_says_nothing_of_it(
+    tmp_path: Path, objects: list[Any], kept: RunRecord | None, note: str
+) -> None:
+    write_stack(tmp_path, "s", checkpoint(output(), record=kept))
+    (row,) = live(tmp_path, lambda *_: FakeCluster(objects)).rows
+    assert (row.state, row.source) == (JobState.RUNNING, "state")
+    assert note in row.note
+
+
+def test_an_app_whose_object_is_gone_is_unknown(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    (row,) = live(tmp_path, lambda *_: cluster).rows
+    assert (row.state, row.reason) == (JobState.UNKNOWN, "NotFound")
+
+
+def test_a_choice_that_is_not_known_here_is_said(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster, choice="later")))
+    (row,) = live(tmp_path, lambda *_: cluster).rows
+    assert "'later'" in row.note
+
+
+def test_a_cluster_that_answers_in_time_is_asked_without_being_named(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    (row,) = read_fleet(f"file://{tmp_path}", live=None, connect=lambda *_: cluster, now=NOW).rows
+    assert (row.state, row.source) == (JobState.SUCCEEDED, "live")
+
+
+def test_without_a_kubeconfig_nothing_is_asked_and_nothing_is_said(tmp_path: Path) -> None:
+    def connect(*_: str | None) -> FakeCluster:
+        raise ClusterError("there is no kubeconfig")
+
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(FakeCluster())))
+    read = read_fleet(f"file://{tmp_path}", live=None, connect=connect, now=NOW)
+    assert (read.rows[0].state, read.rows[0].source, read.rows[0].note) == (JobState.RUNNING, "state", "")
+    assert read.unreachable == {}
+
+
+def test_a_cluster_that_does_not_answer_in_time_is_not_waited_for(tmp_path: Path) -> None:
+    answered = threading.Event()
+
+    class Slow(FakeCluster):
+        def get(self, *words: Any) -> Any:
+            answered.wait()
+            return super().get(*words)
+
+    slow, quick = Slow(), FakeCluster([job("train-x2")])
+    write_stack(tmp_path, "a", checkpoint(output(), entry=entry(slow, kube_context="far")))
+    write_stack(tmp_path, "b", checkpoint(output("train-x2"), entry=entry(quick, "train-x2", kube_context="near")))
+    read = read_fleet(
+        f"file://{tmp_path}", live=None, connect=lambda _, context: slow if context == "far" else quick, now=NOW
+    )
+    answered.set()
+    assert {row.stack.stack: (row.state.value, row.source) for row in read.rows} == {
+        "a": ("RUNNING", "state"),
+        "b": ("SUCCEEDED", "live"),
+    }
+    assert read.unreachable == {"far": "no answer within 2 s; --live waits longer"}
+
+
+class Recorder:
+    """An engine that notes what it is asked to write."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[RunEntry, Any]] = []
+
+    def record(self, entry: RunEntry, observed: Any) -> Recorded:
+        self.asked.append((entry, observed))
+        return Recorded.WRITTEN
+
+
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+def test_an_end_that_is_seen_is_written_to_the_stack_and_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    cluster, engine = FakeCluster([job("train-x1", phase=phase)]), Recorder()
+    app = entry(cluster)
+    write_stack(tmp_path, "s", checkpoint(output(), entry=app))
+    make: Any = lambda: engine  # noqa: E731
+    live(tmp_path, lambda *_: cluster, make_driver=make)
+    if phase == "Running":
+        assert engine.asked == []
+        return
+    ((written, observed),) = engine.asked
+    assert (written.place, observed["state"], observed["uid"]) == (
+        StackRef(backend=f"file://{tmp_path}", project="torchx", stack="s"),
+        "SUCCEEDED",
+        "u1",
+    )
+    noted = RunIndex().observation(app)
+    assert noted is not None
+    assert (noted.state, noted.recorded) == (JobState.SUCCEEDED, "written")
+
+
+def test_an_end_of_a_programs_own_stack_is_not_written(tmp_path: Path) -> None:
+    engine = Recorder()
+    make: Any = lambda: engine  # noqa: E731
+    write_stack(tmp_path, "s", checkpoint(output(), record=record()))
+    live(tmp_path, lambda *_: FakeCluster([job("train-x1")]), make_driver=make)
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize(("phase", "state"), [("Terminated", JobState.CANCELLED), ("Failed", JobState.FAILED)])
+def test_only_an_end_that_a_cancellation_makes_is_a_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, state: JobState
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    cluster = FakeCluster([job("train-x1", phase=phase)])
+    app = entry(cluster)
+    RunIndex().add(replace(app, cancelled_at="2026-01-02T11:00:00Z"))
+    write_stack(tmp_path, "s", checkpoint(output(), entry=app))
+    assert live(tmp_path, lambda *_: cluster).rows[0].state is state
+
+
+def test_one_damaged_stack_leaves_the_others_looked_at(tmp_path: Path) -> None:
+    cluster = FakeCluster([job("train-x1")])
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    damaged = checkpoint(output(), entry=entry(cluster))
+    for resource in damaged["checkpoint"]["latest"]["resources"][1:]:
+        resource["inputs"] = "damaged"
+    write_stack(tmp_path, "t", damaged)
+    rows = {row.stack.stack: row for row in live(tmp_path, lambda *_: cluster).rows}
+    assert rows["s"].state is JobState.SUCCEEDED
+    assert "damaged" in str(rows["t"].note)

@@ -1,0 +1,160 @@
+"""The command `torchx-pulumi fleet`, and what this machine saw of the apps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from torchx_pulumi.cli.main import main
+from torchx_pulumi.fleet.collect.local import LocalObservations
+from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.observation import Observation
+
+from tests.unit.fleet.collect.states import checkpoint, output, write_stack
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> str:
+    write_stack(tmp_path, "a", checkpoint(output("a")))
+    write_stack(tmp_path, "b", checkpoint(output("b", observed={"state": "FAILED"})))
+    return f"file://{tmp_path}"
+
+
+def test_every_view_is_printed(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    for words, shown in (
+        ([], "team:a"),
+        (["--json"], '"app_id": "team:a"'),
+        (["--prometheus"], 'torchx_fleet_apps{state="FAILED"} 1'),
+        (["--html", "-"], "<!DOCTYPE html>"),
+    ):
+        assert main(["fleet", "--backend", backend, *words]) == 0
+        assert shown in capsys.readouterr().out
+    assert main(["fleet", "--backend", backend, "--html", str(page)]) == 0
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert [path.name for path in tmp_path.iterdir() if "page" in path.name] == ["page.html"]
+
+
+def test_only_what_was_asked_for_is_printed(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, wanted in (
+        (["--state", "failed"], {"team:b"}),
+        (["--state", "active"], {"team:a"}),
+        (["--state", "failed", "--state", "running"], {"team:a", "team:b"}),
+        (["--user", "grace"], set()),
+        (["--since", "1h"], set()),
+    ):
+        assert main(["fleet", "--backend", backend, "--json", *words]) == 0
+        assert {app["app_id"] for app in json.loads(capsys.readouterr().out)["apps"]} == wanted
+
+
+def test_a_users_mistake_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["--state", "sad", "--since", "soon"], "--since"),
+        (["--backend", "file:///absent"], "no such folder"),
+        (["--html", str(tmp_path / "absent" / "page.html")], "cannot be written"),
+    ):
+        assert main(["fleet", *words]) == 2
+        printed = capsys.readouterr()
+        assert said in printed.err
+        assert not printed.out
+
+
+def test_who_never_launched_anything_has_no_apps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet"]) == 0
+    assert "no apps in file://" in capsys.readouterr().out
+
+
+def test_another_backend_is_asked_through_the_pulumi_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported = tmp_path / "exported.json"
+    exported.write_text(json.dumps({"version": 3, "deployment": checkpoint(output("a"))["checkpoint"]["latest"]}))
+    listed = json.dumps([{"name": "organization/torchx/good"}, {"name": "organization/torchx/bad"}])
+    program = tmp_path / "pulumi"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"case \"$*\" in *'stack ls'*) echo '{listed}';;\n"
+        f"*torchx/good*) /bin/cat {exported};; *) echo 'error: no access' >&2; exit 1;; esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["fleet", "--backend", "s3://bucket", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert [app["app_id"] for app in values["apps"]] == ["team:a"]
+    (broken,) = values["broken"]
+    assert (broken["stack"], "no access" in broken["why"]) == ("bad", True)
+    monkeypatch.setenv("PATH", str(tmp_path / "absent"))
+    assert main(["fleet", "--backend", "s3://bucket"]) == 2
+    assert "Pulumi CLI" in capsys.readouterr().err
+
+
+PASSWORD = "p/w@hunter22"
+
+
+def test_no_view_and_no_error_shows_the_password_of_a_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"postgres://me:{PASSWORD}@db/x?sslpassword=hunter23"
+    program, given = tmp_path / "pulumi", tmp_path / "given"
+    program.write_text(f"#!/bin/sh\necho $PULUMI_BACKEND_URL > {given}\necho '[]'\n")
+    program.chmod(0o755)
+    page = tmp_path / "page.html"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for words in ([], ["--json"], ["--prometheus"], ["--html", "-"], ["--html", str(page)]):
+        assert main(["fleet", "--backend", url, *words]) == 0
+        printed = "".join(capsys.readouterr())
+        assert "hunter2" not in printed
+        assert given.read_text().strip() == url
+    assert "hunter2" not in page.read_text()
+    program.write_text(f"""#!/bin/sh
+echo 'error: parse "{url}": invalid port ":p" after host; hunter23' >&2; exit 1
+""")
+    monkeypatch.setenv("PULUMI_BACKEND_URL", url)
+    assert main(["fleet"]) == 2
+    printed = "".join(capsys.readouterr())
+    assert "postgres://me:***@db/x" in printed
+    assert "hunter2" not in printed
+
+
+def entry(backend: str, stack: str) -> RunEntry:
+    return RunEntry(
+        app_id=f"team:{stack}", scheduler="volcano", choice="job", cluster="c", kubeconfig=None, kube_context=None,
+        place=StackRef(backend=backend, project="torchx", stack=stack), session="s", user="ada", name="train",
+        queue="default", app={}, pods={}, declared={}, launch="l", run="r", launched_at="",
+    )  # fmt: skip
+
+
+def test_what_this_machine_saw_later_is_shown(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    index = RunIndex()
+    mine = entry(backend, "a")
+    index.add(mine)
+    seen = Observation(
+        state=JobState.SUCCEEDED, reason=Reason.COMPLETED, message="", observed_at="2026-01-03T00:00:00Z"
+    )
+    index.observe(mine, seen)
+    assert main(["fleet", "--backend", backend, "--json", "--state", "succeeded"]) == 0
+    (app,) = json.loads(capsys.readouterr().out)["apps"]
+    assert (app["app_id"], app["reason"], app["source"]) == ("team:a", "Completed", "local")
+
+
+def test_records_that_cannot_be_read_are_said_and_the_stacks_are_shown(
+    backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = RunIndex()
+    index.add(entry(backend, "a"))
+    for path in index.folder.rglob("*.json"):
+        path.write_text("{")
+    assert LocalObservations("file:///other", index).problems == []
+    assert main(["fleet", "--backend", backend, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "warning" in printed.err
+    assert len(json.loads(printed.out)["apps"]) == 2

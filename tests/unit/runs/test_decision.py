@@ -1,0 +1,130 @@
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.runs.decision import (
+    GONE,
+    Action,
+    Decision,
+    DesiredRun,
+    ObservedRun,
+    Policy,
+    decide,
+    launched_replicas,
+)
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+RECORD = RunRecord(
+    app_id="job-aa",
+    job_name="job-aa",
+    namespace="default",
+    hash="aa",
+    digests={"queue": "q", "roles[trainer].image": "1", "roles[trainer].min_replicas": "2"},
+    launched={"trainer": 4},
+    replicas={"trainer": 4},
+    attempt=1,
+    launched_at="2026-01-01T11:00:00+00:00",
+    uid="u",
+)
+SAME = DesiredRun(digests=RECORD.digests, hash="aa")
+OTHER_IMAGE = DesiredRun(digests={**RECORD.digests, "roles[trainer].image": "9"}, hash="bb")
+OTHER_MIN = DesiredRun(digests={**RECORD.digests, "roles[trainer].min_replicas": "9"}, hash="aa")
+RUNNING = ObservedRun(exists=True, state="RUNNING", started_at=NOW - timedelta(minutes=5, seconds=4))
+FINISHED = ObservedRun(exists=True, finished=True, state="SUCCEEDED")
+
+
+def decided(
+    wish: DesiredRun,
+    look: ObservedRun,
+    policy: Policy = Policy.FAIL,
+    record: RunRecord | None = RECORD,
+    interrupted: bool = False,
+) -> Decision:
+    return decide(record, wish, look, policy, NOW, interrupted=interrupted)
+
+
+@pytest.mark.parametrize(
+    ("wish", "look", "policy", "interrupted", "action"),
+    [
+        (SAME, RUNNING, Policy.FAIL, False, Action.KEEP),
+        (SAME, FINISHED, Policy.FAIL, False, Action.KEEP),
+        (SAME, GONE, Policy.FAIL, False, Action.DONE_AND_GONE),
+        (SAME, GONE, Policy.REPLACE, False, Action.DONE_AND_GONE),
+        (SAME, GONE, Policy.FAIL, True, Action.LAUNCH),
+        (SAME, RUNNING, Policy.FAIL, True, Action.KEEP),
+        (OTHER_MIN, RUNNING, Policy.FAIL, False, Action.KEEP),
+        (OTHER_MIN, GONE, Policy.FAIL, False, Action.DONE_AND_GONE),
+        (OTHER_IMAGE, RUNNING, Policy.FAIL, False, Action.REFUSE),
+        (OTHER_IMAGE, RUNNING, Policy.REPLACE, False, Action.RELAUNCH),
+        (OTHER_IMAGE, RUNNING, Policy.IGNORE, False, Action.IGNORE),
+        (OTHER_IMAGE, FINISHED, Policy.FAIL, False, Action.RELAUNCH),
+        (OTHER_IMAGE, FINISHED, Policy.IGNORE, False, Action.RELAUNCH),
+        (OTHER_IMAGE, GONE, Policy.FAIL, False, Action.RELAUNCH),
+        (OTHER_IMAGE, GONE, Policy.FAIL, True, Action.RELAUNCH),
+    ],
+)
+def test_what_becomes_of_a_recorded_run(
+    wish: DesiredRun, look: ObservedRun, policy: Policy, interrupted: bool, action: Action
+) -> None:
+    assert decided(wish, look, policy, interrupted=interrupted).action is action
+
+
+def test_a_job_never_launched_is_launched() -> None:
+    assert decided(SAME, GONE, record=None).action is Action.LAUNCH
+
+
+@pytest.mark.parametrize("record", [None, RECORD])
+def test_an_object_of_somebody_else_is_left_alone(record: RunRecord | None) -> None:
+    assert decided(SAME, replace(RUNNING, owned=False), record=record).action is Action.REFUSE
+
+
+def test_a_refusal_names_field_run_age_and_ways_on() -> None:
+    message = decided(OTHER_IMAGE, RUNNING).message
+    for part in (
+        "roles[trainer].image",
+        "job-aa",
+        "has been running for 5 min 4 s",
+        "on_running_change",
+        "`replace`",
+        "`ignore`",
+    ):
+        assert part in message
+
+
+def test_a_queued_run_is_not_said_to_be_running() -> None:
+    assert "which is PENDING, launched 5 min 4 s ago" in decided(OTHER_IMAGE, replace(RUNNING, state="PENDING")).message
+
+
+def test_a_look_at_the_state_says_so() -> None:
+    assert "(as of the last refresh)" in decided(OTHER_IMAGE, replace(RUNNING, live=False)).message
+
+
+def test_a_change_in_place_is_said() -> None:
+    assert decided(OTHER_MIN, RUNNING).message == "in place: roles[trainer].min_replicas of run job-aa"
+    assert decided(SAME, RUNNING).message == ""
+
+
+def test_a_change_in_place_of_a_run_that_is_gone_is_a_no_op_that_says_so() -> None:
+    message = decided(OTHER_MIN, GONE).message
+    assert "roles[trainer].min_replicas has nothing to act on" in message
+    assert "`rerun`" in message
+
+
+def test_more_replicas_name_the_replicas() -> None:
+    wish = DesiredRun(digests={**RECORD.digests, "roles[trainer].num_replicas": "8"}, hash="bb")
+    assert decided(wish, RUNNING).fields == ["roles[trainer].num_replicas"]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "launched"),
+    [
+        ({"trainer": 4}, {"trainer": 4}),
+        ({"trainer": 2}, {"trainer": 4}),
+        ({"trainer": 8}, {"trainer": 8}),
+        ({"trainer": 2, "reader": 1}, {"trainer": 2, "reader": 1}),
+        ({"reader": 1}, {"reader": 1}),
+    ],
+)
+def test_a_job_that_only_shrank_counts_as_launched_before(replicas: dict[str, int], launched: dict[str, int]) -> None:
+    assert launched_replicas(RECORD, replicas) == launched

@@ -1,0 +1,126 @@
+"""A launched app as a Pulumi program that goes on with it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torchx_pulumi.cli.main import EXIT_INVALID, main
+from torchx_pulumi.inputs.appfile import read_app_file
+from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.runs.eject import next_steps, project_files
+from torchx_pulumi.runs.index import RunIndex
+
+ENTRY = RunEntry(
+    app_id="ml:train-x1",
+    scheduler="volcano",
+    choice="job",
+    place=StackRef(backend="file:///state", project="torchx", stack="ml.train-x1-abc"),
+    cluster="c1",
+    kubeconfig=None,
+    kube_context=None,
+    session="s",
+    user="me",
+    name="train",
+    queue="gold",
+    app={
+        "name": "train",
+        "metadata": {},
+        "roles": [
+            {
+                "name": "trainer",
+                "image": "i",
+                "entrypoint": "sh",
+                "args": ["-c", "true"],
+                "base_image": None,
+                "workspace": None,
+                "retry_policy": "APPLICATION",
+                "resource": {"cpu": 1, "gpu": 0, "memMB": 2, "capabilities": {}, "devices": {}, "tags": {}},
+                "mounts": [{"type": "bind", "src_path": "/a", "dst_path": "/b", "read_only": True}],
+            }
+        ],
+    },
+    pods={},
+    declared={},
+    launch="l",
+    run="r",
+    launched_at="2026-01-01T00:00:00Z",
+    options={"queue": "gold", "namespace": "ml", "labels": {"team": "vision"}},
+)
+
+
+def arguments_of(program: str) -> dict[str, object]:
+    call = next(
+        node
+        for node in ast.walk(ast.parse(program))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_app"
+    )
+    return {word.arg or "": ast.literal_eval(word.value) for word in call.keywords}
+
+
+def test_the_program_names_the_job_and_what_was_chosen() -> None:
+    files = project_files(ENTRY)
+    assert files["Pulumi.yaml"] == 'name: "torchx"\nruntime: python\n'
+    assert arguments_of(files["__main__.py"]) == {
+        "app_id": "train-x1", "namespace": "ml", "queue": "gold", "labels": {"team": "vision"},
+    }  # fmt: skip
+    assert next_steps(ENTRY, "there")[2] == "pulumi stack select ml.train-x1-abc"
+
+
+def test_the_app_is_read_back_by_the_door_for_files(tmp_path: Path) -> None:
+    path = tmp_path / "app.json"
+    path.write_text(project_files(ENTRY)["app.json"])
+    (role,) = read_app_file(path).roles
+    assert (role.image, list(role.args), role.resource.memory_mb) == ("i", ["-c", "true"], 2)
+    assert [(mount.kind, mount.src, mount.read_only) for mount in role.mounts] == [("bind", "/a", True)]
+    assert json.loads(path.read_text())["name"] == "train"
+
+
+def test_options_take_the_names_that_the_component_has() -> None:
+    entry = replace(ENTRY, scheduler="mcad", queue=None, kube_context="far", options={"priority_class_name": "high"})
+    program = project_files(entry)["__main__.py"]
+    assert "MCADTrainingJob.from_app" in program
+    assert arguments_of(program) == {
+        "app_id": "train-x1", "namespace": "ml", "priority_class": "high", "kube_context": "far",
+    }  # fmt: skip
+
+
+def test_the_command_writes_the_project_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    RunIndex().add(ENTRY)
+    words = ["program", "pulumi_volcano://s/ml:train-x1", "--to", str(tmp_path / "there")]
+    assert main(words) == 0
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["Pulumi.yaml", "__main__.py", "app.json"]
+    assert main(words) == EXIT_INVALID
+
+
+@pytest.mark.parametrize("handle", ["train", "pulumi_volcano://s/train", "kubernetes://s/ml:train", "pulumi_mcad://x"])
+def test_what_is_no_handle_is_refused(handle: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["program", handle, "--to", str(tmp_path / "there")]) == EXIT_INVALID
+    assert "must be pulumi_volcano://SESSION/NAMESPACE:NAME" in capsys.readouterr().err
+
+
+def test_an_app_that_nobody_knows_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert main(["program", "pulumi_volcano://s/ml:gone", "--to", str(tmp_path / "there")]) == EXIT_INVALID
+    assert "ml:gone was not launched from this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("backend", ["postgres://me:hunter22@db/x", "postgres://me:***@db/x"])
+def test_the_next_steps_show_no_password(backend: str) -> None:
+    said = "\n".join(next_steps(replace(ENTRY, place=replace(ENTRY.place, backend=backend)), "folder"))
+    assert "hunter22" not in said
+    assert "export PULUMI_BACKEND_URL='postgres://me:***@db/x'" in said
+    assert "pulumi login" not in said
+    assert "pulumi login file:///state" in "\n".join(next_steps(ENTRY, "folder"))
+
+
+def test_the_program_exports_what_torchx_and_the_fleet_read() -> None:
+    program = project_files(ENTRY)["__main__.py"]
+    assert "from torchx_pulumi_components import VolcanoTrainingJob, export_outputs\n" in program
+    assert "\nexport_outputs(job)\n" in program

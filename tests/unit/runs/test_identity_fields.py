@@ -1,0 +1,54 @@
+import dataclasses
+from dataclasses import dataclass, replace
+
+import pytest
+from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
+from torchx_pulumi.model.options import VolcanoOptions
+from torchx_pulumi.runs.identity import IDENTITY_VERSION, field_digests
+from torchx_pulumi.runs.identity_fields import TABLES, TABLES_OF, canonical
+
+NOT_IDENTITY = {RoleSpec: {"name", "metadata"}}
+"""Fields without a row: a role's name is in the paths of its fields."""
+
+SPEC = JobSpec(name="job", roles=(RoleSpec(name="trainer", image="app:1", entrypoint="python"),))
+
+
+@pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.__name__)
+def test_every_field_has_a_row_and_every_row_a_field(kind: type) -> None:
+    fields = {item.name for item in dataclasses.fields(kind)}
+    assert {row.attribute for row in TABLES[kind]} == fields - NOT_IDENTITY.get(kind, set())
+    assert len({row.path for row in TABLES[kind]}) == len(TABLES[kind])
+
+
+def test_every_version_has_its_tables() -> None:
+    assert set(TABLES_OF) == set(range(1, IDENTITY_VERSION + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterOptions(VolcanoOptions):
+    """Options of a later release: other defaults, and a field that 0.1.0 has not."""
+
+    namespace: str = "training"
+    reserved_millicpu: int = 0
+    scheduler_name: str = "other"
+    colour: str = "blue"
+
+
+def test_another_default_of_a_dataclass_changes_no_identity() -> None:
+    said = LaterOptions(queue="q", namespace="default", reserved_millicpu=100, scheduler_name="volcano")
+    assert field_digests(SPEC, said) == field_digests(SPEC, VolcanoOptions(queue="q"))
+    left_open = field_digests(SPEC, LaterOptions(queue="q"))
+    written = VolcanoOptions(queue="q", namespace="training", reserved_millicpu=0, scheduler_name="other")
+    assert left_open == field_digests(SPEC, written)
+
+
+def test_the_names_inside_of_a_value_are_fixed() -> None:
+    mount = MountSpec(kind="bind", src="/a", dst="/b")
+    written = {"kind": "bind", "src": "/a", "dst": "/b", "read_only": False, "permissions": "rwm"}
+    assert canonical(mount, 1) == canonical(mount, IDENTITY_VERSION) == written
+
+
+def test_versions_1_and_2_have_the_same_digests_where_no_order_counts() -> None:
+    spec = replace(SPEC, roles=(replace(SPEC.roles[0], env={"A": "b"}, num_replicas=3),))
+    options = VolcanoOptions(queue="q", gang="pods", labels={"a": "b"})  # type: ignore[arg-type]
+    assert field_digests(spec, options, version=1) == field_digests(spec, options, version=2)

@@ -1,0 +1,310 @@
+"""Status of an AppWrapper of either version, from every kind of observation a cluster was seen to give."""
+
+from __future__ import annotations
+
+import copy
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.schedulers.appwrapper.phases import MCAD_STATES, OPERATOR_PHASES
+from torchx_pulumi.schedulers.appwrapper.status import read_mcad
+
+from tests.unit.schedulers.app_wrappers import (
+    condition,
+    mcad,
+    mcad_condition,
+    operators,
+    pod,
+    unschedulable,
+    warning,
+)
+from tests.unit.schedulers.observed_objects import terminated, waiting
+from tests.unit.schedulers.volcano.test_status import JSON, paths
+
+GOOD = [pod("trainer-0", "Succeeded", containerStatuses=terminated(0)), pod("trainer-1", "Succeeded")]
+BAD = [pod("trainer-0", "Succeeded"), pod("trainer-1", "Failed", containerStatuses=terminated(3))]
+
+STATES = {
+    "Pending": "PENDING",
+    "Running": "RUNNING",
+    "RunningHoldCompletion": "RUNNING",
+    "Completed": "SUCCEEDED",
+    "Deleted": "FAILED",
+    "Failed": "FAILED",
+}
+
+PHASES = {
+    "Suspended": "PENDING",
+    "Resuming": "PENDING",
+    "Running": "RUNNING",
+    "Resetting": "RUNNING",
+    "Suspending": "RUNNING",
+    "Succeeded": "SUCCEEDED",
+    "Failed": "FAILED",
+    "Terminating": "RUNNING",
+}
+
+
+@pytest.mark.parametrize(("word", "state"), STATES.items())
+def test_each_state_of_mcad_has_its_state_a_reason_and_a_message(word: str, state: str) -> None:
+    status = read_mcad(mcad(word))
+    assert (status.state.value, status.phase) == (state, word)
+    assert status.reason
+    assert status.message
+
+
+@pytest.mark.parametrize(("word", "state"), PHASES.items())
+def test_each_phase_of_the_operator_has_its_state_a_reason_and_a_message(word: str, state: str) -> None:
+    status = read_mcad(operators(word))
+    assert (status.state.value, status.phase) == (state, word)
+    assert status.reason
+    assert status.message
+
+
+def test_every_word_of_the_tables_is_tested() -> None:
+    assert (MCAD_STATES.keys(), OPERATOR_PHASES.keys()) == (STATES.keys(), PHASES.keys())
+
+
+@pytest.mark.parametrize("make", [mcad, operators])
+def test_an_app_wrapper_without_a_state_was_just_submitted(make: Any) -> None:
+    status = read_mcad(make(None))
+    assert (status.state, status.reason) == (JobState.SUBMITTED, Reason.SUBMITTED)
+
+
+@pytest.mark.parametrize("make", [mcad, operators])
+def test_an_unknown_state_is_unknown_and_named(make: Any) -> None:
+    status = read_mcad(make("Levitating"))
+    assert (status.state, status.reason) == (JobState.UNKNOWN, Reason.UNREADABLE)
+    assert "Levitating" in status.message
+
+
+def test_an_absent_app_wrapper_is_unknown() -> None:
+    assert read_mcad(None).reason is Reason.NOT_FOUND
+
+
+@pytest.mark.parametrize("word", ["Running", "RunningHoldCompletion", "Completed"])
+def test_the_end_comes_from_the_pods_whatever_mcad_says(word: str) -> None:
+    good, bad = read_mcad(mcad(word), GOOD), read_mcad(mcad(word), BAD)
+    assert (good.state, good.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)
+    assert (bad.state, bad.reason) == (JobState.FAILED, Reason.EXIT_CODE)
+    assert bad.message == "pod app-trainer-1 on node n0: exited with code 3 (1 of 2 replicas)"
+    assert [replica.exit_code for replica in bad.roles[0].replicas] == [None, 3]
+    assert good.finished_at == datetime(2026, 3, 1, 10, 0, 40, tzinfo=timezone.utc)
+
+
+def test_completed_with_failed_pods_is_failed_though_the_pods_are_gone() -> None:
+    status = read_mcad(mcad("Completed", Succeeded=1, failed=1))
+    assert (status.state, status.reason) == (JobState.FAILED, Reason.FAILED)
+    assert "1 of 2 replicas failed" in status.message
+
+
+def test_completed_without_failed_pods_is_succeeded() -> None:
+    status = read_mcad(mcad("Completed", Succeeded=2))
+    assert status.state is JobState.SUCCEEDED
+    assert status.roles[0].counts == {JobState.SUCCEEDED: 2}
+
+
+def test_counts_of_mcad_tell_the_end_where_no_pods_were_seen() -> None:
+    assert read_mcad(mcad("RunningHoldCompletion", Succeeded=2)).state is JobState.SUCCEEDED
+    assert read_mcad(mcad("RunningHoldCompletion", Succeeded=1, failed=1)).state is JobState.FAILED
+    assert read_mcad(mcad("RunningHoldCompletion", Succeeded=1, running=1)).state is JobState.RUNNING
+
+
+def test_a_run_goes_on_while_one_pod_does_and_names_the_one_that_failed() -> None:
+    status = read_mcad(mcad(), [pod("trainer-0"), BAD[1]])
+    assert (status.state, status.reason) == (JobState.RUNNING, Reason.EXIT_CODE)
+
+
+def test_dispatched_pods_that_wait_are_pending_though_mcad_says_running() -> None:
+    pods = [unschedulable("trainer-0", "0/5 nodes are available"), unschedulable("trainer-1", "0/5 nodes")]
+    status = read_mcad(mcad("Running", mcad_condition("Dispatched", "AppWrapperRunnable")), pods)
+    assert (status.state, status.reason) == (JobState.PENDING, Reason.UNSCHEDULABLE)
+    assert status.message.startswith("pod app-trainer-0: 0/5 nodes are available")
+    assert "Dispatched" not in status.message
+
+
+def test_an_image_that_cannot_be_pulled_is_the_first_reason() -> None:
+    bad = pod("trainer-1", "Pending", containerStatuses=waiting("ImagePullBackOff", "Back-off pulling image"))
+    status = read_mcad(mcad(), [unschedulable("trainer-0", "no room"), bad])
+    assert (status.state, status.reason) == (JobState.PENDING, Reason.IMAGE_UNAVAILABLE)
+    assert "Back-off pulling image" in status.message
+    assert "no room" in status.message
+
+
+def test_waiting_in_line_says_where() -> None:
+    status = read_mcad(mcad("Pending", mcad_condition("Queueing", "AwaitingHeadOfLine"), queuejobstate="Queueing"))
+    assert (status.state, status.reason, status.message) == (
+        JobState.PENDING,
+        Reason.WAITING_IN_QUEUE,
+        "Queueing: AwaitingHeadOfLine",
+    )
+    assert {c.type: c.status for c in status.conditions}["Admitted"] == "False"
+
+
+def test_a_job_that_does_not_fit_says_so() -> None:
+    said = mcad_condition("Backoff", "AppWrapperNotRunnable.", "Insufficient resources to dispatch AppWrapper.")
+    status = read_mcad(mcad("Pending", said, queuejobstate="Backoff"))
+    assert status.reason is Reason.UNSCHEDULABLE
+    assert status.message == "Backoff: AppWrapperNotRunnable: Insufficient resources to dispatch AppWrapper"
+
+
+def test_the_newest_condition_is_believed() -> None:
+    old = mcad_condition("Backoff", "Old", at="2026-03-01T10:00:00.5Z")
+    new = mcad_condition("HeadOfLine", "New", at="2026-03-01T10:00:02Z")
+    assert "New" in read_mcad(mcad("Pending", new, old)).message
+
+
+def test_reasons_for_waiting_are_merged_and_said_once() -> None:
+    waits = [{"podname": "app-trainer-0", "conditions": [{"type": "PodScheduled", "message": "no gpu"}]}]
+    groups = [{"metadata": {"name": "app-pg0"}, "status": {"phase": "Pending"}}]
+    events = [warning("FailedScheduling", "no gpu"), warning("FailedMount", "claim is absent")]
+    wrapper = mcad("Pending", mcad_condition("HeadOfLine", "FrontOfQueue."), pendingpodconditions=waits)
+    status = read_mcad(wrapper, [], groups, events)
+    assert status.reason is Reason.UNSCHEDULABLE
+    assert status.message.split("; ") == [
+        "pod app-trainer-0: no gpu",
+        "HeadOfLine: FrontOfQueue",
+        "PodGroup app-pg0 is Pending",
+        "FailedScheduling: no gpu",
+    ]
+
+
+def test_a_gang_that_was_refused_gives_the_reason_that_the_scheduler_hides_in_its_events() -> None:
+    pods = [unschedulable(t, "0/1 nodes are available: 1 optimistic rejection in PostFilter.") for t in ("trainer-0",)]
+    events = [
+        warning("FailedScheduling", "0/1 nodes are available: 1 optimistic rejection in PostFilter."),
+        warning("FailedScheduling", "pre-filter pod cannot find enough sibling pods"),
+        warning("FailedScheduling", "0/3 nodes are available: 2 Insufficient cpu."),
+    ]
+    status = read_mcad(mcad(), pods, [], events)
+    assert status.reason is Reason.UNSCHEDULABLE
+    assert status.message.startswith("FailedScheduling: 0/3 nodes are available: 2 Insufficient cpu.; ")
+
+
+def test_pods_that_no_scheduler_looks_at_name_it() -> None:
+    waits = pod("trainer-0", "Pending", node=None)
+    waits["spec"]["schedulerName"] = "nope"
+    status = read_mcad(mcad(tasks=("trainer-0",)), [waits])
+    assert (status.state, "scheduler 'nope' has not looked" in status.message) == (JobState.PENDING, True)
+
+
+def test_deleted_is_cancelled_only_where_the_object_is_being_deleted() -> None:
+    # MCAD also calls an AppWrapper so that was requeued as often as it may be.
+    assert read_mcad(mcad("Deleted")).state is JobState.FAILED
+    assert read_mcad(mcad("Deleted", deleted=True)).state is JobState.CANCELLED
+
+
+def test_an_app_wrapper_that_is_being_deleted_is_stopping() -> None:
+    status = read_mcad(mcad(deleted=True), [pod("trainer-0"), pod("trainer-1")])
+    assert (status.state, status.reason) == (JobState.RUNNING, Reason.STOPPING)
+
+
+def test_a_failure_with_retries_left_is_not_the_end() -> None:
+    status = read_mcad(mcad(retries=2, numberOfRequeueings=1), BAD)
+    assert (status.state, status.reason, status.attempt) == (JobState.RUNNING, Reason.RESTARTING, 2)
+    assert "retry 2 of 2" in status.message
+
+
+def test_a_failure_without_retries_left_is_the_end() -> None:
+    status = read_mcad(mcad(retries=2, numberOfRequeueings=2), BAD)
+    assert (status.state, status.reason) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
+    assert "exited with code 3" in status.message
+
+
+@pytest.mark.parametrize("state", ["Pending", "Running"])
+def test_more_requeues_than_allowed_are_a_failure_though_mcad_goes_on(state: str) -> None:
+    status = read_mcad(mcad(state, retries=1, numberOfRequeueings=2), [pod("trainer-0"), pod("trainer-1")])
+    assert (status.state, status.reason) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
+    assert status.message.startswith("started again 2 times, of which 1 were allowed")
+
+
+def test_a_job_that_succeeds_in_its_last_retry_succeeded() -> None:
+    assert read_mcad(mcad(retries=1, numberOfRequeueings=1), GOOD).state is JobState.SUCCEEDED
+
+
+def test_two_roles_of_an_app_wrapper_are_kept_apart() -> None:
+    tasks = ("trainer-0", "trainer-1", "reader-0")
+    status = read_mcad(mcad(tasks=tasks), [pod("trainer-1"), pod("reader-0", "Failed")])
+    assert [(role.name, [r.state.value for r in role.replicas]) for role in status.roles] == [
+        ("trainer", ["PENDING", "RUNNING"]),
+        ("reader", ["FAILED"]),
+    ]
+
+
+def test_pods_of_others_do_not_count() -> None:
+    status = read_mcad(mcad(), [*GOOD, pod("other-0", "Failed")])
+    assert status.state is JobState.SUCCEEDED
+
+
+def test_the_operators_pods_tell_the_end_before_it_does() -> None:
+    assert read_mcad(operators(), GOOD).state is JobState.SUCCEEDED
+    bad = read_mcad(operators(), BAD)
+    assert (bad.state, bad.reason) == (JobState.FAILED, Reason.EXIT_CODE)
+    again = read_mcad(operators(retries=1), BAD)
+    assert (again.state, again.reason) == (JobState.RUNNING, Reason.RESTARTING)
+
+
+def test_a_failed_operators_job_says_why_when_its_pods_are_gone() -> None:
+    unhealthy = condition("Unhealthy", "True", "MissingComponent", "Only found 1 deployed components")
+    status = read_mcad(operators("Failed", unhealthy))
+    assert (status.state, status.reason) == (JobState.FAILED, Reason.FAILED)
+    assert "MissingComponent: Only found 1 deployed components" in status.message
+    assert status.roles[0].replicas[0].reason is Reason.POD_GONE
+
+
+def test_an_operators_job_out_of_retries_says_so() -> None:
+    status = read_mcad(operators("Failed", retries=2, resettingCount=2), BAD)
+    assert (status.state, status.reason, status.attempt) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED, 3)
+
+
+def test_suspended_by_hand_and_waiting_for_kueue_are_told_apart() -> None:
+    by_hand = read_mcad(operators("Suspended", suspend=True))
+    assert (by_hand.state, by_hand.reason) == (JobState.PENDING, Reason.SUSPENDED)
+    queued = read_mcad(operators("Suspended", suspend=True, queue="team-a"))
+    assert (queued.reason, "'team-a'" in queued.message) == (Reason.WAITING_IN_QUEUE, True)
+
+
+def test_operators_pods_that_wait_give_their_reason() -> None:
+    ready = condition("PodsReady", "False", "InsufficientPodsReady", "2 pods pending; 0 pods running")
+    status = read_mcad(
+        operators("Running", ready), [unschedulable(task, "no gpu") for task in ("trainer-0", "trainer-1")]
+    )
+    assert (status.state, status.reason) == (JobState.PENDING, Reason.UNSCHEDULABLE)
+    assert "2 pods pending" in status.message
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_half_filled_objects_never_raise(data: st.DataObject) -> None:
+    waits = [{"podname": "app-trainer-0", "conditions": [{"type": "PodScheduled", "message": "no gpu"}]}]
+    whole = [
+        mcad(
+            "Pending", mcad_condition("Backoff", "R", "M"), retries=2, numberOfRequeueings=1, pendingpodconditions=waits
+        ),
+        operators("Suspended", condition("Unhealthy", "True", "R", "M"), retries=1, queue="q", resettingCount=1),
+        BAD[1],
+        unschedulable("trainer-0", "no room"),
+        {"metadata": {"name": "g"}, "status": {"phase": "Pending"}},
+        warning("R", "M"),
+    ]
+    broken = copy.deepcopy(whole)
+    *way, last = data.draw(st.sampled_from(paths(broken)).filter(lambda path: len(path) > 1))
+    target: Any = broken
+    for key in way:
+        target = target[key]
+    target[last] = data.draw(JSON)
+    first, second, one, other, group, event = broken
+    for wrapper in (first, second):
+        status = read_mcad(wrapper, [one, other], [group], [event])
+        assert isinstance(status.state, JobState)
+        assert status.reason
+        assert status.message
+
+
+@given(wrapper=JSON, one=JSON, group=JSON, event=JSON)
+def test_anything_at_all_reads_as_a_state(wrapper: Any, one: Any, group: Any, event: Any) -> None:
+    assert read_mcad(wrapper, [one], [group], [event]).message

@@ -1,0 +1,55 @@
+"""Entries, orders and backends for the driver's parts, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.inputs.rendering import plan_app, render_plan
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.runs.driver import LaunchRequest
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of the test's own, and no choice of Pulumi's in the environment."""
+    for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "torchx-pulumi"
+
+
+@pytest.fixture
+def make_order(tmp_path: Path) -> Callable[..., LaunchRequest]:
+    """Make orders of two replicas."""
+
+    def make(gang: str = "job", **changed: Any) -> LaunchRequest:
+        role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "num_replicas": 2}
+        app = {"name": "train", "roles": [role]}
+        plan = plan_app(app, "volcano", {"queue": "default", "gang": gang}, app_id="train-1")
+        entry = RunEntry(
+            app_id="default:train-1",
+            scheduler="volcano",
+            choice=gang,
+            place=StackRef(backend=f"file://{tmp_path}/backend", project="torchx", stack="default.train-1"),
+            cluster="",
+            kubeconfig=None,
+            kube_context=None,
+            session="s",
+            user="somebody",
+            name="train",
+            queue="default",
+            app={"name": "train"},
+            pods={},
+            declared={},
+            launch="abc123",
+            run="",
+            launched_at="2026-01-01T00:00:00Z",
+            stage=Stage.LAUNCHING,
+        )
+        return LaunchRequest(entry=replace(entry, **changed), plan=plan, manifest=render_plan(plan))
+
+    return make

@@ -1,0 +1,41 @@
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torchx_pulumi.stack_state.checkpoint_text import with_values
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.dictionaries(st.text(), VALUES, min_size=1), VALUES, st.sampled_from([None, 2, "\t"]))
+def test_one_value_changes_and_all_others_stay(document: dict[str, Any], value: Any, indent: Any) -> None:
+    text = json.dumps(document, indent=indent)
+    key = random.Random(0).choice(sorted(document))
+    assert json.loads(with_values(text, {(key,): value})) == {**document, key: value}
+
+
+def test_numbers_and_escapes_of_the_rest_keep_their_text() -> None:
+    text = (
+        '{ "n": 1.50, "big": 123456789012345678901234567890, "e": 1E+2, "s": "\\u003ca\\/b", "x": [0, {"y": "old"}] }\n'
+    )
+    changed = with_values(text, {("x", 1, "y"): {"new": "\u00e9"}})
+    assert changed == text.replace('"old"', '{"new":"\u00e9"}')
+
+
+def test_several_values_change_at_once() -> None:
+    text = '{"a": {"b": 1, "c": 2}, "d": [3, 4]}'
+    assert (
+        with_values(text, {("d", 0): 30, ("a", "c"): 20, ("a", "b"): 10}) == '{"a": {"b": 10, "c": 20}, "d": [30, 4]}'
+    )
+
+
+@pytest.mark.parametrize("path", [("none",), ("d", 2), ("a", 0), ("d", "a"), ("a", "b", "c")])
+def test_a_path_that_leads_nowhere_is_an_error(path: Any) -> None:
+    with pytest.raises(KeyError):
+        with_values('{"a": {"b": 1}, "d": [3, 4]}', {path: 0})

@@ -1,0 +1,433 @@
+"""Ends written into checkpoints: in a folder and in an object store, with locks as Pulumi takes them."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import fsspec
+import pytest
+from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.stack_state.owned_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_store import FolderStore, ObjectStore, StackStore, Stored, open_store
+from torchx_pulumi_stacks.engine import AutomationDriver
+from torchx_pulumi_stacks.engine.status_writer import SECRET, change, lock_folder, write_status
+
+PLACE = StackRef(backend="", project="torchx", stack="default.train-1")
+PATH = ".pulumi/stacks/torchx/default.train-1.json"
+SUBMITTED = {"state": "SUBMITTED", "reason": "Submitted", "attempt": 1, "observed_at": "2026-01-01T00:00:00Z"}
+END = {
+    "state": "SUCCEEDED",
+    "reason": "Completed",
+    "message": "all replicas exited with code 0",
+    "attempt": 1,
+    "observed_at": "2026-01-01T01:00:00Z",
+    "uid": "u-1",
+    "phase": None,
+}
+WRITTEN = {key: value for key, value in END.items() if value is not None}
+
+
+def checkpoint(**latest: Any) -> Any:
+    torchx = {"schema_version": 1, "app": {"id": "default:train-1"}, "observed": dict(SUBMITTED)}
+    return {
+        "version": 3,
+        "checkpoint": {
+            "stack": "organization/torchx/default.train-1",
+            "latest": {
+                "manifest": {"time": "2026-01-01T00:00:00.123456789Z", "magic": "abc", "version": "v3.259.0"},
+                "resources": [
+                    {
+                        "urn": "urn:pulumi:s::torchx::pulumi:pulumi:Stack::torchx-s",
+                        "type": "pulumi:pulumi:Stack",
+                        "outputs": {"torchx": torchx, "state": "SUBMITTED", "reason": "Submitted", "mine": 12.50},
+                    },
+                    {
+                        "urn": "urn:pulumi:s::torchx::torchx:index:VolcanoTrainingJob::train",
+                        "type": "torchx:index:VolcanoTrainingJob",
+                        "outputs": {"uid": "u-1", "app_id": "default:train-1", "observed": dict(SUBMITTED)},
+                    },
+                    {"urn": "urn:pulumi:s::torchx::pulumi:index:Stash::train-app", "type": "pulumi:index:Stash"},
+                ],
+                **latest,
+            },
+        },
+    }
+
+
+def outputs(data: bytes, place: int = 0) -> Any:
+    return json.loads(data)["checkpoint"]["latest"]["resources"][place]["outputs"]
+
+
+@pytest.fixture(params=["folder", "objects"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StackStore]:
+    if request.param == "folder":
+        (tmp_path / "backend/.pulumi/stacks/torchx").mkdir(parents=True)
+        yield FolderStore(tmp_path / "backend")
+        return
+    files = fsspec.filesystem("memory", skip_instance_cache=True)
+    yield ObjectStore(files, "/bucket/team")
+    files.rm("/bucket", recursive=True)
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> OwnedLocks:
+    return OwnedLocks(tmp_path / "engine/work/k")
+
+
+def put(store: StackStore, value: Any) -> bytes:
+    data = json.dumps(value).encode()
+    store.write(PATH, data)
+    return data
+
+
+def test_an_end_is_written_and_nothing_else_changes(store: StackStore, locks: OwnedLocks, tmp_path: Path) -> None:
+    before = put(store, checkpoint())
+    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    stored = store.read(PATH)
+    assert stored is not None
+    assert (outputs(stored.data)["torchx"]["observed"], outputs(stored.data, 1)["observed"]) == (WRITTEN, WRITTEN)
+    assert (outputs(stored.data)["state"], outputs(stored.data)["reason"]) == ("SUCCEEDED", "Completed")
+    wanted = json.loads(before)
+    first, second = wanted["checkpoint"]["latest"]["resources"][:2]
+    first["outputs"] |= {"state": "SUCCEEDED", "reason": "Completed"}
+    first["outputs"]["torchx"]["observed"] = second["outputs"]["observed"] = WRITTEN
+    assert json.loads(stored.data) == wanted
+    # As Pulumi keeps it in a folder: what was there before the last write.
+    assert store.read(f"{PATH}.bak") == (Stored(data=before) if store.keeps_backups else None)
+    assert store.names(lock_folder(PLACE)) == []
+    assert store.names(".pulumi/locks/organization/torchx") == []
+    assert list((tmp_path / "engine").rglob("*.json")) == []
+    assert write_status(store, PLACE, END, locks) is Recorded.KNOWN
+
+
+def test_a_compressed_checkpoint_stays_compressed(store: StackStore, locks: OwnedLocks) -> None:
+    store.write(f"{PATH}.gz", gzip.compress(json.dumps(checkpoint()).encode()))
+    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    stored = store.read(f"{PATH}.gz")
+    assert stored is not None
+    assert outputs(gzip.decompress(stored.data))["state"] == "SUCCEEDED"
+    assert store.read(PATH) is None
+
+
+def test_a_stack_that_is_locked_is_left_alone_until_it_is_not(store: StackStore, locks: OwnedLocks) -> None:
+    before = put(store, checkpoint())
+    store.lock(f"{lock_folder(PLACE)}/of-somebody.json", b"{}")
+    assert write_status(store, PLACE, END, locks) is Recorded.DEFERRED
+    assert store.read(PATH) == Stored(data=before)
+    assert store.names(lock_folder(PLACE)) == ["of-somebody.json"]
+    store.remove(f"{lock_folder(PLACE)}/of-somebody.json")
+    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+
+
+class Racing:
+    """A store in which somebody else takes the lock at the same moment."""
+
+    def __init__(self, store: StackStore) -> None:
+        self._store = store
+
+    def lock(self, path: str, data: bytes) -> None:
+        self._store.lock(path, data)
+        self._store.lock(f"{lock_folder(PLACE)}/of-somebody.json", b"{}")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_of_two_that_come_at_once_this_one_stands_back(store: StackStore, locks: OwnedLocks) -> None:
+    before = put(store, checkpoint())
+    racing: Any = Racing(store)
+    assert write_status(racing, PLACE, END, locks) is Recorded.DEFERRED
+    assert store.read(PATH) == Stored(data=before)
+    assert store.names(lock_folder(PLACE)) == ["of-somebody.json"]
+
+
+def changed(**changes: Any) -> Any:
+    whole = checkpoint()
+    for path, value in changes.items():
+        at: Any = whole["checkpoint"]["latest"]["resources"]
+        *way, last = [int(step) if step.isdigit() else step for step in path.lstrip("_").split("__")]
+        for step in way:
+            at = at[step]
+        at[last] = value
+    return whole
+
+
+CASES = {
+    "pending operations": (checkpoint(pending_operations=[{"type": "creating"}]), Recorded.DEFERRED),
+    "an empty stack": ({"version": 3, "checkpoint": {"latest": None}}, Recorded.DEFERRED),
+    "a program's own stack": (changed(_2={"type": "pulumi:index:Stash", "urn": "x-record"}), Recorded.LEFT),
+    "a secret output": (changed(_0__outputs__x={SECRET: "1b47061264138c4ac30d75fd1eb44270"}), Recorded.LEFT),
+    "a secret in the component": (changed(_1__outputs__x={SECRET: "1b47"}), Recorded.LEFT),
+    "another run": (changed(_1__outputs__uid="u-2"), Recorded.KNOWN),
+    "a run without a uid": (changed(_1__outputs__uid=""), Recorded.KNOWN),
+    "a version that is not known": ({**checkpoint(), "version": 5}, Recorded.LEFT),
+    "a later attempt": (
+        changed(
+            _0__outputs__torchx__observed={**SUBMITTED, "attempt": 2}, _1__outputs__observed={**SUBMITTED, "attempt": 2}
+        ),
+        Recorded.KNOWN,
+    ),
+}
+
+
+@pytest.mark.parametrize(("whole", "outcome"), CASES.values(), ids=CASES)
+def test_a_state_that_allows_no_write_is_left_alone(
+    whole: Any, outcome: Recorded, store: StackStore, locks: OwnedLocks
+) -> None:
+    before = put(store, whole)
+    assert write_status(store, PLACE, END, locks) is outcome
+    assert store.read(PATH) == Stored(data=before)
+    assert store.names(lock_folder(PLACE)) == []
+
+
+def test_no_stack_and_one_that_is_no_checkpoint(store: StackStore, locks: OwnedLocks) -> None:
+    assert write_status(store, PLACE, END, locks) is Recorded.LEFT
+    store.write(PATH, b'{"version": 3, "checkpo')
+    assert write_status(store, PLACE, END, locks) is Recorded.DEFERRED
+
+
+def test_a_program_that_exports_something_else_keeps_that() -> None:
+    whole = checkpoint()
+    whole["checkpoint"]["latest"]["resources"][0]["outputs"] = {"state": "mine"}
+    text = change(json.dumps(whole), END)
+    assert isinstance(text, str)
+    wanted = copy.deepcopy(whole)
+    wanted["checkpoint"]["latest"]["resources"][1]["outputs"]["observed"] = WRITTEN
+    assert json.loads(text) == wanted
+
+
+def test_many_writers_at_once_lose_nothing(store: StackStore, locks: OwnedLocks) -> None:
+    put(store, checkpoint())
+    start = threading.Barrier(8)
+
+    def write(number: int) -> None:
+        start.wait()
+        seen = {**END, "attempt": number + 1}
+        while write_status(store, PLACE, seen, locks) is Recorded.DEFERRED:
+            pass
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    stored = store.read(PATH)
+    assert stored is not None
+    assert outputs(stored.data)["torchx"]["observed"]["attempt"] == 8
+    assert store.names(lock_folder(PLACE)) == []
+
+
+def test_a_reader_who_may_not_write_is_no_error(locks: OwnedLocks, tmp_path: Path) -> None:
+    class ReadOnly(FolderStore):
+        def lock(self, path: str, data: bytes) -> None:
+            raise PermissionError(path)
+
+    (tmp_path / "backend/.pulumi/stacks/torchx").mkdir(parents=True, exist_ok=True)
+    put(FolderStore(tmp_path / "backend"), checkpoint())
+    assert write_status(ReadOnly(tmp_path / "backend"), PLACE, END, locks) is Recorded.LEFT
+
+
+def test_what_the_folder_keeps_of_the_file(locks: OwnedLocks, tmp_path: Path) -> None:
+    (tmp_path / "backend/.pulumi/stacks/torchx").mkdir(parents=True)
+    store = FolderStore(tmp_path / "backend")
+    put(store, checkpoint())
+    (tmp_path / "backend" / PATH).chmod(0o664)
+    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert (tmp_path / "backend" / PATH).stat().st_mode & 0o777 == 0o664
+
+
+def test_a_lock_of_ours_whose_process_was_killed_is_removed_by_the_next_call(
+    store: StackStore, locks: OwnedLocks, tmp_path: Path
+) -> None:
+    put(store, checkpoint())
+    path = f"{lock_folder(PLACE)}/ours.json"
+    # As a process that is killed between the lock and its removal.
+    killed = f"""
+import os, sys
+from pathlib import Path
+from torchx_pulumi.stack_state.owned_locks import OwnedLocks
+OwnedLocks(Path({str(tmp_path / "engine/work/k")!r})).note(os.getpid(), engine=False)
+print(os.getpid())
+"""
+    pid = int(subprocess.run([sys.executable, "-c", killed], check=True, capture_output=True).stdout)
+    content = {
+        "pid": pid,
+        "username": "me",
+        "hostname": gethostname(),
+        "timestamp": datetime.now().astimezone().isoformat(),
+    }
+    store.lock(path, json.dumps(content).encode())
+    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert store.names(lock_folder(PLACE)) == []
+
+
+def test_a_lock_of_a_living_process_of_ours_is_respected(store: StackStore, locks: OwnedLocks) -> None:
+    put(store, checkpoint())
+    locks.note(os.getpid(), engine=False)
+    content = {"pid": os.getpid(), "username": "me", "hostname": gethostname()}
+    store.lock(f"{lock_folder(PLACE)}/ours.json", json.dumps({**content, "timestamp": "2026-01-01T00:00:00Z"}).encode())
+    assert write_status(store, PLACE, END, locks) is Recorded.DEFERRED
+
+
+@pytest.mark.parametrize(
+    ("backend", "root"),
+    [
+        ("s3://bucket?region=eu-central-1", "bucket"),
+        ("s3://bucket/a/b?endpoint=127.0.0.1:1&s3ForcePathStyle=true&disableSSL=true&region=x", "bucket/a/b"),
+        ("s3://bucket?prefix=a/b/&endpoint=http://127.0.0.1:1", "bucket/a/b"),
+    ],
+)
+def test_an_s3_address_is_read_as_pulumi_reads_it(
+    backend: str, root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store: Any = open_store(backend)
+    assert store._root == root
+    files = store._files
+    assert files.endpoint_url == (None if "endpoint" not in backend else "http://127.0.0.1:1")
+    path_style = "s3ForcePathStyle" in backend
+    assert files.config_kwargs.get("s3") == ({"addressing_style": "path"} if path_style else None)
+
+
+def test_backends_of_other_kinds_are_not_opened(make_order: Callable[..., Any]) -> None:
+    for backend in ("https://api.pulumi.com", "postgres://me@db/state", "mem://"):
+        assert open_store(backend) is None
+        entry = make_order(place=StackRef(backend=backend, project="torchx", stack="s")).entry
+        assert AutomationDriver().record(entry, END) is Recorded.LEFT
+
+
+class SlowFiles:
+    """An object store that names versions; each request takes the same time, by a clock of the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, request_s: float) -> None:
+        self._files = fsspec.filesystem("memory", skip_instance_cache=True)
+        self._request_s = request_s
+        self._now = 0.0
+        self.requests: list[str] = []
+        monkeypatch.setattr(time, "monotonic", lambda: self._now)
+
+    def info(self, key: str, *, refresh: bool) -> dict[str, Any]:
+        found = self._files.info(key, refresh=refresh)
+        return {**found, "ETag": str(hash(self._files.cat_file(key)))}
+
+    def pipe_file(self, key: str, data: bytes, **condition: str) -> None:
+        assert condition in ({}, {"IfMatch": self.info(key, refresh=True)["ETag"]} if condition else {})
+        self._files.pipe_file(key, data)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("info", "cat_file", "pipe_file", "ls", "rm_file"):
+            self._now += self._request_s
+            self.requests.append(name)
+        own = name in ("info", "pipe_file") or name.startswith("_") or name == "requests"
+        return object.__getattribute__(self, name) if own else getattr(self._files, name)
+
+
+@pytest.mark.parametrize(("request_s", "outcome"), [(0.1, "WRITTEN"), (0.2, "WRITTEN"), (0.3, "DEFERRED")])
+def test_a_slow_store_is_written_with_few_requests_under_the_lock(
+    request_s: float, outcome: str, locks: OwnedLocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SlowFiles(monkeypatch, 0.0)
+    store = ObjectStore(files, "/bucket/slow")
+    try:
+        put(store, checkpoint())
+        files._request_s = request_s
+        files.requests.clear()
+        assert write_status(store, PLACE, END, locks) is Recorded[outcome]
+        under_lock = files.requests[files.requests.index("pipe_file") :]
+        # The lock itself and its removal count half each.
+        assert (len(under_lock) - 1) * request_s <= 1.0
+        assert under_lock[-1] == "rm_file"
+        assert store.names(lock_folder(PLACE)) == []
+    finally:
+        files._files.rm("/bucket", recursive=True)
+
+
+def test_a_checkpoint_that_changes_before_the_lock_is_judged_again(store: StackStore, locks: OwnedLocks) -> None:
+    put(store, checkpoint())
+
+    class Changing(Racing):
+        changes = 1
+
+        def lock(self, path: str, data: bytes) -> None:
+            self._store.lock(path, data)
+            if self.changes:
+                self.changes -= 1
+                put(self._store, changed(_0__outputs__mine=13 + self.changes))
+
+    changing: Any = Changing(store)
+    assert write_status(changing, PLACE, END, locks) is Recorded.WRITTEN
+    stored = store.read(PATH)
+    assert stored is not None
+    assert (outputs(stored.data)["mine"], outputs(stored.data)["state"]) == (13, "SUCCEEDED")
+    changing.changes = 9
+    assert write_status(changing, PLACE, {**END, "attempt": 2}, locks) is Recorded.DEFERRED
+    assert store.names(lock_folder(PLACE)) == []
+
+
+class NoCredentialsError(Exception):
+    """As botocore has it: no OSError."""
+
+
+class HttpError(Exception):
+    """As gcsfs has it: no OSError."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("refused")
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (NoCredentialsError("Unable to locate credentials"), Recorded.LEFT),
+        (HttpError(403), Recorded.LEFT),
+        (HttpError(500), Recorded.DEFERRED),
+        (RuntimeError("Could not connect"), Recorded.DEFERRED),
+    ],
+)
+def test_what_the_client_of_a_store_raises_is_no_error_of_the_reader(
+    error: Exception, outcome: Recorded, locks: OwnedLocks
+) -> None:
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            raise error
+
+    assert write_status(ObjectStore(Failing(), "bucket"), PLACE, END, locks) is outcome
+
+
+def test_a_backend_that_cannot_be_opened_is_no_error_of_the_reader(
+    make_order: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    server = "region=x&endpoint=127.0.0.1:1&disableSSL=true"
+    for backend, outcome in (
+        ("s3://[bucket", Recorded.DEFERRED),
+        (f"s3://bucket?{server}&profile=absent", Recorded.LEFT),
+        (f"s3://bucket?{server}", Recorded.LEFT),
+    ):
+        entry = make_order(place=StackRef(backend=backend, project="torchx", stack="s")).entry
+        assert AutomationDriver(tmp_path / "engine").record(entry, END) is outcome
+
+
+def test_a_lone_surrogate_in_a_message_is_written_as_a_question_mark(store: StackStore, locks: OwnedLocks) -> None:
+    put(store, checkpoint())
+    assert write_status(store, PLACE, {**END, "message": "a\ud800"}, locks) is Recorded.WRITTEN
+    stored = store.read(PATH)
+    assert stored is not None
+    assert outputs(stored.data, 1)["observed"]["message"] == "a?"

@@ -1,0 +1,152 @@
+"""Objects of an app whose state is lost: which of them are ours, and in which order they go."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP, Kind
+from torchx_pulumi.kube.manifest_objects import objects_of
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_stacks.engine.orphans import delete_objects
+from torchx_pulumi_stacks.engine.registration import prepare
+
+PODS = ("train-1-trainer-0-0", "train-1-trainer-1-0")
+GANG = {(VOLCANO_POD_GROUP, "train-1"), (SERVICE, "train-1"), *((POD, name) for name in PODS)}
+
+
+class Lab:
+    """A gang of pods in a cluster, as a launch made it."""
+
+    def __init__(self, make_order: Callable[..., Any], *, marked: bool = True) -> None:
+        roles = [{"name": "trainer", "image": "app:1"}]
+        order = make_order("pods", pods={"trainer": list(PODS)}, declared={"roles": roles})
+        self.entry: RunEntry = order.entry
+        self.cluster = FakeCluster()
+        self.told: list[str] = []
+        for manifest in prepare(order).objects:
+            made = copy.deepcopy(dict(manifest))
+            if not marked and made["kind"] != "PodGroup":
+                del made["metadata"]["annotations"][labels.LAUNCH]
+            self.cluster.create(objects_of(made)[0][0], "default", made)
+
+    def delete(self) -> None:
+        delete_objects(self.entry, lambda: self.cluster, self.told.append)
+
+    def there(self) -> set[tuple[Kind, str]]:
+        kinds = (VOLCANO_POD_GROUP, SERVICE, POD)
+        return {(kind, item["metadata"]["name"]) for kind in kinds for item in self.cluster.list(kind, None)}
+
+    def change(self, kind: Kind, name: str, **metadata: Any) -> None:
+        found = self.cluster.get(kind, "default", name)
+        assert found is not None
+        self.cluster.put({**found, "metadata": {**found["metadata"], **metadata}})
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["this release", "0.1.0"])
+def test_pods_service_and_pod_group_of_a_gang_go_the_pod_group_last(
+    make_order: Callable[..., Any], marked: bool
+) -> None:
+    lab = Lab(make_order, marked=marked)
+    assert lab.there() == GANG
+    lab.delete()
+    assert lab.there() == set()
+    assert lab.told[-1] == "deleting PodGroup default/train-1"
+    lab.delete()
+    assert len(lab.told) == 4
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["this release", "0.1.0"])
+def test_what_is_left_of_a_gang_goes_although_its_pod_group_is_gone(
+    make_order: Callable[..., Any], marked: bool
+) -> None:
+    lab = Lab(make_order, marked=marked)
+    lab.cluster.remove(VOLCANO_POD_GROUP, "default", "train-1")
+    lab.cluster.remove(POD, "default", PODS[0])
+    lab.delete()
+    assert lab.there() == set()
+
+
+def test_a_deletion_that_broke_off_is_finished_by_the_next_one(make_order: Callable[..., Any]) -> None:
+    lab = Lab(make_order, marked=False)
+    delete = lab.cluster.delete
+
+    def break_off(kind: Kind, *where: Any, uid: str | None = None) -> bool:
+        if kind == SERVICE:
+            raise ClusterError("the connection is gone", retryable=True)
+        return delete(kind, *where, uid=uid)
+
+    lab.cluster.delete = break_off  # type: ignore[method-assign]
+    with pytest.raises(ClusterError, match="the connection is gone"):
+        lab.delete()
+    assert (VOLCANO_POD_GROUP, "train-1") in lab.there()
+    lab.cluster.delete = delete  # type: ignore[method-assign]
+    lab.delete()
+    assert lab.there() == set()
+
+
+def test_another_runs_gang_of_that_name_is_left_alone(make_order: Callable[..., Any]) -> None:
+    for marked in (True, False):
+        lab = Lab(make_order, marked=marked)
+        lab.entry = replace(lab.entry, launch="another")
+        lab.delete()
+        assert lab.there() == GANG
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {labels.LAUNCH: "another", labels.GROUP_NAME: "train-1"}},
+        {"annotations": {labels.GROUP_NAME: "another"}},
+        {"annotations": {labels.GROUP_NAME: "train-1"}, "ownerReferences": [{"uid": "u", "name": "train-1"}]},
+        {"annotations": {labels.GROUP_NAME: "train-1"}, "creationTimestamp": "2025-12-31T23:50:00Z"},
+    ],
+    ids=["another launch", "another group", "of a controller", "older than the launch"],
+)
+def test_without_its_pod_group_a_pod_of_that_name_must_be_known_as_ours(
+    make_order: Callable[..., Any], metadata: dict[str, Any]
+) -> None:
+    lab = Lab(make_order, marked=False)
+    lab.cluster.remove(VOLCANO_POD_GROUP, "default", "train-1")
+    lab.change(POD, PODS[0], **metadata)
+    lab.delete()
+    assert lab.there() == {(POD, PODS[0])}
+
+
+def test_without_its_pod_group_a_pod_of_another_image_is_not_ours(make_order: Callable[..., Any]) -> None:
+    lab = Lab(make_order, marked=False)
+    lab.cluster.remove(VOLCANO_POD_GROUP, "default", "train-1")
+    lab.entry = replace(lab.entry, declared={"roles": [{"name": "trainer", "image": "other:1"}]})
+    lab.delete()
+    assert lab.there() == {(POD, name) for name in PODS}
+
+
+def test_a_pod_that_only_has_the_jobs_label_is_left_alone(make_order: Callable[..., Any]) -> None:
+    lab = Lab(make_order, marked=False)
+    debug = {"name": "debug", "namespace": "default", "labels": {labels.VOLCANO_JOB_NAME: "train-1"}}
+    lab.cluster.create(POD, "default", {"apiVersion": "v1", "kind": "Pod", "metadata": debug})
+    lab.delete()
+    assert lab.there() == {(POD, "debug")}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "choice", "kind"), [("volcano", "job", VOLCANO_JOB), ("mcad", "v1beta1", APP_WRAPPER)]
+)
+def test_a_controller_deletes_the_pods_of_the_object_that_stands_for_the_app(
+    make_order: Callable[..., Any], scheduler: str, choice: str, kind: Kind
+) -> None:
+    entry = make_order(scheduler=scheduler).entry
+    entry = replace(entry, choice=choice)
+    head = {"name": "train-1", "namespace": "default", "labels": {labels.LAUNCH: entry.launch}}
+    cluster = FakeCluster()
+    cluster.create(kind, "default", {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": head})
+    told: list[str] = []
+    delete_objects(entry, lambda: cluster, told.append)
+    assert told == [f"deleting {kind.kind} default/train-1"]
+    assert cluster.list(kind, None) == []

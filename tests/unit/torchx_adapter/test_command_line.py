@@ -1,0 +1,157 @@
+"""The whole `torchx` command line and the Runner, in process, over the fakes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx.runner import get_runner
+from torchx_pulumi.cli import main
+
+from .conftest import ECHO, World, app, run
+
+
+def launch(capsys: pytest.CaptureFixture[str], *words: str, kind: str = "volcano") -> str:
+    given = ["-cfg", "queue=test"] if kind == "volcano" else []
+    run("run", "-s", f"pulumi_{kind}", *given, "--workspace", "", *words, *ECHO)
+    handle = capsys.readouterr().out.split()[-1]
+    assert handle.startswith(f"pulumi_{kind}://torchx/default:echo-")
+    return handle
+
+
+def test_a_day_at_the_command_line(
+    installed: World, kind: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = launch(capsys, kind=kind)
+    run("status", handle)
+    run("describe", handle)
+    run("list", "-s", f"pulumi_{kind}")
+    said = capsys.readouterr().out
+    assert "echo" in said
+    assert handle in said
+    run("cancel", handle)
+    run("status", handle)
+    assert "CANCELLED" in capsys.readouterr().out
+    assert main.main(["delete", handle], doors=installed.doors()) == 0
+    assert installed.driver.stacks == {}
+    with pytest.raises(SystemExit):
+        run("status", handle)
+
+
+def test_dry_run_prints_the_manifest(installed: World, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["-cfg", "queue=test"] if kind == "volcano" else []
+    run("run", "-s", f"pulumi_{kind}", *given, "--workspace", "", "--dryrun", *ECHO)
+    said = capsys.readouterr().out
+    assert "apiVersion: batch.volcano.sh/v1alpha1" in said or "kind: AppWrapper" in said
+    assert installed.driver.stacks == {}
+
+
+def test_a_section_of_torchxconfig_holds(
+    installed: World, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / ".torchxconfig"
+    config.write_text("[pulumi_volcano]\nqueue = fromfile\npriority_class = high\nlist_states = FAILED\n")
+    monkeypatch.setenv("TORCHXCONFIG", str(config))
+    run("run", "-s", "pulumi_volcano", "--workspace", "", *ECHO)
+    app_id = capsys.readouterr().out.split()[-1].rpartition("/")[2]
+    head = installed.head(app_id)
+    assert head is not None
+    assert (head["spec"]["queue"], head["spec"]["priorityClassName"]) == ("fromfile", "high")
+    run("list", "-s", "pulumi_volcano")
+    assert "echo" not in capsys.readouterr().out
+
+
+def test_runopts_lists_ours(installed: World, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run("runopts", f"pulumi_{kind}")
+    said = capsys.readouterr().out
+    assert "pulumi_backend" in said
+    assert "namespace" in said
+
+
+def test_unknown_options_end_the_command(installed: World, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises((SystemExit, Exception), match=r"1|qeue"):
+        run("run", "-s", "pulumi_volcano", "-cfg", "queue=a,qeue=b", "--workspace", "", *ECHO)
+    assert installed.driver.stacks == {}
+
+
+def test_a_workspace_without_a_repository_says_what_to_do(installed: World) -> None:
+    with pytest.raises(KeyError, match="--workspace"):
+        run("run", "-s", "pulumi_volcano", "-cfg", "queue=a", "--workspace", "file:///tmp", *ECHO)
+
+
+def test_builtin_schedulers_run_beside_ours(installed: World, tmp_path: Path) -> None:
+    command = ["utils.sh", "--image", str(tmp_path), "true"]
+    run("run", "-s", "local_cwd", "-cfg", f"log_dir={tmp_path / 'logs'}", "--workspace", "", *command)
+
+
+def test_the_runner_does_it_all(installed: World, kind: str) -> None:
+    config = {"queue": "test"} if kind == "volcano" else {}
+    with get_runner() as runner:
+        info = runner.dryrun(app(), f"pulumi_{kind}", config)
+        handle = runner.schedule(info)
+        assert str(runner.status(handle).state) in ("SUBMITTED", "PENDING")
+        assert [item.app_handle for item in runner.list(f"pulumi_{kind}")] == [handle]
+    with get_runner() as runner:
+        described = runner.describe(handle)
+        assert described.roles[0].env["TORCHX_JOB_ID"].startswith(f"pulumi_{kind}://")
+        assert described.roles[0].args == app().roles[0].args
+        runner.cancel(handle)
+        assert str(runner.wait(handle, wait_interval=0.01).state) == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["delete", "nonsense"], "must be pulumi_volcano://"),
+        (["cancel", "kubernetes://torchx/default:x"], "must be pulumi_volcano://"),
+        (["resume", "pulumi_volcano://torchx/default:none"], "unknown here"),
+        (["log", "pulumi_volcano://torchx/default:none"], "never heard of"),
+        (["log", "pulumi_volcano://torchx/default:none", "trainer/x"], "must be ROLE or ROLE/N"),
+    ],
+)
+def test_mistakes_are_one_message(
+    world: World, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main.main(words, doors=world.doors()) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert "Traceback" not in printed
+
+
+def test_commands_on_a_run(world: World, capsys: pytest.CaptureFixture[str], submit: Any) -> None:
+    app_id = submit()
+    handle = f"pulumi_volcano://torchx/{app_id}"
+    name = app_id.partition(":")[2]
+    for index in (0, 1):
+        world.cluster.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"{name}-trainer-{index}-0", "namespace": "default"},
+                "spec": {"containers": [{"name": f"trainer-{index}"}]},
+                "status": {
+                    "phase": "Running",
+                    "containerStatuses": [{"name": f"trainer-{index}", "containerID": "c", "state": {"running": {}}}],
+                },
+            }
+        )
+    world.cluster._logs = {("default", f"{name}-trainer-{index}-0"): [f"line {index}"] for index in (0, 1)}
+    assert main.main(["log", handle, "--no-timestamps"], doors=world.doors()) == 0
+    assert capsys.readouterr().out == "trainer/0 line 0\ntrainer/1 line 1\n"
+    assert main.main(["log", handle, "trainer/1", "--no-timestamps"], doors=world.doors()) == 0
+    assert capsys.readouterr().out == "line 1\n"
+    assert main.main(["log", handle, "trainer/1", "--since", "yesterday"], doors=world.doors()) == 2
+    assert main.main(["cancel", handle], doors=world.doors()) == 0
+    assert main.main(["resume", handle], doors=world.doors()) == 0
+    assert main.main(["delete", handle], doors=world.doors()) == 0
+    assert main.main(["delete", handle], doors=world.doors()) == 0
+    assert "nothing to delete" in capsys.readouterr().err
+
+
+def test_without_an_engine_the_command_says_so(world: World, capsys: pytest.CaptureFixture[str], submit: Any) -> None:
+    handle = f"pulumi_volcano://torchx/{submit()}"
+    assert main.main(["delete", handle], doors=world.doors(make_driver=main._no_driver)) == 2
+    assert "has no engine" in capsys.readouterr().err
+    assert sys.exc_info() == (None, None, None)

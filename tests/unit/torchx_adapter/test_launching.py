@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from torchx_pulumi.kube import kinds
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
+from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.runs.index import RunIndex
+
+from .conftest import CONFIG, World, app, role
+
+HEADS = {"volcano": kinds.VOLCANO_JOB, "mcad": kinds.APP_WRAPPER}
+
+
+def test_submit_creates_the_job_and_notes_it(world: World, kind: str, submit: Callable[..., str]) -> None:
+    app_id = submit(kind)
+    assert app_id.startswith("default:train-")
+    head = world.head(app_id, HEADS[kind])
+    assert head is not None
+    assert head["metadata"]["labels"][labels.LAUNCHER] == "torchx"
+    assert head["metadata"]["labels"][labels.SESSION] == "torchx"
+    entry = RunIndex().find(app_id, kind)
+    assert entry is not None
+    assert (entry.stage, entry.owner, entry.uid) == (Stage.LAUNCHED, None, head["metadata"]["uid"])
+    assert entry.place.stack.startswith(f"default.{entry.job_name}-")
+    assert head["metadata"]["labels"][labels.LAUNCH] == entry.launch
+
+
+def test_dry_run_writes_nothing_and_its_text_is_yaml(world: World, kind: str, tmp_path: Path) -> None:
+    info = world.scheduler(kind).submit_dryrun(app(), CONFIG[kind])
+    assert yaml.safe_load(str(info)) == info.request.resource
+    assert info.request.images_to_push == {}
+    assert world.head(f"default:{info.request.resource['metadata']['name']}", HEADS[kind]) is None
+    assert not (tmp_path / "state").exists()
+    assert world.driver.stacks == {}
+
+
+def test_the_request_is_submitted_as_the_caller_left_it(world: World) -> None:
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    info.request.resource["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"] = "mine:2"
+    info.request.resource["metadata"]["name"] = "chosen"
+    app_id = scheduler.schedule(info)
+    assert app_id == "default:chosen"
+    head = world.head(app_id)
+    assert head is not None
+    assert head["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"] == "mine:2"
+
+
+def test_the_same_dry_run_scheduled_twice_is_a_value_error(world: World, kind: str) -> None:
+    scheduler = world.scheduler(kind)
+    info = scheduler.submit_dryrun(app(), CONFIG[kind])
+    scheduler.schedule(info)
+    with pytest.raises(ValueError, match="already exists"):
+        scheduler.schedule(info)
+
+
+@pytest.mark.parametrize(("policy", "same"), [("ignore", True), ("replace", False)])
+def test_on_running_change_says_what_becomes_of_the_old_run(world: World, policy: str, same: bool) -> None:
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), {**CONFIG["volcano"], "on_running_change": policy})
+    first = scheduler.schedule(info)
+    uid = (world.head(first) or {})["metadata"]["uid"]
+    assert scheduler.schedule(info) == first
+    assert ((world.head(first) or {})["metadata"]["uid"] == uid) is same
+
+
+def test_an_object_of_somebody_else_is_never_adopted(world: World) -> None:
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    world.cluster.create(kinds.VOLCANO_JOB, "default", info.request.resource)
+    with pytest.raises(ValueError, match="already exists in namespace 'default', made by somebody else"):
+        scheduler.schedule(info)
+    assert RunIndex().all() == []
+
+
+def test_a_refused_launch_leaves_nothing(world: World) -> None:
+    world.driver.error = DeployError("queue `test` is closed")
+    with pytest.raises(DeployError, match="closed"):
+        world.scheduler().submit(app(), CONFIG["volcano"])
+    assert RunIndex().all() == []
+    assert world.cluster.list(kinds.VOLCANO_JOB, None) == []
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_an_interrupted_launch_is_put_right_at_once(world: World, monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
+    launch = world.driver.launch
+
+    def interrupted(order: Any, tell: Any, **given: Any) -> Any:
+        if made:
+            launch(order, tell, **given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.driver, "launch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        world.scheduler().submit(app(), CONFIG["volcano"])
+    assert [entry.stage for entry in RunIndex().all()] == ([Stage.LAUNCHED] if made else [])
+
+
+def test_an_unreachable_cluster_is_a_warning_in_the_dry_run_and_an_error_in_the_launch(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True)
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    assert "not validated: the cluster cannot be reached" in caplog.text
+    with pytest.raises(ClusterError):
+        scheduler.schedule(info)
+    assert RunIndex().all() == []
+
+
+def test_credentials_that_are_not_accepted_are_no_mistake_of_the_job(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.cluster.error = ClusterError("the plugin is not there", reason="Unauthorized")
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    assert "not validated: the plugin is not there" in caplog.text
+    with pytest.raises(ClusterError, match="the plugin is not there"):
+        scheduler.schedule(info)
+
+
+def test_what_the_cluster_refuses_is_refused_in_the_dry_run(world: World) -> None:
+    world.cluster.error = ClusterError("admission webhook denied it: unknown queue")
+    with pytest.raises(ValueError, match=r"Invalid job spec.*unknown queue"):
+        world.scheduler().submit_dryrun(app(), CONFIG["volcano"])
+    world.scheduler().submit_dryrun(app(), {**CONFIG["volcano"], "validate_spec": False})
+
+
+def test_local_images_are_pushed_under_the_names_of_the_seed(world: World) -> None:
+    local = f"sha256:{'a' * 64}"
+    config = {**CONFIG["volcano"], "image_repo": "example.com/team/app"}
+    given = app(role(image=local))
+    info = world.scheduler().submit_dryrun(given, config)
+    assert info.request.images_to_push == {local: ("example.com/team/app", "a" * 64)}
+    image = info.request.resource["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"]
+    assert image == f"example.com/team/app:{'a' * 64}"
+    assert given.roles[0].image == local
+    with pytest.raises(KeyError, match="image_repo"):
+        world.scheduler().submit_dryrun(given, CONFIG["volcano"])
+
+
+def test_gang_of_pods_is_launched_and_found(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit(gang="pods")
+    assert len(world.cluster.list(kinds.POD, "default")) == 2
+    described = world.scheduler().describe(app_id)
+    assert described is not None
+    assert len(described.roles_statuses[0].replicas) == 2
+
+
+def test_namespace_without_value_is_default(world: World, submit: Callable[..., str]) -> None:
+    assert submit(namespace=None).startswith("default:")
+    assert submit(namespace="team").startswith("team:")
+
+
+def test_long_names_are_shortened_and_stay_unique(world: World, submit: Callable[..., str]) -> None:
+    long = app(name="n" * 100)
+    ids = {submit("volcano", long), submit("volcano", long)}
+    assert len(ids) == 2
+    assert all(len(f"{app_id.partition(':')[2]}-trainer-1-0") <= 63 for app_id in ids)
+
+
+def test_wait_for_waits_outside_the_engine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = world.driver.launch
+
+    def started(order: Any, tell: Any, **given: Any) -> Any:
+        launched = launch(order, tell, **given)
+        world.phase(order.entry.app_id, "Completed")
+        return launched
+
+    monkeypatch.setattr(world.driver, "launch", started)
+    app_id = world.scheduler().submit(app(), {**CONFIG["volcano"], "wait_for": "completed"})
+    assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
+
+
+def test_a_second_namespace_and_options_reach_the_manifest(world: World) -> None:
+    options = {"service_account": "sa", "priority_class": "high", "labels": {"team": "a"}, "efa_device_count": 2}
+    info = world.scheduler().submit_dryrun(app(), {**CONFIG["volcano"], **options})
+    job = info.request.resource
+    pod = job["spec"]["tasks"][0]["template"]["spec"]
+    assert pod["serviceAccountName"] == "sa"
+    assert job["spec"]["priorityClassName"] == "high"
+    assert job["metadata"]["labels"]["team"] == "a"
+    assert pod["containers"][0]["resources"]["limits"]["vpc.amazonaws.com/efa"] == "2"
+
+
+def test_launches_reads_and_deletions_from_many_threads_do_not_mix(world: World) -> None:
+    scheduler = world.scheduler()
+
+    def one(number: int) -> str:
+        app_id = scheduler.submit(app(name=f"app{number}"), CONFIG["volcano"])
+        described = scheduler.describe(app_id)
+        assert described is not None
+        assert app_id.startswith(f"default:app{number}-")
+        scheduler.list()
+        if number % 2:
+            scheduler.delete(app_id)
+        return str(app_id)
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(one, range(16)))
+    assert {entry.app_id for entry in RunIndex().all()} == set(ids[::2])
+    assert len(world.driver.stacks) == 8
+
+
+def test_the_organization_of_a_service_is_in_the_entry_and_in_the_label(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = "https://api.pulumi.com"
+    app_id = submit(pulumi_backend=service, pulumiOrganization="acme")
+    (entry,) = RunIndex().all()
+    place = entry.place
+    assert (place.organization, entry.organization, place.cli_name) == ("acme", "acme", f"acme/torchx/{place.stack}")
+    urn = f"urn:pulumi:{place.stack}::torchx::torchx:index:VolcanoTrainingJob::train"
+    assert entry.launch == owner_digest("acme", "torchx", place.stack, urn)
+    # A colleague with another default organization names it; who does not, looks in another one.
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path.cwd() / "colleague"))
+    config = Path.cwd() / ".torchxconfig"
+    monkeypatch.setenv("TORCHXCONFIG", str(config))
+    config.write_text(f"[pulumi_volcano]\nqueue=test\npulumi_backend={service}\npulumi_organization=other\n")
+    with pytest.raises(DeployError, match="stack is neither in the index"):
+        world.scheduler().delete(app_id)
+    config.write_text(f"[pulumi_volcano]\nqueue=test\npulumi_backend={service}\npulumi_organization=acme\n")
+    world.scheduler().delete(app_id)
+    assert world.driver.stacks == {}
+
+
+def test_an_organization_of_another_backend_is_refused_in_the_dry_run(world: World) -> None:
+    with pytest.raises(InvalidJobError, match=r"pulumi_organization: is 'acme', and file://.* has no organizations"):
+        world.scheduler().submit_dryrun(app(), {"queue": "test", "pulumi_organization": "acme"})

@@ -1,0 +1,430 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx import specs
+from torchx.schedulers import kubernetes_scheduler
+from torchx.schedulers.api import Stream
+from torchx_pulumi.kube import kinds
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import Owner, Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.torchx_adapter import compat
+
+from .conftest import World, app, role
+
+
+def pod(name: str, job: str, phase: str = "Running", **status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {
+                labels.VOLCANO_JOB_NAME: job,
+                labels.ROLE_NAME: "trainer",
+                labels.REPLICA_ID: name.rpartition("-trainer-")[2].partition("-")[0],
+            },
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "trainer-0"}]},
+        "status": {"phase": phase, "podIP": "10.1.2.3", **status},
+    }
+
+
+def rich_app() -> Any:
+    first = role(
+        env={"A": "1", "B": "[FIELD_PATH]status.hostIP"},
+        args=["${app_id}", "${replica_id}", "$$", "${unknown}"],
+        min_replicas=2,
+        max_retries=3,
+        retry_policy=specs.RetryPolicy.REPLICA,
+        port_map={"tensorboard": 6006},
+        mounts=[
+            specs.BindMount(src_path="/a", dst_path="/b", read_only=True),
+            specs.VolumeMount(src="claim", dst_path="/c"),
+            specs.DeviceMount(src_path="/dev/x", dst_path="/dev/x", permissions="r"),
+        ],
+        metadata={"kubernetes": {"V1Pod": {"spec": {"tolerations": [{"key": "gpu"}]}}}, "x": ("a", 1)},
+        resource=specs.Resource(cpu=2, gpu=0, memMB=100, capabilities={"a": "b"}, devices={"example.com/nic": 1}),
+    )
+    return app(first, role(name="reader", num_replicas=1), metadata={"owner": "me"})
+
+
+def test_describe_returns_the_roles_exactly_as_given(world: World, kind: str, submit: Callable[..., str]) -> None:
+    given = rich_app()
+    described = world.scheduler(kind).describe(submit(kind, given))
+    assert described.roles == rich_app().roles
+    assert [type(mount) for mount in described.roles[0].mounts] == [type(m) for m in given.roles[0].mounts]
+    assert described.roles[0].metadata["x"] == ("a", 1)
+    assert [(status.role, len(status.replicas)) for status in described.roles_statuses] == [
+        ("trainer", 2),
+        ("reader", 1),
+    ]
+
+
+def test_describe_of_the_never_heard_of_is_none(world: World, kind: str) -> None:
+    scheduler = world.scheduler(kind)
+    for app_id in ("default:none", "none", "", "a:b:c", "Not Valid:/../x"):
+        assert scheduler.describe(app_id) is None
+        assert scheduler.exists(app_id) is False
+        assert scheduler.describe_native(app_id) is None
+    assert world.driver.stacks == {}
+
+
+@pytest.mark.parametrize(
+    ("phase", "state"),
+    [
+        ("Pending", "PENDING"),
+        ("Running", "RUNNING"),
+        ("Restarting", "RUNNING"),
+        ("Aborting", "RUNNING"),
+        ("Terminating", "RUNNING"),
+        ("Completing", "RUNNING"),
+        ("Aborted", "CANCELLED"),
+        ("Completed", "SUCCEEDED"),
+        ("Terminated", "FAILED"),
+        ("Failed", "FAILED"),
+    ],
+)
+def test_phases_of_volcano_are_torchx_states(world: World, submit: Callable[..., str], phase: str, state: str) -> None:
+    app_id = submit()
+    world.phase(app_id, phase)
+    scheduler = world.scheduler()
+    assert str(scheduler.describe(app_id).state) == state
+    assert [str(item.state) for item in scheduler.list()] == [state]
+
+
+def test_replicas_have_hostname_state_and_reason(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    name = app_id.partition(":")[2]
+    world.phase(app_id, "Running", retryCount=2)
+    failed = {"containerStatuses": [{"name": "trainer-1", "state": {"terminated": {"exitCode": 3}}}]}
+    world.cluster.put(pod(f"{name}-trainer-0-0", name))
+    world.cluster.put(pod(f"{name}-trainer-1-0", name, "Failed", **failed))
+    described = world.scheduler().describe(app_id)
+    first, second = described.roles_statuses[0].replicas
+    assert (first.id, str(first.state), first.hostname) == (0, "RUNNING", "10-1-2-3.default.pod.cluster.local")
+    assert str(second.state) == "FAILED"
+    assert json.loads(second.structured_error_msg)["message"]["errorCode"] == 3
+    assert described.num_restarts == 2
+    status = specs.AppStatus(described.state, described.num_restarts, described.msg, roles=described.roles_statuses)
+    assert "exitcode: 3" in status.format()
+
+
+def test_a_forgotten_run_keeps_its_last_state(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    scheduler = world.scheduler()
+    world.phase(app_id, "Completed")
+    assert str(scheduler.describe(app_id).state) == "SUCCEEDED"
+    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    assert str(scheduler.describe(app_id).state) == "SUCCEEDED"
+    assert [str(item.state) for item in scheduler.list()] == ["SUCCEEDED"]
+
+
+def test_a_run_that_vanished_failed_unless_it_had_a_time_to_live(world: World, submit: Callable[..., str]) -> None:
+    first, second = submit(), submit(ttl_seconds_after_finished=5)
+    scheduler = world.scheduler()
+    for app_id in (first, second):
+        world.phase(app_id, "Running")
+        scheduler.describe(app_id)
+        world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    gone = scheduler.describe(first)
+    assert str(gone.state) == "FAILED"
+    assert "nobody asked to cancel it" in gone.msg
+    assert str(scheduler.describe(second).state) == "UNKNOWN"
+
+
+def test_another_object_of_the_same_name_is_not_taken_for_the_run(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    namespace, name = app_id.split(":")
+    job = world.head(app_id)
+    world.cluster.delete(kinds.VOLCANO_JOB, namespace, name)
+    world.cluster.create(kinds.VOLCANO_JOB, namespace, job)
+    world.phase(app_id, "Completed")
+    assert str(world.scheduler().describe(app_id).state) == "FAILED"
+
+
+def test_without_the_cluster_the_record_answers(world: World, kind: str, submit: Callable[..., str]) -> None:
+    app_id = submit(kind)
+    scheduler = world.scheduler(kind)
+    scheduler.describe(app_id)
+    world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True)
+    described = scheduler.describe(app_id)
+    assert "the cluster cannot be reached" in described.msg
+    assert [item.app_id for item in scheduler.list()] == [app_id]
+    assert scheduler.exists(app_id)
+
+
+def test_reading_makes_no_engine(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+
+    def no_engine() -> Any:
+        raise AssertionError("an engine was made")
+
+    reading = world.scheduler(make_driver=no_engine)
+    reading.describe(app_id)
+    reading.list()
+    assert reading.exists(app_id)
+    reading.describe("default:never-heard-of")
+    reading.describe_native(app_id)
+    reading.close()
+
+
+def test_list_is_one_call_for_each_kind(world: World, kind: str, submit: Callable[..., str]) -> None:
+    ids = sorted(submit(kind) for _ in range(5))
+    calls: list[str] = []
+    listed = world.cluster.list
+
+    def counted(what: kinds.Kind, *rest: Any) -> Any:
+        calls.append(what.kind)
+        return listed(what, *rest)
+
+    world.cluster.list = counted  # type: ignore[method-assign]
+    assert [item.app_id for item in world.scheduler(kind).list()] == ids
+    assert len(calls) == len(set(calls))
+
+
+def test_list_has_what_colleagues_launched_and_nothing_else(
+    world: World, submit: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = submit()
+    foreign = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "x", "namespace": "a"}}
+    world.cluster.put(foreign)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    assert [item.app_id for item in world.scheduler().list()] == [theirs]
+
+
+def test_list_may_be_narrowed(world: World, submit: Callable[..., str]) -> None:
+    here, there = submit(), submit(namespace="team")
+    world.phase(there, "Running")
+    scheduler = world.scheduler()
+    assert [item.app_id for item in scheduler.list({"namespace": "team"})] == [there]
+    assert [item.app_id for item in scheduler.list({"list_states": ["RUNNING"]})] == [there]
+    assert {item.app_id for item in scheduler.list({"list_session": "torchx"})} == {here, there}
+    assert scheduler.list({"list_session": "other"}) == []
+
+
+def test_apps_that_the_cluster_forgot_are_listed_as_well(world: World, submit: Callable[..., str]) -> None:
+    entry = RunIndex().find(submit(), "volcano")
+    assert entry is not None
+    for number in range(20):
+        RunIndex().put(replace(entry, app_id=f"default:copy-{number}"))
+    assert len(world.scheduler().list()) == 21
+
+
+def test_where_listing_everything_is_forbidden_our_namespaces_are_listed(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit()
+    listed = FakeCluster.list
+
+    def limited(self: FakeCluster, what: kinds.Kind, namespace: str | None, *rest: Any) -> Any:
+        if namespace is None:
+            raise ClusterError("forbidden", reason="Forbidden")
+        return listed(self, what, namespace, *rest)
+
+    monkeypatch.setattr(FakeCluster, "list", limited)
+    assert [item.app_id for item in world.scheduler().list()] == [app_id]
+
+
+def test_an_id_of_two_clusters_is_a_named_error(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    index = RunIndex()
+    entry = index.find(app_id, "volcano")
+    assert entry is not None
+    index.put(replace(entry, cluster="0123456789ab", kubeconfig="/other/config", kube_context="b"))
+    world.scheduler().describe(app_id)  # the cluster in force is one of them
+    world.cluster.api_server = "https://third.example.com"
+    with pytest.raises(InvalidJobError, match="2 clusters"):
+        world.scheduler().describe(app_id)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_describe_finds_the_truth_of_an_interrupted_launch(
+    world: World, submit: Callable[..., str], made: bool
+) -> None:
+    app_id = submit()
+    index = RunIndex()
+    entry = index.find(app_id, "volcano")
+    assert entry is not None
+    dead = Owner(host=this_process().host, pid=1, started="never")
+    index.put(replace(entry, stage=Stage.LAUNCHING, owner=dead, uid=None))
+    if not made:
+        world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+        stack = world.driver.stacks[entry.place]
+        stack.finished = False
+    described = world.scheduler().describe(app_id)
+    assert (described is not None) is made
+    assert bool(RunIndex().all()) is made
+
+
+def test_native_read_back_is_the_same_type_of_request(world: World, kind: str, submit: Callable[..., str]) -> None:
+    app_id = submit(kind)
+    info = world.scheduler(kind).describe_native(app_id)
+    dry = world.scheduler(kind).submit_dryrun(app(), {"queue": "test"} if kind == "volcano" else {})
+    assert type(info.request) is type(dry.request)
+    assert info.request.resource["metadata"]["name"] == app_id.partition(":")[2]
+    assert info.request.images_to_push == {}
+    assert "apiVersion" in str(info)
+
+
+def test_log_lines_have_times_and_ends(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    name = app_id.partition(":")[2]
+    ended = {"containerStatuses": [{"name": "trainer-0", "state": {"terminated": {"exitCode": 0, "containerID": "c"}}}]}
+    world.cluster.put(pod(f"{name}-trainer-0-0", name, "Succeeded", **ended))
+    world.cluster._logs = {("default", f"{name}-trainer-0-0"): ["one", "two"]}
+    scheduler = world.scheduler()
+    lines = list(scheduler.log_iter(app_id, "trainer", 0))
+    assert [line.split(" ", 1)[1] for line in lines] == ["one\n", "two\n"]
+    assert next(iter(scheduler.log_iter(app_id, "trainer", 0, regex="tw", streams=Stream.COMBINED))).endswith(" two\n")
+    since = datetime(2100, 1, 1, tzinfo=timezone.utc)
+    assert list(scheduler.log_iter(app_id, "trainer", 0, since=since)) == []
+
+
+def relaunch(world: World, app_id: str) -> None:
+    """Launch an app again with three replicas, as a program does that has taken its stack over."""
+    head = world.head(app_id)
+    assert head is not None
+    metadata = {**head["metadata"], "uid": "second"}
+    world.cluster.put({**head, "metadata": metadata, "status": {"state": {"phase": "Running"}}})
+    stack = next(stack for stack in world.driver.stacks.values() if stack.entry.app_id == app_id)
+    name = app_id.partition(":")[2]
+    pods = {"trainer": [f"{name}-trainer-{index}-0" for index in range(3)]}
+    stack.entry = replace(stack.entry, uid="second", pods=pods)
+
+
+def test_status_list_log_and_cancel_follow_an_app_that_its_program_launched_again(
+    world: World, submit: Callable[..., str]
+) -> None:
+    app_id = submit()
+    world.phase(app_id, "Running")
+    scheduler = world.scheduler()
+    assert str(scheduler.describe(app_id).state) == "RUNNING"
+    relaunch(world, app_id)
+    assert [str(item.state) for item in scheduler.list()] == ["RUNNING"]
+    assert scheduler.replicas(app_id) == [("trainer", 0), ("trainer", 1), ("trainer", 2)]
+    entry = RunIndex().find(app_id, "volcano")
+    assert entry is not None
+    assert entry.uid == "second"
+    assert str(scheduler.describe(app_id).state) == "RUNNING"
+    scheduler.cancel(app_id)
+    head = world.head(app_id)
+    assert head is not None
+    assert head["status"]["state"]["phase"] == "Aborted"
+
+
+def test_a_followed_log_ends_with_the_run_that_took_the_place_of_the_first(
+    world: World, submit: Callable[..., str]
+) -> None:
+    app_id = submit()
+    name = app_id.partition(":")[2]
+    world.phase(app_id, "Running")
+    relaunch(world, app_id)
+    world.phase(app_id, "Completed")
+    ended = {"containerStatuses": [{"name": "trainer-0", "state": {"terminated": {"exitCode": 0, "containerID": "c"}}}]}
+    world.cluster.put(pod(f"{name}-trainer-0-0", name, "Succeeded", **ended))
+    world.cluster._logs["default", f"{name}-trainer-0-0"] = ["second run"]
+    lines = list(world.scheduler().log_iter(app_id, "trainer", 0, should_tail=True))
+    assert [line.rstrip().endswith("second run") for line in lines] == [True]
+    entry = RunIndex().find(app_id, "volcano")
+    assert entry is not None
+    assert entry.uid == "second"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_the_containers_that_the_installed_torchx_reads_are_read(
+    world: World, submit: Callable[..., str], follow: bool
+) -> None:
+    app_id = submit()
+    name = app_id.partition(":")[2]
+    world.phase(app_id, "Completed")
+    containers = [{"name": "istio-proxy"}, {"name": "trainer-0"}]
+    state = {"state": {"terminated": {"exitCode": 0, "containerID": "c"}}}
+    ended = pod(f"{name}-trainer-0-0", name, "Succeeded", containerStatuses=[{**one, **state} for one in containers])
+    ended["spec"]["containers"] = containers
+    ended["spec"]["initContainers"] = [{"name": "init"}]
+    world.cluster.put(ended)
+    world.cluster._logs["default", f"{name}-trainer-0-0"] = ["a line"]
+    lines = list(world.scheduler().log_iter(app_id, "trainer", 0, should_tail=follow))
+    every = compat.container_label("istio-proxy")
+    nightly = hasattr(kubernetes_scheduler, "prefix_container_name")
+    assert (every is not None) is nightly
+    labels = sorted(line.partition("2026")[0] for line in lines)
+    assert labels == (["", every] if nightly else [""])
+    scheduler = world.scheduler()
+    chosen = {"log_containers": ["istio-proxy"]}
+    assert len(list(scheduler.read_log(app_id, "trainer", 0, options=chosen, follow=follow))) == 1
+
+
+def test_lines_of_a_replicas_own_container_begin_alike_with_both_schedulers(
+    world: World, submit: Callable[..., str]
+) -> None:
+    app_id = submit("mcad")
+    name = f"{app_id.partition(':')[2]}-trainer-0"
+    own = {"name": name}
+    made = pod(name, name, "Running", containerStatuses=[{**own, "containerID": "c", "state": {"running": {}}}])
+    made["spec"]["containers"] = [own]
+    world.cluster.put(made)
+    world.cluster._logs["default", name] = ["a line"]
+    lines = list(world.scheduler("mcad").log_iter(app_id, "trainer", 0))
+    assert [line.partition("2026")[0] for line in lines] == [""]
+
+
+def test_wrong_questions_about_logs_are_value_errors(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    scheduler = world.scheduler()
+    with pytest.raises(ValueError, match="COMBINED"):
+        scheduler.log_iter(app_id, "trainer", streams=Stream.STDERR)
+    with pytest.raises(ValueError, match="it has 'trainer'"):
+        scheduler.log_iter(app_id, "nobody")
+    with pytest.raises(ValueError, match="0 to 1"):
+        scheduler.log_iter(app_id, "trainer", 2)
+    with pytest.raises(ValueError, match="never heard of"):
+        scheduler.log_iter("default:none", "trainer")
+
+
+def test_an_app_launched_elsewhere_is_found_by_its_objects(
+    world: World, kind: str, submit: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit(kind)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    scheduler = world.scheduler(kind)
+    described = scheduler.describe(app_id)
+    assert [(item.name, item.image, item.num_replicas) for item in described.roles] == [("trainer", "img:1", 2)]
+    assert scheduler.exists(app_id)
+    with pytest.raises(DeployError, match="delete it where it was launched"):
+        scheduler.delete(app_id)
+    scheduler.cancel(app_id)
+    assert RunIndex().all() == []
+
+
+def test_an_app_of_a_shared_backend_is_found_whole(
+    world: World, submit: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'shared'}")
+    app_id = submit(given=rich_app())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    scheduler = world.scheduler()
+    assert scheduler.describe(app_id).roles == rich_app().roles
+    scheduler.delete(app_id)
+    assert world.driver.stacks == {}
+    assert world.head(app_id) is None
+
+
+def test_a_link_is_made_of_its_template(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit(ui_url="https://board.example.com/{namespace}/{name}?q={queue}")
+    name = app_id.partition(":")[2]
+    assert world.scheduler().describe(app_id).ui_url == f"https://board.example.com/default/{name}?q=test"
+    with pytest.raises(ValueError, match="ui_url"):
+        world.scheduler().submit_dryrun(app(), {"queue": "q", "ui_url": "https://x.example.com/{nme}"})

@@ -1,0 +1,274 @@
+"""The request of a dry run: read, changed, copied and submitted as TorchX's own is."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+from torchx import specs
+from torchx_pulumi.kube import Cluster, kinds
+from torchx_pulumi.model.errors import ClusterError, InvalidJobError
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.torchx_adapter.api_object import ApiObject
+from torchx_pulumi.torchx_adapter.request import PulumiJob
+
+from .conftest import CONFIG, World, app, role
+
+GANG = {"coscheduler_name": "cosched"}
+
+
+def pods_of(resource: Any) -> list[Any]:
+    """Return the pods of a request, where TorchX's own schedulers have them."""
+    if resource["kind"] == "Job":
+        return [task["template"] for task in resource["spec"]["tasks"]]
+    items = [item["generictemplate"] for item in resource["spec"]["resources"]["GenericItems"]]
+    return [item for item in items if item["kind"] == "Pod"]
+
+
+def test_a_request_has_the_fields_of_torchx_and_no_more(world: World, kind: str) -> None:
+    info = world.scheduler(kind).submit_dryrun(app(), CONFIG[kind])
+    shown = json.loads(json.dumps(dataclasses.asdict(info.request), default=str))
+    assert list(shown) == ["images_to_push", "resource"]
+    assert shown["resource"] == yaml.safe_load(str(info)) == info.request.resource
+    # 0.1.0 had plain values here.
+    assert yaml.safe_load(yaml.safe_dump(info.request.resource)) == info.request.resource
+    assert yaml.safe_load(yaml.dump(info.request.resource)) == info.request.resource
+
+
+@pytest.mark.parametrize("through", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_request_is_submitted_without_its_dry_run(world: World, kind: str, through: Callable[[Any], Any]) -> None:
+    scheduler = world.scheduler(kind)
+    given = app(metadata={"team": "a"})
+    job = through(scheduler.submit_dryrun(given, {**CONFIG[kind], "service_account": "sa"}).request)
+    app_id = scheduler.schedule(specs.AppDryRunInfo(job, repr))
+    (entry,) = RunIndex().all()
+    assert (entry.app_id, entry.options["service_account"]) == (app_id, "sa")
+    described = scheduler.describe(app_id)
+    assert described is not None
+    assert [item.args for item in described.roles] == [item.args for item in given.roles]
+    with pytest.raises(ValueError, match="already exists"):
+        scheduler.schedule(specs.AppDryRunInfo(job, repr))
+
+
+@pytest.mark.parametrize("request_", [None, {}, PulumiJob(images_to_push={}, resource={"kind": "Job"})])
+def test_what_is_of_no_dry_run_is_refused(world: World, request_: Any) -> None:
+    with pytest.raises(InvalidJobError, match="of no dry run"):
+        world.scheduler().schedule(specs.AppDryRunInfo(request_, repr))
+
+
+@pytest.mark.parametrize("resource", [None, "text", [], {"kind": "List", "items": ["text"]}])
+def test_a_resource_that_is_no_object_is_refused(world: World, resource: Any) -> None:
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    info.request.resource = resource
+    with pytest.raises(InvalidJobError, match=r"request\.resource: is \w+, must be a mapping"):
+        scheduler.schedule(info)
+
+
+class HookedRole(specs.Role):  # type: ignore[misc]
+    """A role whose hook works on the request as on TorchX's."""
+
+    def pre_proc(self, scheduler: str, dryrun_info: Any) -> Any:
+        for pod in pods_of(dryrun_info.request.resource):
+            assert pod.spec.node_selector in (None, {})
+            assert pod.spec.restart_policy == pod["spec"]["restartPolicy"]
+            pod.spec.node_selector = {"pool": scheduler}
+            pod.spec.host_ipc = True
+            container = pod.spec.containers[0]
+            container.env.append(client.V1EnvVar(name="HOOKED", value="1"))
+            container.env.append({"name": "PLAIN", "value": "2"})
+            assert container.env[-1].name == "PLAIN"
+            container.image_pull_policy = None
+            pod.spec.affinity = {"nodeAffinity": {}}
+            pod.spec.affinity.node_affinity.preferred = []
+            pod.metadata.labels["team"] = "a"
+        return dryrun_info
+
+
+def test_hooks_reach_pods_by_the_attributes_of_the_official_client(world: World, kind: str) -> None:
+    scheduler = world.scheduler(kind)
+    hooked = HookedRole(**{item.name: getattr(role(), item.name) for item in dataclasses.fields(role())})
+    app_id = scheduler.submit(app(hooked), CONFIG[kind])
+    head = world.head(app_id, kinds.VOLCANO_JOB if kind == "volcano" else kinds.APP_WRAPPER)
+    assert head is not None
+    for pod in pods_of(head):
+        assert type(pod) is dict
+        assert pod["spec"]["nodeSelector"] == {"pool": f"pulumi_{kind}"}
+        assert pod["spec"]["hostIPC"] is True
+        assert pod["spec"]["affinity"] == {"nodeAffinity": {"preferred": []}}
+        assert pod["spec"]["containers"][0]["env"][-2:] == [
+            {"name": "HOOKED", "value": "1"},
+            {"name": "PLAIN", "value": "2"},
+        ]
+        assert "imagePullPolicy" not in pod["spec"]["containers"][0]
+
+
+def test_models_of_the_official_client_are_printed_and_submitted(world: World) -> None:
+    scheduler = world.scheduler()
+    info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
+    pod = client.V1PodTemplateSpec(
+        metadata=client.V1ObjectMeta(labels={"a": "b"}),
+        spec=client.V1PodSpec(
+            containers=[client.V1Container(name="main", image="mine:2", resources=client.V1ResourceRequirements())]
+        ),
+    )
+    info.request.resource["spec"]["tasks"][0]["template"] = pod
+    wanted = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "main", "image": "mine:2", "resources": {}}]},
+    }
+    assert yaml.safe_load(str(info.request))["spec"]["tasks"][0]["template"] == wanted
+    head = world.head(scheduler.schedule(info))
+    assert head is not None
+    assert head["spec"]["tasks"][0]["template"] == wanted
+    assert info.request.resource["spec"]["tasks"][0]["template"] is pod
+
+
+def models_of_a_pod() -> Iterator[Any]:
+    seen, todo = set(), ["V1PodTemplateSpec", "V1Pod", "V1Service"]
+    while todo:
+        name = todo.pop()
+        kind = getattr(client, name, None)
+        if kind is None or name in seen or not hasattr(kind, "attribute_map"):
+            continue
+        seen.add(name)
+        yield kind
+        todo += [word for text in kind.openapi_types.values() for word in re.findall(r"\w+", text)]
+
+
+def test_attributes_are_those_of_the_official_client() -> None:
+    found = {
+        (attribute, field)
+        for kind in models_of_a_pod()
+        for attribute, field in kind.attribute_map.items()
+        if getattr(ApiObject({field: 1}), attribute) != 1
+    }
+    # Methods of a mapping.
+    assert {field for _, field in found} <= {"items", "keys", "values"}
+
+
+def test_an_object_is_a_mapping_whose_unset_attributes_are_none() -> None:
+    pod = ApiObject({"spec": {"hostIP": "a"}, "items": 1})
+    assert (pod.spec.host_ip, pod.spec.host_pid, pod["items"]) == ("a", None, 1)
+    held = pod.spec
+    held.volumes = []
+    held.volumes.append({"emptyDir": {"sizeLimit": "1Gi"}})
+    assert pod.spec.volumes[0].empty_dir.size_limit == "1Gi"
+    assert held is pod.spec
+    with pytest.raises(AttributeError):
+        _ = pod._private
+    assert copy.deepcopy(pod) == pod
+
+
+class Serving(FakeCluster):
+    """A cluster that counts what it is asked for."""
+
+    asked = 0
+
+    def serves(self, kind: kinds.Kind) -> bool:
+        self.asked += 1
+        return super().serves(kind)
+
+
+def pod_group_of(world: World, cluster: Cluster, **config: Any) -> tuple[str, Any]:
+    scheduler = world.scheduler("mcad", connect=lambda *_: cluster)
+    info = scheduler.submit_dryrun(app(), {**GANG, **config})
+    items = [item["generictemplate"] for item in info.request.resource["spec"]["resources"]["GenericItems"]]
+    return next(item["apiVersion"] for item in items if item["kind"] == "PodGroup"), info
+
+
+X_K8S, SIGS = "scheduling.x-k8s.io/v1alpha1", "scheduling.sigs.k8s.io/v1alpha1"
+
+
+@pytest.mark.parametrize("given", [X_K8S, SIGS])
+@pytest.mark.parametrize("served", [[], [kinds.SIGS_POD_GROUP], [kinds.X_K8S_POD_GROUP]])
+def test_a_pod_group_api_that_was_given_is_kept(world: World, given: str, served: list[kinds.Kind]) -> None:
+    cluster = Serving(served=[*served, kinds.APP_WRAPPER])
+    found, _ = pod_group_of(world, cluster, pod_group_api=given)
+    assert (found, cluster.asked) == (given, 0)
+
+
+@pytest.mark.parametrize("validate", [True, False])
+@pytest.mark.parametrize(("served", "wanted"), [(kinds.SIGS_POD_GROUP, SIGS), (kinds.X_K8S_POD_GROUP, X_K8S)])
+def test_a_pod_group_api_that_was_not_given_is_asked_for_and_recorded(
+    world: World, served: kinds.Kind, wanted: str, validate: bool
+) -> None:
+    cluster = Serving([*world.cluster.list(kinds.NAMESPACE, None)], served=[served, kinds.APP_WRAPPER])
+    found, info = pod_group_of(world, cluster, validate_spec=validate)
+    assert found == wanted
+    assert info.request.plan.options.pod_group_api.value == wanted
+    world.scheduler("mcad").schedule(info)
+    (entry,) = RunIndex().all()
+    assert entry.options["pod_group_api"] == wanted
+
+
+def test_a_cluster_that_does_not_answer_leaves_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = FakeCluster(error=ClusterError("no answer", retryable=True))
+    found, _ = pod_group_of(world, cluster, validate_spec=False)
+    assert found == X_K8S
+    assert "the request was not completed: no answer" in caplog.text
+    caplog.clear()
+    world.scheduler("mcad", connect=lambda *_: cluster).submit_dryrun(app(), {"validate_spec": False})
+    assert caplog.text == ""
+
+
+def test_a_port_that_mcad_tolerates_is_not_among_the_problems(world: World) -> None:
+    given = app(role(port_map={"x": 70000}))
+    scheduler = world.scheduler("mcad")
+    scheduler.submit_dryrun(given, {})
+    for wrong in ({"priority": 1 << 40}, {"pod_group_api": "v1"}):
+        with pytest.raises(InvalidJobError) as caught:
+            scheduler.submit_dryrun(given, wrong)
+        assert "70000" not in str(caught.value)
+    with pytest.raises(InvalidJobError, match="70000"):
+        world.scheduler().submit_dryrun(given, CONFIG["volcano"])
+
+
+@pytest.mark.parametrize("name", ["service_account", "priority_class"])
+def test_an_empty_option_is_unset(world: World, name: str) -> None:
+    unset, empty = (
+        world.scheduler().submit_dryrun(app(), {**CONFIG["volcano"], name: value}).request for value in (None, "")
+    )
+    for request in (unset, empty):
+        request.resource["metadata"]["name"] = "same"
+    assert empty.plan.options == unset.plan.options
+
+
+if hasattr(specs, "Workspace"):
+
+    def test_a_mistake_is_found_before_an_image_is_built(world: World, kind: str) -> None:
+        from torchx.runner import Runner
+
+        class Building(Exception):
+            """Building began."""
+
+        scheduler = world.scheduler(kind)
+        scheduler.build_workspaces = _raise(Building)
+        runner = Runner("torchx", {f"pulumi_{kind}": lambda *_, **__: scheduler})
+        for given, wrong, said in [
+            (app(role(max_retries=-1)), {}, "max_retries"),
+            (app(), {"reserved_memmb": -5}, "reserved_memmb"),
+            (app(), {"ui_url": "http://{nowhere}"}, "nowhere"),
+            (app(), {"quue": "x"}, "quue"),
+        ]:
+            with pytest.raises(Exception, match=said) as caught:
+                runner.dryrun(given, f"pulumi_{kind}", {**CONFIG[kind], **wrong})
+            assert not isinstance(caught.value, Building)
+        with pytest.raises(Building):
+            runner.dryrun(app(), f"pulumi_{kind}", CONFIG[kind])
+
+
+def _raise(kind: type[Exception]) -> Any:
+    def fail(*_: Any, **__: Any) -> None:
+        raise kind
+
+    return fail

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torchx_pulumi.kube import kinds
+from torchx_pulumi.model.app_entry import Owner, Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.torchx_adapter import lookup
+
+from .conftest import World
+
+
+def test_cancel_of_volcano_keeps_the_object_and_the_stack(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    scheduler = world.scheduler()
+    world.phase(app_id, "Running")
+    scheduler.cancel(app_id)
+    scheduler.cancel(app_id)
+    assert world.head(app_id) is not None
+    assert str(scheduler.describe(app_id).state) == "CANCELLED"
+    assert len(world.driver.stacks) == 1
+
+
+def test_cancel_of_mcad_deletes_the_object_and_keeps_the_stack(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit("mcad")
+    scheduler = world.scheduler("mcad")
+    scheduler.cancel(app_id)
+    scheduler.cancel(app_id)
+    assert world.head(app_id, kinds.APP_WRAPPER) is None
+    assert str(scheduler.describe(app_id).state) == "CANCELLED"
+    assert [str(item.state) for item in scheduler.list()] == ["CANCELLED"]
+    assert len(world.driver.stacks) == 1
+
+
+def test_cancel_of_pods_of_our_own_frees_them(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit(gang="pods")
+    world.scheduler().cancel(app_id)
+    assert world.cluster.list(kinds.POD, None) == []
+    assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
+
+
+def test_cancel_leaves_what_has_ended(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    world.phase(app_id, "Completed")
+    world.scheduler().cancel(app_id)
+    assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
+    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.scheduler().cancel(app_id)
+    assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
+
+
+ORDERS = [
+    ("create", kinds.VOLCANO_COMMAND),
+    ("patch", kinds.VOLCANO_JOB, "status"),
+    ("update", kinds.VOLCANO_JOB, "status"),
+]
+
+
+@pytest.mark.parametrize(("kind", "calls"), [("volcano", ORDERS), ("mcad", [("delete", kinds.APP_WRAPPER)])])
+def test_a_cancel_that_the_cluster_refused_leaves_no_trace(
+    world: World, submit: Callable[..., str], kind: str, calls: list[Any]
+) -> None:
+    app_id = submit(kind)
+    world.cluster._denied.update(calls)
+    with pytest.raises(ClusterError):
+        world.scheduler(kind).cancel(app_id)
+    entry = RunIndex().find(app_id, kind)
+    assert entry is not None
+    assert entry.cancelled_at is None
+
+
+def test_a_cancel_without_an_answer_is_kept_and_a_failure_afterwards_is_a_failure(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: str) -> None:
+        raise ClusterError("no answer", retryable=True, reason="Silent")
+
+    app_id, scheduler = submit(), world.scheduler()
+    world.phase(app_id, "Running")
+    with monkeypatch.context() as patch:
+        patch.setattr(world.cluster, "abort", silent)
+        with pytest.raises(ClusterError):
+            scheduler.cancel(app_id)
+    world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True)
+    described = scheduler.describe(app_id)
+    assert str(described.state) == "RUNNING"
+    assert "its cancellation was asked for at" in described.msg
+    world.cluster.error = None
+    world.phase(app_id, "Failed")
+    assert [str(item.state) for item in scheduler.list()] == ["FAILED"]
+    assert str(scheduler.describe(app_id).state) == "FAILED"
+
+
+def test_an_appwrapper_that_fails_while_a_cancel_deletes_it_is_cancelled(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit("mcad")
+    monkeypatch.setattr(world.cluster, "delete", lambda *_, **__: True)
+    world.scheduler("mcad").cancel(app_id)
+    wrapper = world.head(app_id, kinds.APP_WRAPPER)
+    assert wrapper is not None
+    wrapper["metadata"]["deletionTimestamp"] = "2026-01-02T11:00:00Z"
+    world.cluster.put({**wrapper, "status": {"state": "Failed"}})
+    assert str(world.scheduler("mcad").describe(app_id).state) == "CANCELLED"
+
+
+def test_cancel_of_the_never_heard_of_does_nothing(world: World, kind: str) -> None:
+    world.scheduler(kind).cancel("default:none")
+    world.scheduler(kind).delete("default:none")
+
+
+def test_resume_lets_an_aborted_job_run_again(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    scheduler = world.scheduler()
+    with pytest.raises(InvalidJobError, match="only a cancelled one"):
+        scheduler.resume(app_id)
+    scheduler.cancel(app_id)
+    scheduler.resume(app_id)
+    assert str(scheduler.describe(app_id).state) == "PENDING"
+    entry = RunIndex().find(app_id, "volcano")
+    assert entry is not None
+    assert entry.cancelled_at is None
+
+
+def test_resume_of_mcad_says_that_it_cannot(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit("mcad")
+    world.scheduler("mcad").cancel(app_id)
+    with pytest.raises(InvalidJobError, match="launch it anew"):
+        world.scheduler("mcad").resume(app_id)
+    with pytest.raises(InvalidJobError, match="unknown here"):
+        world.scheduler("mcad").resume("default:none")
+
+
+def test_delete_leaves_nothing_and_may_be_called_again(world: World, kind: str, submit: Callable[..., str]) -> None:
+    app_id = submit(kind)
+    scheduler = world.scheduler(kind)
+    scheduler.describe(app_id)
+    scheduler.delete(app_id)
+    scheduler.delete(app_id)
+    assert scheduler.describe(app_id) is None
+    assert world.driver.stacks == {}
+    assert [path.name for path in RunIndex().folder.rglob("*") if path.is_file()] == [".lock"]
+
+
+def test_delete_where_the_object_is_gone(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.scheduler().delete(app_id)
+    assert world.scheduler().exists(app_id) is False
+
+
+def test_delete_without_the_cluster_forgets_nothing_unless_asked(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True)
+    scheduler = world.scheduler()
+    with pytest.raises(ClusterError):
+        scheduler.delete(app_id)
+    entry = RunIndex().find(app_id, "volcano")
+    assert entry is not None
+    assert (entry.stage, entry.owner) == (Stage.LAUNCHED, None)
+    scheduler.delete(app_id, forget_unreachable=True)
+    assert scheduler.exists(app_id) is False
+
+
+def test_an_interrupted_deletion_is_finished_by_the_next(world: World, submit: Callable[..., str]) -> None:
+    app_id = submit()
+    index = RunIndex()
+    entry = index.find(app_id, "volcano")
+    assert entry is not None
+    dead = Owner(host=this_process().host, pid=1, started="never")
+    index.put(replace(entry, stage=Stage.DELETING, owner=dead))
+    world.scheduler().delete(app_id)
+    assert world.driver.stacks == {}
+    assert world.head(app_id) is None
+    assert index.all() == []
+
+
+def test_what_another_process_works_on_is_waited_for(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit()
+    index = RunIndex()
+    entry = index.find(app_id, "volcano")
+    assert entry is not None
+    index.put(replace(entry, stage=Stage.LAUNCHING, owner=Owner(host="another", pid=5, started="x")))
+    monkeypatch.setattr(lookup, "BUSY_WAIT_S", 0.02)
+    monkeypatch.setattr(lookup, "POLL_S", 0.01)
+    with pytest.raises(DeployError, match="process 5 on another"):
+        world.scheduler().delete(app_id)
+    # Reading does not wait.
+    assert world.scheduler().describe(app_id) is not None
+
+
+def test_close_may_be_called_twice(world: World, submit: Callable[..., str]) -> None:
+    scheduler = world.scheduler()
+    scheduler.close()
+    scheduler.delete(submit())
+    scheduler.close()
+    scheduler.close()
+    assert world.driver.closed == 1
+
+
+@pytest.mark.parametrize("call", ["describe", "cancel"])
+def test_an_app_whose_stack_was_renamed_is_not_forgotten(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://state")
+    app_id = submit()
+    (entry,) = RunIndex().all()
+    moved = replace(entry.place, stack="renamed")
+    world.driver.stacks[moved] = world.driver.stacks.pop(entry.place)
+    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    getattr(world.scheduler(), call)(app_id)
+    assert [known.place for known in RunIndex().all()] == [moved]
