@@ -16,6 +16,7 @@ from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree, shown_path
 from torchx_pulumi.images.reference import parse_repository
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.text import listed
 
 LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
 """Repository of images that are on this machine's daemon only."""
@@ -185,15 +186,10 @@ def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:
 
 def describe_left_out(plan: ImagePlan) -> str:
     """Return a line about what is left out by default."""
-    names = [_one_line(shown_path(each)) for each in plan.left_out[:_MOST_NAMED]]
-    shown = ", ".join(names)
-    more = f" and {len(plan.left_out) - _MOST_NAMED} more" if len(plan.left_out) > _MOST_NAMED else ""
+    paths = [shown_path(each) for each in plan.left_out]
+    names = [path if path.isprintable() else repr(path) for path in paths]
     kept = f"a line `!{names[0]}` in .dockerignore keeps it"
-    return f"image {plan.reference}: left out by default: {shown}{more} ({kept})"
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else repr(text)
+    return f"image {plan.reference}: left out by default: {listed(names, _MOST_NAMED)} ({kept})"
 
 
 def image_labels(plan: ImagePlan, version: str, torchx_version: str | None) -> dict[str, str]:

@@ -10,7 +10,6 @@ import atexit
 import base64
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,8 @@ from torchx_pulumi.kube.credentials import Held
 from torchx_pulumi.kube.kubeconfig_fields import GROUP, plugin_problems
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.redaction import secret_variables, without_credentials
+from torchx_pulumi.model.text import printable
+from torchx_pulumi.model.timestamps import parse_time
 
 TOLD = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 """Fields of the cluster that a plugin is told with `provideClusterInfo`, with its authority and the extension."""
@@ -88,7 +88,7 @@ class ExecPlugin:
             raise PluginError(f"its kubeconfig's `exec` {'; '.join(problems)}")
         self._arguments = [str(argument) for argument in config.get("args") or ()]
         self._environment = {str(pair["name"]): str(pair.get("value") or "") for pair in config.get("env") or ()}
-        self._hint = _printable(str(config.get("installHint") or ""))
+        self._hint = printable(str(config.get("installHint") or "")).strip()
         self._cluster = cluster if config.get("provideClusterInfo") else None
         self._lock = threading.Lock()
         self._answer: Answer | None = None
@@ -185,7 +185,7 @@ class ExecPlugin:
                     late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
                     raise self._problem(late, retryable=True) from None
                 raise
-        return output, process.returncode, _printable((words or b"").decode("utf-8", "replace"))
+        return output, process.returncode, printable((words or b"").decode("utf-8", "replace")).strip()
 
     def _is_interactive(self) -> bool:
         terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
@@ -238,17 +238,12 @@ class ExecPlugin:
     def _expiry(self, text: Any) -> float | None:
         if text is None:
             return None
-        found = re.fullmatch(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.\d+)?(?:[Zz]|([+-]\d\d:\d\d))", str(text))
-        if found is not None:
-            with suppress(ValueError):
-                return (
-                    datetime.fromisoformat(found[1].upper() + (found[2] or "+00:00"))
-                    .astimezone(timezone.utc)
-                    .timestamp()
-                )
-        raise self._problem(
-            f"answered with the expirationTimestamp {str(text)[:40]!r}, which is no time as in RFC 3339"
-        )
+        expires_at = parse_time(text)
+        if expires_at is None:
+            raise self._problem(
+                f"answered with the expirationTimestamp {str(text)[:40]!r}, which is not a time as in RFC 3339"
+            )
+        return expires_at.timestamp()
 
     def _problem(self, text: str, *, retryable: bool = False) -> PluginError:
         return PluginError(f"the plugin {self._command!r} of its kubeconfig {text}", retryable=retryable)
@@ -377,9 +372,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-
-
-def _printable(text: str) -> str:
-    """Return a text without what moves a terminal's cursor or changes its colours."""
-    text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?", "", text)
-    return "".join(letter for letter in text if letter in "\n\t" or letter.isprintable()).strip()

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.text import is_text_list
 
 GROUP = "client.authentication.k8s.io"
 
@@ -135,7 +136,7 @@ def _texts(section: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _is_texts(value: Any) -> bool:
-    return value is None or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+    return value is None or is_text_list(value)
 
 
 def _is_address(server: str) -> bool:

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +26,7 @@ from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, urlli
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.timestamps import format_time
 
 PAGE_SIZE = 500
 """Objects asked for at once."""
@@ -173,7 +174,7 @@ class KubernetesCluster:
         query += [("tailLines", str(tail_lines))] if tail_lines is not None else []
         query += [("limitBytes", str(limit_bytes))] if limit_bytes is not None else []
         if since is not None:
-            query.append(("sinceTime", since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")))
+            query.append(("sinceTime", format_time(since)))
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log"
         silence_s = silence_s or (None if follow else READ_TIMEOUT_S)
         response = self._ask("GET", path, None, query, accept="*/*", read_timeout_s=silence_s)

@@ -10,6 +10,7 @@ from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.text import listed
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 SHOWN = 10
@@ -90,10 +91,9 @@ def no_pod(cluster: Cluster, query: LogQuery) -> ClusterError:
         there = []
     stem = query.pod.split("-")[0]
     near = [name for name in there if name.startswith(stem)] or there
-    more = f" and {len(near) - SHOWN} more" if len(near) > SHOWN else ""
-    listed = f"pods there: {', '.join(near[:SHOWN])}{more}" if near else "there are no pods"
+    pods = f"pods there: {listed(near, SHOWN)}" if near else "there are no pods"
     return ClusterError(
-        f"there is no pod {query.pod!r} in namespace {query.namespace!r}; {listed}. Logs go with their pod, when a "
+        f"there is no pod {query.pod!r} in namespace {query.namespace!r}; {pods}. Logs go with their pod, when a "
         "retry replaces it and when its job is deleted or expires: follow them while it runs, or let a log collector "
         "keep them; `previous` reads an earlier run of a container only while its pod is there",
         reason="NotFound",

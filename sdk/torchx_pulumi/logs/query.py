@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from torchx_pulumi.logs.stamps import nanoseconds_of
 from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.timestamps import to_nanoseconds
 
 logger = logging.getLogger("torchx_pulumi.logs")
 
@@ -83,8 +83,8 @@ def limits_of(query: LogQuery) -> Limits:
         pattern=pattern,
         since=since,
         until=until,
-        since_ns=None if since is None else nanoseconds_of(since),
-        until_ns=None if until is None else nanoseconds_of(until),
+        since_ns=None if since is None else to_nanoseconds(since),
+        until_ns=None if until is None else to_nanoseconds(until),
     )
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
-from functools import lru_cache
+from datetime import datetime, timedelta
 
-STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$")
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-SECOND_NS = 1_000_000_000
+from torchx_pulumi.model.timestamps import EPOCH, SECOND_NS, parse_nanoseconds
 
 SLACK_NS = SECOND_NS
 """How much earlier a line may carry its time than one that was written before it.
@@ -37,11 +33,6 @@ class Line:
     """It had a newline. A line without one may go on in a next part."""
 
 
-def nanoseconds_of(moment: datetime) -> int:
-    """Return the nanoseconds since 1970 of a time that has a zone."""
-    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
-
-
 def read_line(raw: str, before_ns: int) -> Line:
     r"""Read a line as the API server sends it.
 
@@ -56,14 +47,8 @@ def read_line(raw: str, before_ns: int) -> Line:
     ended = raw.endswith("\n")
     whole = raw[:-1] if ended else raw
     stamp, _, text = whole.partition(" ")
-    found = STAMP.match(stamp)
-    if found is None:
-        return Line(before_ns, "", whole, ended)
-    try:
-        at_ns = _second(found[1], found[3]) * SECOND_NS + int((found[2] or "0").ljust(9, "0"))
-    except ValueError:
-        return Line(before_ns, "", whole, ended)
-    return Line(at_ns, stamp, text, ended)
+    at_ns = parse_nanoseconds(stamp)
+    return Line(before_ns, "", whole, ended) if at_ns is None else Line(at_ns, stamp, text, ended)
 
 
 def part_of(begun: Line, raw: str) -> Line:
@@ -74,12 +59,6 @@ def part_of(begun: Line, raw: str) -> Line:
     """
     ended = raw.endswith("\n")
     return Line(begun.at_ns, begun.stamp, raw[:-1] if ended else raw, ended)
-
-
-@lru_cache(maxsize=16)
-def _second(text: str, zone: str) -> int:
-    moment = datetime.fromisoformat(text + ("+00:00" if zone == "Z" else zone))
-    return int((moment - EPOCH).total_seconds())
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx_pulumi.model.timestamps import parse_time
+
 
 def at(obj: object, *path: str) -> Any:
     """Return the value at a path of keys, None where the path breaks off.
@@ -60,17 +62,10 @@ def time_at(obj: object, *path: str) -> datetime | None:
     datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
     """
     value = at(obj, *path)
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
-        except ValueError:
-            return None
-    if not isinstance(value, datetime):
-        return None
-    try:
-        return value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
-    except OverflowError:
-        return None
+    if isinstance(value, datetime):
+        # Clients of Kubernetes read times themselves.
+        value = value.isoformat()
+    return parse_time(value, default_zone=timezone.utc)
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:

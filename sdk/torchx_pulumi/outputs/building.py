@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Final, cast
 
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.job_spec import ResourceSpec
 from torchx_pulumi.model.status import Diagnosis, JobState, JobStatus, ReplicaStatus, RoleStatus
+from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
     AppOutput,
@@ -326,8 +327,4 @@ def written(time: datetime | None) -> str | None:
     >>> written(datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc))
     '2026-01-02T03:04:05Z'
     """
-    if time is None:
-        return None
-    if time.tzinfo is None:
-        raise ValueError(f"time {time.isoformat()} has no zone; pass an aware one")
-    return time.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if time is None else format_time(time)

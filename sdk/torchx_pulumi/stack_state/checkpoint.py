@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, read_entry
 from torchx_pulumi.model.run_record import RunRecord, read_record
+from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.building import SCHEMA_VERSION
 
 STACK = "pulumi:pulumi:Stack"
@@ -71,7 +72,7 @@ def read_app(text: str) -> StackApp | None:
             f"{SCHEMA_VERSION}; install the release that wrote it, or a newer one"
         )
     observed = output.get("observed")
-    known = isinstance(observed, Mapping) and read_time(observed.get("queued_at")) is not None
+    known = isinstance(observed, Mapping) and parse_time(observed.get("queued_at")) is not None
     return StackApp(output=output, launched_at=None if known else _launched_at(text))
 
 
@@ -84,7 +85,7 @@ def _launched_at(text: str) -> datetime | None:
         return None
     for resource in resources:
         value = (resource.get("inputs") or {}).get("input")
-        at = read_time(value.get("launched_at")) if isinstance(value, Mapping) else None
+        at = parse_time(value.get("launched_at")) if isinstance(value, Mapping) else None
         if at is not None:
             found[str(resource.get("urn", "")).rpartition("-")[2]] = at
     return found.get("record") or found.get("app") or found.get("intent")
@@ -158,21 +159,3 @@ def _resources(whole: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for resource in found if isinstance(found, list) else ():
         if isinstance(resource, Mapping):
             yield resource
-
-
-def read_time(value: object) -> datetime | None:
-    """Read an ISO 8601 time as Pulumi and we write it. None: it is none, or has no zone.
-
-    >>> read_time("2026-01-02T03:04:05.123456789Z")
-    datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
-    """
-    if not isinstance(value, str) or len(value) < len("2026-01-02T03:04:05"):
-        return None
-    head, rest = value[:19], value[19:]
-    # Python 3.10 reads neither nanoseconds nor Z.
-    zone = rest.lstrip(".0123456789") or ""
-    try:
-        read = datetime.fromisoformat(head + ("+00:00" if zone in ("Z", "z") else zone))
-    except ValueError:
-        return None
-    return None if read.tzinfo is None else read.astimezone(timezone.utc)

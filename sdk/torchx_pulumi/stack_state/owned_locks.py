@@ -13,12 +13,12 @@ import re
 import secrets
 import socket
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.model.app_entry import Owner
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.files import read_json, remove_file, write_json
 from torchx_pulumi.stack_state.owner import is_here, lives, started, started_at, this_process
 
@@ -207,8 +207,5 @@ def _read(path: Path) -> LockNote | None:
 
 def _seconds(timestamp: str) -> float | None:
     """Return a time of Go's in seconds since 1970. None: it is no time."""
-    try:
-        # Go writes nanoseconds, which older Pythons do not read.
-        return datetime.fromisoformat(re.sub(r"\.\d+", "", timestamp).replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None
+    taken = parse_time(timestamp)
+    return None if taken is None else taken.timestamp()

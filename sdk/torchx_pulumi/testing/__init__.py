@@ -15,6 +15,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity, authority_digest
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.timestamps import parse_nanoseconds, to_nanoseconds
 
 KNOWN = tuple(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
 STAMP = "2026-01-01T00:00:00.000000000Z"
@@ -174,7 +175,7 @@ class FakeCluster:
             )
         if previous:
             raise ClusterError("the fake cluster answered 400: previous terminated container not found")
-        if since is not None and since > datetime.fromisoformat(STAMP.partition(".")[0] + "+00:00"):
+        if since is not None and to_nanoseconds(since) > (parse_nanoseconds(STAMP) or 0):
             lines = []
         shown = lines if tail_lines is None else lines[max(len(lines) - tail_lines, 0) :]
         text = "".join(f"{STAMP} {line}\n" if timestamps else f"{line}\n" for line in shown)

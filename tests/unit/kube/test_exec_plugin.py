@@ -160,7 +160,7 @@ def test_a_plugin_talks_to_the_user_where_there_is_a_terminal(
     plugin.script('echo "code?" >&2; read code; echo "$code" > heard; cat answer')
     program = (
         "import sys\n"
-        "from torchx_pulumi import kinds\n"
+        "from torchx_pulumi.kube import kinds\n"
         "from torchx_pulumi.kube import KubernetesCluster\n"
         "KubernetesCluster.connect(sys.argv[1]).get(kinds.POD, 'n', 'x')\n"
     )
@@ -281,7 +281,7 @@ BAD_ANSWERS = [
     (printing(None), "without credentials"),
     (printing({"clientKeyData": "hush"}), "both are needed"),
     (printing({"token": "hush x"}), "no request can hold"),
-    (printing({"token": "hush", "expirationTimestamp": "soon"}), "'soon', which is no time"),
+    (printing({"token": "hush", "expirationTimestamp": "soon"}), "'soon', which is not a time"),
 ]
 
 
@@ -372,7 +372,7 @@ def test_auth_providers_that_kubernetes_removed_name_their_successors(api: ApiSe
 def test_no_way_to_log_in_loads_the_official_client(api: ApiServer, plugin: Plugin) -> None:
     program = (
         "import sys\n"
-        "from torchx_pulumi import kinds\n"
+        "from torchx_pulumi.kube import kinds\n"
         "from torchx_pulumi.kube import KubernetesCluster\n"
         "for given in sys.argv[1:]:\n"
         "    KubernetesCluster.connect(given).get(kinds.POD, 'n', 'x')\n"

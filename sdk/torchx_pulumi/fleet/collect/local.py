@@ -9,9 +9,9 @@ from torchx_pulumi.fleet.collect.row import StackName
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.redaction import without_password
+from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import as_observed
-from torchx_pulumi.stack_state.checkpoint import read_time
 from torchx_pulumi.stack_state.places import absolute_backend
 
 
@@ -45,7 +45,7 @@ class LocalObservations:
             self.problems.append(str(error))
             return None
         # Without a time it cannot be said to be the newer one.
-        return None if observation is None or read_time(observation.observed_at) is None else as_observed(observation)
+        return None if observation is None or parse_time(observation.observed_at) is None else as_observed(observation)
 
     @property
     def apps(self) -> int:

@@ -8,8 +8,9 @@ from typing import Any
 
 from torchx_pulumi.fleet.collect.row import STALE_AFTER_S, FleetRow, StackName
 from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.newer import read_state
-from torchx_pulumi.stack_state.checkpoint import StackApp, read_time
+from torchx_pulumi.stack_state.checkpoint import StackApp
 
 CLAIM_S = 60.0
 """Age of an observation up to which it may say that no controller or scheduler has acted on the job."""
@@ -49,7 +50,7 @@ def build_row(
     observed = _mapping(output.get("observed")) if seen is None else seen
     state = read_state(observed.get("state"))
     roles = join_roles(declared.get("roles"), observed.get("roles"))
-    times = {name: read_time(observed.get(name)) for name in ("queued_at", "started_at", "finished_at", "observed_at")}
+    times = {name: parse_time(observed.get(name)) for name in ("queued_at", "started_at", "finished_at", "observed_at")}
     checked = max((time for time in (times["observed_at"], checked_at) if time is not None), default=None)
     launched = times["queued_at"] or app.launched_at or times["started_at"] or times["finished_at"]
     freshness_s = _seconds(checked, now)

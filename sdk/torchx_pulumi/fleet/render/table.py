@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
 from torchx_pulumi.fleet.render.words import age, cause, freshness, gpus
+from torchx_pulumi.model.text import one_line
 
 MIN_LAST = 20
 """Columns that the last one has at least; before it gets less, others are left out."""
@@ -37,7 +38,7 @@ def to_table(fleet: Fleet, width: int | None = None) -> str:
         fleet: What to show.
         width: Columns of the terminal. None: there is none, and nothing is cut.
     """
-    cells = {name: [printable(show(row)) for row in fleet.rows] for name, show in COLUMNS}
+    cells = {name: [one_line(show(row)) for row in fleet.rows] for name, show in COLUMNS}
     names = [name for name, _ in COLUMNS if name != "GPU" or any(cells["GPU"])]
     widths = {name: max([columns(name), *map(columns, cells[name])]) for name in names}
     if width is not None:
@@ -54,11 +55,11 @@ def to_table(fleet: Fleet, width: int | None = None) -> str:
 def remarks(fleet: Fleet) -> list[str]:
     """Say what the rows cannot."""
     said = [] if fleet.rows else [f"no apps in {fleet.backend}"]
-    said += [f"cluster {printable(name)} not reached: {printable(why)}" for name, why in fleet.unreachable.items()]
-    said += [f"stack {printable(str(item.stack))} cannot be read: {printable(item.why)}" for item in fleet.broken]
+    said += [f"cluster {one_line(name)} not reached: {one_line(why)}" for name, why in fleet.unreachable.items()]
+    said += [f"stack {one_line(str(item.stack))} cannot be read: {one_line(item.why)}" for item in fleet.broken]
     # What concerns one app only; a cluster was said already.
     said += [
-        f"{printable(row.app_id)}: {printable(row.note)}"
+        f"{one_line(row.app_id)}: {one_line(row.note)}"
         for row in fleet.rows
         if row.note and not row.note.startswith("cluster not reached")
     ]
@@ -105,14 +106,3 @@ def columns(text: str) -> int:
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
     )
-
-
-def printable(text: str) -> str:
-    r"""Replace what would move a terminal's cursor or colour it.
-
-    >>> printable("a\x1b[31mb\nc")
-    'a?[31mb c'
-    """
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else " " if character.isspace() else "?" for character in text)

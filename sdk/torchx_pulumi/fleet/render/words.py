@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchx_pulumi.fleet.collect import FleetRow
+from torchx_pulumi.model.text import one_line
 
 
 def age(seconds: float | None) -> str:
@@ -44,4 +45,4 @@ def cause(row: FleetRow) -> str:
     """Word why an app is in its state, in one line: the first diagnosis, else the message."""
     summary = row.diagnoses[0].get("summary") if row.diagnoses else None
     text = summary if isinstance(summary, str) and summary else row.message
-    return " ".join(text.split())
+    return one_line(text)

@@ -22,7 +22,7 @@ from torchx_pulumi.stack_state.checkpoint import StackApp
 
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 EXAMPLES = ROOT / "examples" / "dashboards"
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 
