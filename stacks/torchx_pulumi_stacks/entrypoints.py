@@ -45,5 +45,5 @@ def _create(scheduler: str, session_name: str, client: Any, docker_client: Any) 
     from torchx_pulumi.torchx_adapter.context import AdapterContext
     from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
-    doors = AdapterContext(make_driver=make_driver, client=client)
-    return PulumiScheduler(scheduler, session_name, doors, docker_client=docker_client)
+    context = AdapterContext(make_driver=make_driver, client=client)
+    return PulumiScheduler(scheduler, session_name, context, docker_client=docker_client)

@@ -59,10 +59,10 @@ class Handover:
 
     def launch(self, scheduler: str, app: Any, options: Mapping[str, Any], docker: Any = None) -> Any:
         """Launch an app as `torchx run` does; return what its stack holds."""
-        doors = AdapterContext(make_driver=lambda: self.driver, connect=lambda *_: self.cluster)
-        runner = PulumiScheduler(scheduler, "torchx", doors, docker_client=docker)
+        context = AdapterContext(make_driver=lambda: self.driver, connect=lambda *_: self.cluster)
+        runner = PulumiScheduler(scheduler, "torchx", context, docker_client=docker)
         app_id = runner.submit(app, dict(options))
-        self.entry = doors.index.find(app_id, scheduler)
+        self.entry = context.index.find(app_id, scheduler)
         assert self.entry is not None
         ready = prepare(self.driver.orders[-1])
         place = self.entry.place

@@ -89,8 +89,8 @@ def reader(clock: Any, connect: Callable[..., Any]) -> Runner:
     def no_driver() -> Any:
         raise AssertionError("an engine was made")
 
-    doors = AdapterContext(make_driver=no_driver, clock=clock, connect=connect)
-    return Runner("torchx", {"pulumi_volcano": lambda session, **_: PulumiScheduler("volcano", session, doors)})
+    context = AdapterContext(make_driver=no_driver, clock=clock, connect=connect)
+    return Runner("torchx", {"pulumi_volcano": lambda session, **_: PulumiScheduler("volcano", session, context)})
 
 
 def test_a_wait_for_a_job_that_its_time_to_live_removed_unseen_ends(

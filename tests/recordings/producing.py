@@ -204,7 +204,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     # Without the uid the names of files and stacks are of the address, as those of 0.1.0 always are.
     cluster.uid = ""
     index = RunIndex(folder / "runs")
-    doors = AdapterContext(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
+    context = AdapterContext(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
     wanted = Launch(
         request=request,
         plan=plan,
@@ -214,7 +214,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
         images=lambda _: job.digests,
         delete=lambda _: None,
     )
-    entry = replace(make_entry(doors, wanted, cluster), owner=None)
+    entry = replace(make_entry(context, wanted, cluster), owner=None)
     if job.ambient is not None:
         entry = replace(entry, ambient_kubeconfig=job.ambient[0], ambient_context=job.ambient[1])
     order = LaunchRequest(entry=entry, plan=plan, manifest=request.resource, digests=job.digests)

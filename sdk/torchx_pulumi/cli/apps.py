@@ -78,7 +78,9 @@ def delete_command(arguments: argparse.Namespace) -> int:
     """Delete an app."""
     scheduler, app_id = _scheduler(arguments)
     known = scheduler.exists(app_id)
-    scheduler.delete(app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, tell=_say)
+    scheduler.delete(
+        app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, progress=_say
+    )
     _say(f"{app_id}: deleted" if known else f"{app_id} is unknown here; nothing to delete")
     return 0
 
@@ -104,7 +106,7 @@ def log_command(arguments: argparse.Namespace) -> int:
             until=read_time("--until", arguments.until, now),
             follow=arguments.follow and len(targets) == 1,
             tail_lines=arguments.tail,
-            tell=_say,
+            progress=_say,
         )
         for line in lines:
             sys.stdout.write(line if len(targets) == 1 else f"{role}/{replica} {line}")
@@ -158,8 +160,8 @@ def _scheduler(arguments: argparse.Namespace) -> tuple[PulumiScheduler, str]:
     except ImportError as error:
         text = f"this command needs TorchX, which cannot be imported ({error}); install `torchx-pulumi[torchx]`"
         raise invalid_job("handle", [Problem("torchx", text)]) from error
-    doors = arguments.doors or AdapterContext(make_driver=arguments.make_driver)
-    return PulumiScheduler(handle.scheduler, handle.session, doors), handle.app_id
+    adapter_context = arguments.adapter_context or AdapterContext(make_driver=arguments.make_driver)
+    return PulumiScheduler(handle.scheduler, handle.session, adapter_context), handle.app_id
 
 
 def _say(text: str) -> None:

@@ -26,7 +26,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main(
-    argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver] | None = None, doors: Any = None
+    argv: Sequence[str] | None = None, *, make_driver: Callable[[], Driver] | None = None, adapter_context: Any = None
 ) -> int:
     """Run a command; return its exit code.
 
@@ -35,14 +35,14 @@ def main(
     Args:
         argv: Words after the command's name. None: those of this process.
         make_driver: Makes the engine. None: commands that need one say so.
-        doors: Ways out of the TorchX schedulers, for tests. None: the real ones.
+        adapter_context: Ways out of the TorchX schedulers, for tests. None: the real ones.
     """
     try:
         arguments = _parser().parse_args(argv)
     except SystemExit as exit_:  # argparse ends the process, which a caller of this function does not expect
         return exit_.code if isinstance(exit_.code, int) else EXIT_INVALID
     arguments.make_driver = make_driver or _no_driver
-    arguments.doors = doors
+    arguments.adapter_context = adapter_context
     try:
         check_platform()
         code: int = arguments.command(arguments)

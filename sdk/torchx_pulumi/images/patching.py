@@ -14,13 +14,14 @@ from torchx_pulumi.images.bases import Registry
 from torchx_pulumi.images.building.bases import provide, runs_on
 from torchx_pulumi.images.building.build import build
 from torchx_pulumi.images.building.daemon import Daemon, in_our_words
-from torchx_pulumi.images.building.progress import Progress, ProgressCallback
+from torchx_pulumi.images.building.progress import Progress
 from torchx_pulumi.images.building.push import push
 from torchx_pulumi.images.content.archive import stream
 from torchx_pulumi.images.plan import CONTENT_LABEL, LOCAL_REPOSITORY, ImagePlan, image_labels
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.retrying import Backoff
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.progress import ProgressCallback
 
 _PLANNED_TAG: Final = re.compile(r"[0-9a-f]{40}")
 AT_ONCE: Final = 4

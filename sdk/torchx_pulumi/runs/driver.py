@@ -14,10 +14,8 @@ from typing import Any, Protocol
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
-
-ProgressCallback = Callable[[str], None]
-"""Takes one line of progress, without its end."""
 
 Still = Callable[[RunEntry], bool]
 """Tells of a remembered entry whether it still describes the app."""

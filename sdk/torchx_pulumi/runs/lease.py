@@ -17,7 +17,7 @@ from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.owner import describe_owner, hold, is_same, lease_s, let_go, renewed, this_process
 
 
-class Holding:
+class Lease:
     """The ownership of one app by this process. As a context it is held until the block ends."""
 
     def __init__(self, index: RunIndex, entry: RunEntry, owner: Owner) -> None:
@@ -32,7 +32,7 @@ class Holding:
         self._entry = entry
         self._owner = owner
 
-    def __enter__(self) -> Holding:
+    def __enter__(self) -> Lease:
         hold(self._owner)
         return self
 
@@ -71,7 +71,7 @@ class Holding:
 
         return self._index.update(self._entry, ended)
 
-    def give_back(self, before: Owner | None) -> None:
+    def restore_owner(self, before: Owner | None) -> None:
         """Make the owner before this one the owner again, as the work failed; fine where the app was taken over.
 
         Raises:
@@ -98,7 +98,7 @@ class Holding:
         return now.owner
 
 
-def claim(index: RunIndex, entry: RunEntry, stage: Stage | None = None) -> Holding | None:
+def claim(index: RunIndex, entry: RunEntry, stage: Stage | None = None) -> Lease | None:
     """Become the owner of an app, if it is in the index as it was last read.
 
     Args:
@@ -120,4 +120,4 @@ def claim(index: RunIndex, entry: RunEntry, stage: Stage | None = None) -> Holdi
         return replace(now, stage=stage or now.stage, owner=owner)
 
     now = index.update(entry, claimed)
-    return Holding(index, entry, owner) if now is not None and is_same(now.owner, owner) else None
+    return Lease(index, entry, owner) if now is not None and is_same(now.owner, owner) else None

@@ -15,8 +15,9 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.outputs.newer import is_newer
-from torchx_pulumi.runs.driver import Launched, LaunchRequest, ProgressCallback, Recorded, Still
+from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers import FORMS
 from torchx_pulumi.stack_state.owner import CheckOwner, is_working, unowned

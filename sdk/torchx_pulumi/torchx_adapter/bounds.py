@@ -18,7 +18,7 @@ HOW_LONG = (
 )
 
 
-class Bounds:
+class PollLimits:
     """Counts for how long each app has been asked for without learning its state. For use by several threads."""
 
     def __init__(self, clock: Clock) -> None:
@@ -43,31 +43,32 @@ class Bounds:
             text = f"app {app_id} is not known here; it was deleted, or never launched"
             raise ClusterError(f"{text}; `torchx list` names the apps that are known", reason=Reason.NOT_FOUND.value)
 
-    def check(self, entry: RunEntry, sight: AppSnapshot) -> None:
+    def check(self, entry: RunEntry, snapshot: AppSnapshot) -> None:
         """Note what a look told.
 
         Raises:
             ClusterError: Looks have told nothing for so long that whoever waits would wait for ever; with the last
                 known state and the reason.
         """
-        gone = sight.reached and (sight.status.state, sight.status.reason) == (JobState.UNKNOWN, Reason.NOT_FOUND)
+        gone = snapshot.reached and (snapshot.status.state, snapshot.status.reason) == (
+            JobState.UNKNOWN,
+            Reason.NOT_FOUND,
+        )
         with self._guard:
             self._unknown = None
-            if sight.status.state.terminal or (sight.error is None and not gone):
+            if snapshot.status.state.terminal or (snapshot.error is None and not gone):
                 self._waits.pop(entry.app_id, None)
                 return
             patience = self._waits.setdefault(entry.app_id, Patience())
             now_s = self._clock.monotonic()
-            over = patience.gone(now_s) if sight.error is None else patience.failed(sight.error, now_s)
+            over = patience.gone(now_s) if snapshot.error is None else patience.failed(snapshot.error, now_s)
         if not over:
             return
-        if sight.error is None:
-            text = (
-                f"{sight.status.message}; how it ended is not known here, and nothing in the cluster tells it any more"
-            )
+        if snapshot.error is None:
+            text = f"{snapshot.status.message}; how it ended is not known, and the cluster has no trace of it any more"
             raise ClusterError(f"app {entry.app_id}: {text}; {HOW_LONG}", reason=Reason.NOT_FOUND.value)
         raise ClusterError(
-            f"app {entry.app_id}, last known state: {progress_line(sight.status)}; {HOW_LONG}",
-            retryable=sight.error.retryable,
-            reason=sight.error.reason,
+            f"app {entry.app_id}, last known state: {progress_line(snapshot.status)}; {HOW_LONG}",
+            retryable=snapshot.error.retryable,
+            reason=snapshot.error.reason,
         )

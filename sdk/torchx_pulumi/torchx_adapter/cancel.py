@@ -19,32 +19,37 @@ from torchx_pulumi.model.errors import (
     invalid_job,
 )
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.runs.driver import ProgressCallback
-from torchx_pulumi.runs.lease import Holding, claim
+from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.runs.lease import Lease, claim
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
 from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.schedulers.protocol import Form
 from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.lookup import Finder, is_shared
-from torchx_pulumi.torchx_adapter.observe import form_named, gone, head_uid, note, note_cluster, written_now
+from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
+from torchx_pulumi.torchx_adapter.observe import form_named, gone_status, note, note_cluster, now_text, uid_of
 
 logger = logging.getLogger(__name__)
 
 
 def cancel_app(
-    doors: AdapterContext, finder: Finder, app_id: str, tell: ProgressCallback = logger.info, *, take_over: bool = False
+    context: AdapterContext,
+    lookup: AppLookup,
+    app_id: str,
+    progress: ProgressCallback = logger.info,
+    *,
+    take_over: bool = False,
 ) -> bool:
     """Ask for an app to stop; its resources come free, its stack stays as the record.
 
     Volcano stops the job and keeps the object; of MCAD's, and of pods of our own, the objects are deleted.
 
     Args:
-        doors: The ways out.
-        finder: Finds the app.
+        context: The ways out.
+        lookup: Finds the app.
         app_id: `namespace:name`.
-        tell: Takes progress.
+        progress: Takes progress.
         take_over: Take an unfinished launch or deletion over, whoever its owner is.
 
     Returns:
@@ -54,22 +59,22 @@ def cancel_app(
         ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was changed.
         DeployError: Another process works on the app.
     """
-    found = _found(doors, finder, app_id, tell, take_over=take_over)
+    found = _found(context, lookup, app_id, progress, take_over=take_over)
     if found is None:
         return False
     entry, cluster, form, seen = found
     if seen.head is None or not is_ours(entry, seen.head):
-        if not gone(entry, doors.index.observation(entry)).state.terminal:
-            _note_cancel(doors, finder, entry)
+        if not gone_status(entry, context.index.observation(entry)).state.terminal:
+            _note_cancel(context, lookup, entry)
         return True
-    note_cluster(doors, entry, cluster)
+    note_cluster(context, entry, cluster)
     status = form.read_status(seen)
-    note(doors, entry, status)
+    note(context, entry, status)
     if status.state.terminal:
         return True
-    known = doors.index.get(entry)
-    entry = _note_cancel(doors, finder, entry)
-    uid = head_uid(seen.head) or ""
+    known = context.index.get(entry)
+    entry = _note_cancel(context, lookup, entry)
+    uid = uid_of(seen.head) or ""
     try:
         if form.head != VOLCANO_JOB:
             cluster.delete(form.head, entry.namespace, entry.job_name, uid=uid or None)
@@ -78,7 +83,7 @@ def cancel_app(
     except ClusterError as error:
         # A request that may be tried again, after a timeout for example, may have reached the cluster.
         if not error.retryable and (known is None or known.cancelled_at is None):
-            doors.index.change(entry, lambda now: replace(now, cancelled_at=None))
+            context.index.change(entry, lambda now: replace(now, cancelled_at=None))
         raise
     if form.makes_pods:
         _delete_pods(cluster, entry)
@@ -86,22 +91,27 @@ def cancel_app(
 
 
 def resume_app(
-    doors: AdapterContext, finder: Finder, app_id: str, tell: ProgressCallback = logger.info, *, take_over: bool = False
+    context: AdapterContext,
+    lookup: AppLookup,
+    app_id: str,
+    progress: ProgressCallback = logger.info,
+    *,
+    take_over: bool = False,
 ) -> None:
     """Let a cancelled app run again, with the spec that it was launched with.
 
     Args:
-        doors: The ways out.
-        finder: Finds the app.
+        context: The ways out.
+        lookup: Finds the app.
         app_id: `namespace:name`.
-        tell: Takes progress.
+        progress: Takes progress.
         take_over: Take an unfinished launch or deletion over, whoever its owner is.
 
     Raises:
         InvalidJobError: There is no such app, or nothing of it that could run again.
         ClusterError: The cluster cannot be reached, or is not the one of the launch.
     """
-    found = _found(doors, finder, app_id, tell, take_over=take_over)
+    found = _found(context, lookup, app_id, progress, take_over=take_over)
     if found is None:
         raise invalid_job(app_id, [Problem("app_id", "is unknown here; `torchx list` names the apps that are known")])
     entry, cluster, form, seen = found
@@ -114,16 +124,16 @@ def resume_app(
     if status.phase not in ("Aborted", "Aborting"):
         text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
         raise invalid_job(app_id, [Problem("app_id", text)])
-    cluster.resume(entry.namespace, entry.job_name, head_uid(seen.head) or "")
-    if finder.adopt(entry) is not None:
-        doors.index.change(entry, lambda now: replace(now, cancelled_at=None))
+    cluster.resume(entry.namespace, entry.job_name, uid_of(seen.head) or "")
+    if lookup.adopt(entry) is not None:
+        context.index.change(entry, lambda now: replace(now, cancelled_at=None))
 
 
 def delete_app(
-    doors: AdapterContext,
-    finder: Finder,
+    context: AdapterContext,
+    lookup: AppLookup,
     app_id: str,
-    tell: ProgressCallback = logger.info,
+    progress: ProgressCallback = logger.info,
     *,
     forget_unreachable: bool = False,
     take_over: bool = False,
@@ -131,10 +141,10 @@ def delete_app(
     """Delete an app's objects, its stack and what is kept of it.
 
     Args:
-        doors: The ways out.
-        finder: Finds the app.
+        context: The ways out.
+        lookup: Finds the app.
         app_id: `namespace:name`.
-        tell: Takes progress.
+        progress: Takes progress.
         forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
         take_over: Do not wait for another process: take the app over, and remove its stack's locks.
 
@@ -146,7 +156,7 @@ def delete_app(
         DeployError: The engine refused, or another process works on the app.
     """
     known = False
-    while (entry := _settled_or_unreachable(finder, app_id, tell, forget_unreachable, take_over)) is not None:
+    while (entry := _settled_or_unreachable(lookup, app_id, progress, forget_unreachable, take_over)) is not None:
         known = True
         if entry.place == NOWHERE:
             raise DeployError(
@@ -154,56 +164,56 @@ def delete_app(
                 "backend in force: delete it where it was launched, or name its backend by the option pulumi_backend "
                 "in .torchxconfig, or by PULUMI_BACKEND_URL"
             )
-        holding = claim(doors.index, entry, Stage.DELETING) if finder.adopt(entry) is not None else None
-        if holding is None:
+        lease = claim(context.index, entry, Stage.DELETING) if lookup.adopt(entry) is not None else None
+        if lease is None:
             # Another process claimed or removed it since it was read.
             continue
-        with holding:
-            _delete(doors, entry, tell, holding, forget_unreachable=forget_unreachable, take_over=take_over)
+        with lease:
+            _delete(context, entry, progress, lease, forget_unreachable=forget_unreachable, take_over=take_over)
         break
     return known
 
 
 def _delete(
-    doors: AdapterContext,
+    context: AdapterContext,
     entry: RunEntry,
-    tell: ProgressCallback,
-    holding: Holding,
+    progress: ProgressCallback,
+    lease: Lease,
     *,
     forget_unreachable: bool,
     take_over: bool,
 ) -> None:
     try:
-        here = doors.reachable(entry)
-        doors.driver().destroy(
-            here, tell, forget_unreachable=forget_unreachable, check=holding.check, take_over=take_over
+        here = context.reachable(entry)
+        context.driver().destroy(
+            here, progress, forget_unreachable=forget_unreachable, check=lease.check, take_over=take_over
         )
     except TakenOverError:
         # What is left is the new owner's.
         raise
     except TorchxPulumiError:
-        holding.end(lambda now: replace(now, stage=Stage.LAUNCHED))
+        lease.end(lambda now: replace(now, stage=Stage.LAUNCHED))
         raise
     except BaseException:
         # Interrupted: the next call finishes it.
-        holding.end(lambda now: now)
+        lease.end(lambda now: now)
         raise
-    holding.end(lambda _: None)
+    lease.end(lambda _: None)
 
 
 def _settled_or_unreachable(
-    finder: Finder, app_id: str, tell: ProgressCallback, forget_unreachable: bool, take_over: bool
+    lookup: AppLookup, app_id: str, progress: ProgressCallback, forget_unreachable: bool, take_over: bool
 ) -> RunEntry | None:
     try:
-        return finder.settled(app_id, tell, take_over=take_over)
+        return lookup.settled(app_id, progress, take_over=take_over)
     except ClusterError:
         if not forget_unreachable:
             raise
-        return finder.find(app_id)
+        return lookup.find(app_id)
 
 
 def _found(
-    doors: AdapterContext, finder: Finder, app_id: str, tell: ProgressCallback, *, take_over: bool
+    context: AdapterContext, lookup: AppLookup, app_id: str, progress: ProgressCallback, *, take_over: bool
 ) -> tuple[RunEntry, LiveCluster, Form, ObservedObjects] | None:
     """Return an app that is about to be changed, with its objects. None: there is no such app.
 
@@ -213,29 +223,29 @@ def _found(
     Raises:
         ClusterError: The cluster cannot be reached, or is not the one of the launch.
     """
-    entry = finder.settled(app_id, tell, take_over=take_over)
+    entry = lookup.settled(app_id, progress, take_over=take_over)
     if entry is None:
         return None
-    cluster, form = doors.cluster_of(entry), form_named(entry.scheduler, entry.choice)
+    cluster, form = context.cluster_of(entry), form_named(entry.scheduler, entry.choice)
     seen = form.look(cluster, entry.namespace, entry.job_name, entry.made_pods)
     if seen.head is not None and is_ours(entry, seen.head):
         return entry, cluster, form, seen
     if is_shared(entry) or (seen.head is not None and is_of_stack(entry, seen.head)):
-        now = finder.again(entry)
+        now = lookup.again(entry)
         if now is None:
             return None
         if now is not entry:
-            entry, cluster, form = now, doors.cluster_of(now), form_named(now.scheduler, now.choice)
+            entry, cluster, form = now, context.cluster_of(now), form_named(now.scheduler, now.choice)
             seen = form.look(cluster, entry.namespace, entry.job_name, entry.made_pods)
     check_cluster(entry, cluster, seen.head)
     return entry, cluster, form, seen
 
 
-def _note_cancel(doors: AdapterContext, finder: Finder, entry: RunEntry) -> RunEntry:
-    if finder.adopt(entry) is None:
+def _note_cancel(context: AdapterContext, lookup: AppLookup, entry: RunEntry) -> RunEntry:
+    if lookup.adopt(entry) is None:
         return entry
-    at = written_now(doors)
-    return doors.index.change(entry, lambda now: replace(now, cancelled_at=now.cancelled_at or at)) or entry
+    at = now_text(context)
+    return context.index.change(entry, lambda now: replace(now, cancelled_at=now.cancelled_at or at)) or entry
 
 
 def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:
@@ -245,4 +255,4 @@ def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:
     if pods is None:
         raise ClusterError(f"the pods of app {entry.app_id} may not be read, and so not be deleted", reason="Forbidden")
     for pod in pods:
-        cluster.delete(POD, entry.namespace, str(pod["metadata"]["name"]), uid=head_uid(pod))
+        cluster.delete(POD, entry.namespace, str(pod["metadata"]["name"]), uid=uid_of(pod))

@@ -1,4 +1,4 @@
-"""An app that neither the index nor a backend knows: as far as its objects in the cluster tell of it."""
+"""Find an app that is in neither the index nor a backend: read from its objects in the cluster."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class AdapterContext:
         return self._connected(kubeconfig, context)
 
     def cluster_of(self, entry: RunEntry) -> LiveCluster:
-        """Return the cluster that an app was launched in, as far as kubeconfigs tell; who uses it checks that.
+        """Return the cluster that an app was launched in, by kubeconfig; the caller checks its identity.
 
         Raises:
             ClusterError: Neither the recorded kubeconfig nor one's own can be used.

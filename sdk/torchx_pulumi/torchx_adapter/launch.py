@@ -22,13 +22,14 @@ from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, DeployE
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import COMPONENT_TYPES
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.outputs.ui_url import fill_ui_url
-from torchx_pulumi.runs.driver import LaunchRequest, ProgressCallback
+from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import IDENTITY_VERSION, field_digests, owner_digest
-from torchx_pulumi.runs.lease import Holding
+from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.runs.whereabouts import Ambient, ambient
@@ -38,8 +39,8 @@ from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.stack_state.places import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.lookup import Finder, is_shared
-from torchx_pulumi.torchx_adapter.observe import look_at
+from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
+from torchx_pulumi.torchx_adapter.observe import observe_app
 from torchx_pulumi.torchx_adapter.request import PulumiJob
 from torchx_pulumi.torchx_adapter.run_opts import LEFT_OPEN, split_options
 
@@ -63,7 +64,7 @@ class Launch:
     """Deletes an app by its id."""
 
 
-def launch_app(doors: AdapterContext, finder: Finder, launch: Launch) -> str:
+def launch_app(context: AdapterContext, lookup: AppLookup, launch: Launch) -> str:
     """Launch an app and return its id.
 
     Raises:
@@ -74,20 +75,20 @@ def launch_app(doors: AdapterContext, finder: Finder, launch: Launch) -> str:
         JobFailedError: It was launched, and did not get as far as `wait_for` says.
     """
     _, chosen = split_options(launch.config)
-    tell = logger.debug if chosen.get("quiet") else logger.info
-    cluster = doors.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
-    entry = make_entry(doors, launch, cluster)
-    if _is_there(doors, finder, launch, entry, cluster, tell):
+    progress = logger.debug if chosen.get("quiet") else logger.info
+    cluster = context.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
+    entry = make_entry(context, launch, cluster)
+    if _is_there(context, lookup, launch, entry, cluster, progress):
         return entry.app_id
     digests = launch.images()
     launch, entry = _with_digests(launch, entry, digests)
     # The lease begins now: images may have taken long.
     owner = this_process()
     entry = replace(entry, owner=owner)
-    with Holding(doors.index, entry, owner) as holding:
-        doors.index.add(entry)
-        entry = _launch(doors, launch, entry, digests, tell, holding)
-    _wait(doors, entry, chosen, tell)
+    with Lease(context.index, entry, owner) as lease:
+        context.index.add(entry)
+        entry = _launch(context, launch, entry, digests, progress, lease)
+    _wait(context, entry, chosen, progress)
     return entry.app_id
 
 
@@ -107,7 +108,7 @@ def _with_digests(launch: Launch, entry: RunEntry, digests: Mapping[str, str]) -
     return replace(launch, plan=replace(plan, options=options), request=request), entry
 
 
-def make_entry(doors: AdapterContext, launch: Launch, cluster: LiveCluster) -> RunEntry:
+def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) -> RunEntry:
     """Make the index entry of a launch that is about to begin; one request, for the identity of the cluster.
 
     Raises:
@@ -133,7 +134,7 @@ def make_entry(doors: AdapterContext, launch: Launch, cluster: LiveCluster) -> R
     replicas = {role.name: role.replicas for role in plan.roles}
     run = run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION)
     user, queue = _user(), getattr(plan.options, "queue", None)
-    here = Ambient() if doors.client is not None else ambient(chosen.get("kubeconfig"), chosen.get("kube_context"))
+    here = Ambient() if context.client is not None else ambient(chosen.get("kubeconfig"), chosen.get("kube_context"))
     return RunEntry(
         app_id=f"{namespace}:{name}",
         scheduler=scheduler,
@@ -153,7 +154,7 @@ def make_entry(doors: AdapterContext, launch: Launch, cluster: LiveCluster) -> R
         launch=owner_digest(place.organization, place.project, place.stack, urn),
         run=run,
         organization=place.organization,
-        launched_at=doors.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        launched_at=context.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         stage=Stage.LAUNCHING,
         owner=this_process(),
         ui_url=_link(chosen.get("ui_url"), namespace=namespace, name=name, scheduler=scheduler, queue=queue),
@@ -165,7 +166,12 @@ def make_entry(doors: AdapterContext, launch: Launch, cluster: LiveCluster) -> R
 
 
 def _is_there(
-    doors: AdapterContext, finder: Finder, launch: Launch, entry: RunEntry, cluster: LiveCluster, tell: ProgressCallback
+    context: AdapterContext,
+    lookup: AppLookup,
+    launch: Launch,
+    entry: RunEntry,
+    cluster: LiveCluster,
+    progress: ProgressCallback,
 ) -> bool:
     """Say whether the app is there already and is to stay; an old run that is to go is deleted here.
 
@@ -173,19 +179,19 @@ def _is_there(
         ValueError: It is there, and `on_running_change` is `fail`.
     """
     identity = entry.cluster_identity or cluster.identify()
-    last = doors.index.find_in(identity, entry.app_id, entry.scheduler)
+    last = context.index.find_in(identity, entry.app_id, entry.scheduler)
     if last is not None:
-        last = finder.settled(entry.app_id, tell)
+        last = lookup.settled(entry.app_id, progress)
     kind, head = job_object(launch.request.resource)
     present = cluster.get(kind, entry.namespace, str(head["metadata"]["name"]))
     if last is not None and present is None and is_shared(last):
         # A colleague may have deleted it.
-        last = finder.again(last)
+        last = lookup.again(last)
     if last is None and present is None:
         return False
     policy = launch.config.get("on_running_change")
     if last is not None and policy == "ignore":
-        tell(f"{entry.app_id} was launched before; it is left as it is, as on_running_change asks for")
+        progress(f"{entry.app_id} was launched before; it is left as it is, as on_running_change asks for")
         return True
     if last is not None and policy == "replace":
         launch.delete(entry.app_id)
@@ -204,44 +210,44 @@ def _is_there(
 
 
 def _launch(
-    doors: AdapterContext,
+    context: AdapterContext,
     launch: Launch,
     entry: RunEntry,
     digests: Mapping[str, str],
-    tell: ProgressCallback,
-    holding: Holding,
+    progress: ProgressCallback,
+    lease: Lease,
 ) -> RunEntry:
     order = LaunchRequest(entry=entry, plan=launch.plan, manifest=launch.request.manifest(), digests=digests)
-    driver = doors.driver()
+    driver = context.driver()
     try:
-        launched = driver.launch(order, tell, check=holding.check)
+        launched = driver.launch(order, progress, check=lease.check)
     except TakenOverError:
         # What was begun is the new owner's.
         raise
     except TorchxPulumiError:
         # What was begun is removed by the driver. Where that failed too, the next call on the app finds it.
-        keep = _left_over(doors, entry)
-        _give_up(holding, lambda now: now if keep else None, tell)
+        keep = _left_over(context, entry)
+        _give_up(lease, lambda now: now if keep else None, progress)
         raise
     except BaseException:
         # An interrupt, or an error that nobody foresaw: find the truth now, or leave it to the next call.
-        _put_right(doors, entry, tell, holding)
+        _put_right(context, entry, progress, lease)
         raise
-    done = holding.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=launched.uid or now.uid))
+    done = lease.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=launched.uid or now.uid))
     return done or entry
 
 
-def _give_up(holding: Holding, change: Callable[[RunEntry], RunEntry | None], tell: ProgressCallback) -> None:
+def _give_up(lease: Lease, change: Callable[[RunEntry], RunEntry | None], progress: ProgressCallback) -> None:
     """Give the app back after a failure; that it was taken over meanwhile does not hide the failure."""
     try:
-        holding.end(change)
+        lease.end(change)
     except TakenOverError as error:
-        tell(str(error))
+        progress(str(error))
 
 
-def _left_over(doors: AdapterContext, entry: RunEntry) -> bool:
+def _left_over(context: AdapterContext, entry: RunEntry) -> bool:
     try:
-        return doors.driver().find(entry.place) is not None
+        return context.driver().find(entry.place) is not None
     except BackendAbsentError:
         # The launch made nothing, not even the folder. Of one that did, the order is still here.
         return False
@@ -249,33 +255,33 @@ def _left_over(doors: AdapterContext, entry: RunEntry) -> bool:
         return True
 
 
-def _put_right(doors: AdapterContext, entry: RunEntry, tell: ProgressCallback, holding: Holding) -> None:
+def _put_right(context: AdapterContext, entry: RunEntry, progress: ProgressCallback, lease: Lease) -> None:
     try:
         # Whoever would be asked whether somebody works on it: nobody does any more.
-        now = doors.driver().recover(replace(entry, owner=None), tell, check=holding.check)
+        now = context.driver().recover(replace(entry, owner=None), progress, check=lease.check)
     except TakenOverError as error:
-        tell(str(error))
+        progress(str(error))
         return
     except (DeployError, ClusterError) as error:
-        tell(f"{entry.app_id}: the interrupted launch is not put right yet ({error}); the next call on it will try")
-        _give_up(holding, lambda now: now, tell)
+        progress(f"{entry.app_id}: the interrupted launch is not put right yet ({error}); the next call on it will try")
+        _give_up(lease, lambda now: now, progress)
         return
-    _give_up(holding, lambda _: None if now is None else replace(now, stage=Stage.LAUNCHED), tell)
+    _give_up(lease, lambda _: None if now is None else replace(now, stage=Stage.LAUNCHED), progress)
 
 
-def _wait(doors: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], tell: ProgressCallback) -> None:
+def _wait(context: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], progress: ProgressCallback) -> None:
     """Wait outside the engine, which holds the stack's lock while it works."""
     goal = WaitGoal(chosen.get("wait_for") or WaitGoal.CREATED.value)
     if goal is WaitGoal.CREATED:
         return
 
     def read() -> JobStatus:
-        sight = look_at(doors, entry)
-        if sight.error is not None:
-            raise sight.error
-        return sight.status
+        snapshot = observe_app(context, entry)
+        if snapshot.error is not None:
+            raise snapshot.error
+        return snapshot.status
 
-    wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), tell=tell, job=f"app {entry.app_id}")
+    wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), tell=progress, job=f"app {entry.app_id}")
 
 
 def _without_own_labels(options: Options) -> Options:

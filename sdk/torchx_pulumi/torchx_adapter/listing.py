@@ -25,7 +25,7 @@ from torchx_pulumi.schedulers.registry import SCHEDULERS
 from torchx_pulumi.schedulers.variants import FORMS
 from torchx_pulumi.torchx_adapter.compat import listed
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import form_named, look_at, note, note_cluster, shown
+from torchx_pulumi.torchx_adapter.observe import form_named, note, note_cluster, observe_app, shown
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
@@ -34,12 +34,12 @@ _BY_PODS = (VOLCANO_POD_GROUP, APP_WRAPPER, APP_WRAPPER_V1BETA2)
 """Heads that do not say how a run went; its pods do."""
 
 
-LOOKS_AT_ONCE = 8
+OBSERVED_AT_ONCE = 8
 """Apps that are looked at one by one at the same time: those that a list of objects does not show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ListFilter:
     """Which apps are listed."""
 
     namespace: str | None = None
@@ -53,7 +53,7 @@ class Choice:
 
 
 @dataclass(slots=True, kw_only=True)
-class Asking:
+class ClusterListing:
     """The questions to one cluster, and those of them that it refused."""
 
     cluster: LiveCluster
@@ -90,11 +90,11 @@ class Asking:
         return found
 
 
-def list_apps(doors: AdapterContext, scheduler: str, ambient: Mapping[str, Any], choice: Choice) -> list[Any]:
+def list_apps(context: AdapterContext, scheduler: str, ambient: Mapping[str, Any], choice: ListFilter) -> list[Any]:
     """Return the apps of a scheduler: of the index, and those that colleagues launched in the cluster in force.
 
     Args:
-        doors: The ways out.
+        context: The ways out.
         scheduler: `volcano` or `mcad`.
         ambient: Run options in force.
         choice: Which of them.
@@ -104,19 +104,19 @@ def list_apps(doors: AdapterContext, scheduler: str, ambient: Mapping[str, Any],
     """
     entries = [
         entry
-        for entry in doors.index.all(scheduler)
+        for entry in context.index.all(scheduler)
         if choice.namespace in (None, entry.namespace) and choice.session in (None, entry.session)
     ]
     rows: dict[tuple[str, str], tuple[str, JobState]] = {}
     failed: list[ClusterError] = []
-    groups = _by_cluster(doors, entries, ambient)
+    groups = _by_cluster(context, entries, ambient)
     for cluster, group in groups:
         try:
-            found = _list_cluster(doors, scheduler, cluster, group, choice)
+            found = _list_cluster(context, scheduler, cluster, group, choice)
         except ClusterError as error:
             failed.append(error)
             logger.warning("%s: %s", "states are as last seen" if group else "apps of colleagues are not listed", error)
-            found = [(entry.app_id, entry.name, entry.uid or "", _last_state(doors, entry)) for entry in group]
+            found = [(entry.app_id, entry.name, entry.uid or "", _last_state(context, entry)) for entry in group]
         for app_id, name, uid, state in found:
             # A cluster with two addresses is asked twice: the app's own row comes first, a colleague's view of it last.
             rows.setdefault((app_id, uid), (name, state))
@@ -131,7 +131,7 @@ def list_apps(doors: AdapterContext, scheduler: str, ambient: Mapping[str, Any],
 
 
 def _by_cluster(
-    doors: AdapterContext, entries: Iterable[RunEntry], ambient: Mapping[str, Any]
+    context: AdapterContext, entries: Iterable[RunEntry], ambient: Mapping[str, Any]
 ) -> list[tuple[LiveCluster | ClusterError, list[RunEntry]]]:
     """Group apps by the address at which their cluster is reached; the cluster in force is last, also without any."""
     alike: dict[Any, list[RunEntry]] = {}
@@ -141,13 +141,13 @@ def _by_cluster(
     groups: dict[str, tuple[LiveCluster | ClusterError, list[RunEntry]]] = {}
     for members in alike.values():
         try:
-            cluster = doors.cluster_of(members[0])
+            cluster = context.cluster_of(members[0])
         except ClusterError as error:
             groups.setdefault(str(error), (error, []))[1].extend(members)
         else:
             groups.setdefault(cluster.identity, (cluster, []))[1].extend(members)
     try:
-        in_force = doors.cluster(ambient.get("kubeconfig"), ambient.get("kube_context"))
+        in_force = context.cluster(ambient.get("kubeconfig"), ambient.get("kube_context"))
     except ClusterError as error:
         # The group without apps says why the cluster in force cannot be asked.
         return [*groups.values(), (error, [])]
@@ -156,20 +156,20 @@ def _by_cluster(
 
 
 def _list_cluster(
-    doors: AdapterContext,
+    context: AdapterContext,
     scheduler: str,
     cluster: LiveCluster | ClusterError,
     entries: Sequence[RunEntry],
-    choice: Choice,
+    choice: ListFilter,
 ) -> list[tuple[str, str, str, JobState]]:
     """Return id, name, state, and what tells two objects of one id apart, of the apps in a cluster."""
     known = {(form_named(scheduler, entry.choice).head, entry.namespace, entry.job_name): entry for entry in entries}
     if isinstance(cluster, ClusterError):
         raise cluster
     others = frozenset({cluster.namespace, *(entry.namespace for entry in entries)})
-    asking = Asking(cluster=cluster, namespace=choice.namespace, others=others)
-    heads = _heads(asking, scheduler, {kind for kind, _, _ in known}, choice)
-    for namespace, error in asking.refused.items():
+    listing = ClusterListing(cluster=cluster, namespace=choice.namespace, others=others)
+    heads = _heads(listing, scheduler, {kind for kind, _, _ in known}, choice)
+    for namespace, error in listing.refused.items():
         logger.warning("namespace %s is not listed, states in it are as last seen: %s", namespace, error)
     rows = []
     for kind, seen in heads:
@@ -183,17 +183,17 @@ def _list_cluster(
         if entry is not None and (own or _is_relaunched(entry, cluster, seen.head or {})):
             del known[kind, entry.namespace, entry.job_name]
             if own:
-                note_cluster(doors, entry, cluster)
-            state = _noted_state(doors, entry, with_cancel(entry, status, seen.head)) if own else status.state
+                note_cluster(context, entry, cluster)
+            state = _noted_state(context, entry, with_cancel(entry, status, seen.head)) if own else status.state
             rows.append((app_id, entry.name, uid, state))
         elif entry is None and choice.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
             rows.append((app_id, name, uid, status.state))
 
     def unlisted(entry: RunEntry) -> JobState:
-        return (_last_state if entry.namespace in asking.refused else _unlisted_state)(doors, entry)
+        return (_last_state if entry.namespace in listing.refused else _unlisted_state)(context, entry)
 
-    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(OBSERVED_AT_ONCE) as pool:
         states = pool.map(unlisted, known.values())
         rows += [
             (entry.app_id, entry.name, entry.uid or "", state)
@@ -202,7 +202,9 @@ def _list_cluster(
     return rows
 
 
-def _heads(asking: Asking, scheduler: str, used: set[Kind], choice: Choice) -> list[tuple[Kind, ObservedObjects]]:
+def _heads(
+    listing: ClusterListing, scheduler: str, used: set[Kind], choice: ListFilter
+) -> list[tuple[Kind, ObservedObjects]]:
     """Read the objects that stand for jobs, and the pods of those that do not say how a job went."""
     _, forms = FORMS[scheduler]
     default = next(iter(forms.values())).head
@@ -210,7 +212,7 @@ def _heads(asking: Asking, scheduler: str, used: set[Kind], choice: Choice) -> l
     found: list[tuple[Kind, ObservedObjects]] = []
     for kind in dict.fromkeys((default, *used)):
         try:
-            heads = asking.list(kind, wanted)
+            heads = listing.list(kind, wanted)
         except ClusterError as error:
             # In a cluster that does not serve a kind nothing of it runs; the apps of a used kind are gone with it.
             if error.reason != "NotServed" or kind in used:
@@ -219,18 +221,18 @@ def _heads(asking: Asking, scheduler: str, used: set[Kind], choice: Choice) -> l
             continue
         # Volcano's controller copies a job's labels to the PodGroup that it makes.
         heads = [head for head in heads if not head["metadata"].get("ownerReferences")]
-        pods = _pods(asking, SCHEDULERS[scheduler].pod_label) if heads and kind in _BY_PODS else None
+        pods = _pods(listing, SCHEDULERS[scheduler].pod_label) if heads and kind in _BY_PODS else None
         for head in heads:
             own = None if pods is None else pods(head["metadata"].get("namespace", ""), head["metadata"]["name"])
             found.append((kind, ObservedObjects(head=head, pods=own)))
     return found
 
 
-def _pods(asking: Asking, label: str) -> Callable[[str, str], tuple[Manifest, ...] | None] | None:
+def _pods(listing: ClusterListing, label: str) -> Callable[[str, str], tuple[Manifest, ...] | None] | None:
     """Return what tells the pods of a job by its namespace and name; None: they may not be listed there, or nowhere."""
-    of_pods = replace(asking, refused={})
+    of_pods = replace(listing, refused={})
     selector = {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}
-    listed = if_permitted(asking.cluster, LIST_PODS, asking.namespace, lambda: of_pods.list(POD, selector))
+    listed = if_permitted(listing.cluster, LIST_PODS, listing.namespace, lambda: of_pods.list(POD, selector))
     if listed is None:
         return None
     known: dict[tuple[str, str], list[Manifest]] = {}
@@ -249,39 +251,39 @@ def _is_relaunched(entry: RunEntry, cluster: LiveCluster, head: Manifest) -> boo
     return is_of_stack(entry, head) and match_cluster(entry, cluster, head) is Match.SAME
 
 
-def _noted_state(doors: AdapterContext, entry: RunEntry, status: JobStatus) -> JobState:
+def _noted_state(context: AdapterContext, entry: RunEntry, status: JobStatus) -> JobState:
     """Note what a list tells of an app, and return its state. Of an end that is new, the whole app is looked at."""
     try:
-        last = doors.index.observation(entry)
+        last = context.index.observation(entry)
         if status.state.terminal and (last is None or not last.state.terminal):
             # A list shows neither the replicas nor why.
-            return look_at(doors, entry).status.state
+            return observe_app(context, entry).status.state
         if last is None or last.state is not status.state:
-            return shown(status, note(doors, entry, status)).state
+            return shown(status, note(context, entry, status)).state
     except TorchxPulumiError as error:
         logger.warning("%s", error)
     return status.state
 
 
-def _unlisted_state(doors: AdapterContext, entry: RunEntry) -> JobState:
+def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
     """Return the state of an app that the list of objects with our label does not have.
 
     It may be there all the same: the labels of the object are the caller's to change.
     """
     try:
-        last = doors.index.observation(entry)
+        last = context.index.observation(entry)
         # Only a cancelled app may run again.
         if last is not None and last.state.terminal and last.state is not JobState.CANCELLED:
             return last.state
-        return look_at(doors, entry).status.state
+        return observe_app(context, entry).status.state
     except ClusterError as error:
         logger.warning("%s is listed as last seen: %s", entry.app_id, error)
-        return _last_state(doors, entry)
+        return _last_state(context, entry)
     except TorchxPulumiError as error:
         logger.warning("%s", error)
         return JobState.UNKNOWN
 
 
-def _last_state(doors: AdapterContext, entry: RunEntry) -> JobState:
-    last = doors.index.observation(entry)
+def _last_state(context: AdapterContext, entry: RunEntry) -> JobState:
+    last = context.index.observation(entry)
     return last.state if last is not None else JobState.UNKNOWN

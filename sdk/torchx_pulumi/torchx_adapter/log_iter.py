@@ -11,19 +11,20 @@ from typing import Any
 from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import form_named, warn_of_cluster
+from torchx_pulumi.torchx_adapter.observe import form_named, warn_if_undecided
 from torchx_pulumi.torchx_adapter.responses import dns_names
-from torchx_pulumi.torchx_adapter.shared_observation import PodOfApp, SharedLook
+from torchx_pulumi.torchx_adapter.shared_observation import PodOfApp, SharedObservation
 
 logger = logging.getLogger(__name__)
 
 
 def read_log(
-    doors: AdapterContext,
+    context: AdapterContext,
     entry: RunEntry,
     role: str,
     replica: int,
@@ -34,13 +35,13 @@ def read_log(
     until: datetime | None = None,
     follow: bool = False,
     tail_lines: int | None = None,
-    look: SharedLook,
-    tell: Callable[[str], None] | None = None,
+    look: SharedObservation,
+    progress: ProgressCallback | None = None,
 ) -> Iterator[str]:
     """Return the lines of a replica's log, each with its end.
 
     Args:
-        doors: The ways out.
+        context: The ways out.
         entry: The app.
         role: Name of the role.
         replica: Replica in the role, from 0.
@@ -51,7 +52,7 @@ def read_log(
         follow: Go on until the app has ended.
         tail_lines: Begin with so many lines of the end. None: with the first.
         look: The look that all readers of the app's logs share.
-        tell: Takes lines of progress while a followed log is waited for. None: nothing is told.
+        progress: Takes lines of progress while a followed log is waited for. None: nothing is told.
 
     Raises:
         InvalidJobError: There is no such role or replica, or the regular expression is none.
@@ -72,18 +73,18 @@ def read_log(
         timestamps=options.get("log_timestamps") is not False,
         tail_lines=tail_lines,
     )
-    cluster = doors.cluster_of(entry)
+    cluster = context.cluster_of(entry)
     if not follow:
         head = cluster.get(form_named(entry.scheduler, entry.choice).head, entry.namespace, entry.job_name)
-        warn_of_cluster(entry, cluster, head)
-        return read_lines(cluster, query, label=label, clock=doors.clock)
-    sight = look.later(entry, None, threading.Event())
-    if sight is not None and sight.error is not None:
-        if sight.error.reason != UNDECIDED_CLUSTER:
-            raise sight.error
-        logger.warning("%s", sight.error)
-    watch = PodOfApp(look, cluster, entry, pod, tell)
-    return read_lines(cluster, query, watch=watch, label=label, clock=doors.clock)
+        warn_if_undecided(entry, cluster, head)
+        return read_lines(cluster, query, label=label, clock=context.clock)
+    snapshot = look.later(entry, None, threading.Event())
+    if snapshot is not None and snapshot.error is not None:
+        if snapshot.error.reason != UNDECIDED_CLUSTER:
+            raise snapshot.error
+        logger.warning("%s", snapshot.error)
+    watch = PodOfApp(look, cluster, entry, pod, progress)
+    return read_lines(cluster, query, watch=watch, label=label, clock=context.clock)
 
 
 def _containers(option: Any) -> tuple[str, ...] | str | None:

@@ -11,6 +11,7 @@ from typing import Any
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import is_redacted
 from torchx_pulumi.planning.names import HASH_LENGTH
 from torchx_pulumi.runs.handle import delete_command
@@ -32,8 +33,6 @@ BUSY_WAIT_S = 150.0
 POLL_S = 0.2
 """Time between two looks at who works on an app."""
 
-ProgressCallback = Callable[[str], None]
-
 
 def is_shared(entry: RunEntry) -> bool:
     """Return whether others may change the stack of an app: it is kept elsewhere than in this user's own folder."""
@@ -41,10 +40,10 @@ def is_shared(entry: RunEntry) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class Finder:
+class AppLookup:
     """Finds the apps of one scheduler."""
 
-    doors: AdapterContext
+    context: AdapterContext
     scheduler: str
     """`volcano` or `mcad`."""
     ambient: Callable[[], Mapping[str, Any]]
@@ -63,18 +62,18 @@ class Finder:
             InvalidJobError: The id is of several clusters.
             DeployError: Its entry or its backend cannot be read.
         """
-        found = self.doors.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
+        found = self.context.index.find(app_id, self.scheduler, cluster=self.ambient_cluster)
         if found is not None and is_redacted(found.place.backend):
             # The index has no credentials: the option pulumi_backend may.
             choose_backend(self.ambient().get("pulumi_backend"))
-        return found or self._of_colleague(app_id, to_change=to_change) or self._of_cluster(app_id)
+        return found or self._find_in_backend(app_id, to_change=to_change) or self._find_in_cluster(app_id)
 
-    def settled(self, app_id: str, tell: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
+    def settled(self, app_id: str, progress: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
         """Return an app that no process works on: waits for one that does, and puts right what an interrupted one left.
 
         Args:
             app_id: `namespace:name`.
-            tell: Takes progress.
+            progress: Takes progress.
             take_over: Do not wait: take the app over, whoever its owner is.
 
         Raises:
@@ -88,7 +87,7 @@ class Finder:
             if take_over or life is not Life.WORKS:
                 if life is Life.EXPIRED and not take_over:
                     self._refuse_locked(entry)
-                entry = self.recover(entry, tell, take_over=take_over)
+                entry = self.recover(entry, progress, take_over=take_over)
                 take_over = False
                 continue
             if time.monotonic() > until:
@@ -116,22 +115,22 @@ class Finder:
         """
         if entry.place == NOWHERE or entry.stage is not Stage.LAUNCHED:
             return entry
-        now = self.doors.driver().find(entry.place, known=entry)
+        now = self.context.driver().find(entry.place, known=entry)
         if now is not None and now.uid in (None, entry.uid):
             if (now.place.project, now.place.stack) == (entry.place.project, entry.place.stack):
                 return entry
             now = replace(entry, place=now.place)
-        here = None if now is None else self.doors.reachable(now)
+        here = None if now is None else self.context.reachable(now)
 
         def noted(known: RunEntry | None) -> RunEntry | None:
             # Another process may have begun to work on the app since it was read.
             same = known is not None and (known.stage, known.uid) == (entry.stage, entry.uid)
             return here if same else known
 
-        self.doors.index.update(entry, noted)
+        self.context.index.update(entry, noted)
         return now
 
-    def recover(self, entry: RunEntry, tell: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
+    def recover(self, entry: RunEntry, progress: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
         """Put right what an interrupted launch or deletion left. The app is claimed before anything is changed.
 
         Returns:
@@ -143,26 +142,26 @@ class Finder:
         """
         if self.adopt(entry) is None:
             return self.find(entry.app_id)
-        holding = claim(self.doors.index, entry)
-        if holding is None:
+        lease = claim(self.context.index, entry)
+        if lease is None:
             return self.find(entry.app_id)
-        with holding:
-            tell(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
+        with lease:
+            progress(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
             try:
-                now = self.doors.driver().recover(
-                    self.doors.reachable(entry), tell, check=holding.check, take_over=take_over
+                now = self.context.driver().recover(
+                    self.context.reachable(entry), progress, check=lease.check, take_over=take_over
                 )
             except TakenOverError:
                 raise
             except BaseException:
                 # The next call finds what is left as it was found here; an owner that was pushed out does not return.
-                holding.give_back(None if take_over else entry.owner)
+                lease.restore_owner(None if take_over else entry.owner)
                 raise
             if now is None:
-                holding.end(lambda _: None)
+                lease.end(lambda _: None)
                 return None
             settled = replace(now, stage=Stage.LAUNCHED, owner=None)
-            return holding.end(lambda _: settled)
+            return lease.end(lambda _: settled)
 
     def adopt(self, entry: RunEntry) -> RunEntry | None:
         """Take an app that is not in the index into it, as a colleague's that is worked on from here by own access.
@@ -173,12 +172,12 @@ class Finder:
         Raises:
             DeployError: The backend cannot be read, or the index cannot be written.
         """
-        index = self.doors.index
+        index = self.context.index
         if entry.place == NOWHERE or index.get(entry) is not None:
             return entry
-        if self.doors.driver().find(entry.place, known=entry) is None:
+        if self.context.driver().find(entry.place, known=entry) is None:
             return None
-        here = self.doors.reachable(entry)
+        here = self.context.reachable(entry)
         return index.update(entry, lambda now: now or here)
 
     def _refuse_locked(self, entry: RunEntry) -> None:
@@ -187,7 +186,7 @@ class Finder:
         Raises:
             DeployError: The stack holds a lock of an engine that is not known to have ended.
         """
-        held = self.doors.driver().locks(entry)
+        held = self.context.driver().locks(entry)
         if held:
             raise DeployError(
                 f"app {entry.app_id} is {entry.stage.value} by {describe_owner(entry.owner)}, and its stack is locked "
@@ -200,18 +199,18 @@ class Finder:
         """Return what is known of the cluster in force. None: there is none, or it does not answer."""
         options = self.ambient()
         try:
-            return self.doors.cluster(options.get("kubeconfig"), options.get("kube_context")).identify()
+            return self.context.cluster(options.get("kubeconfig"), options.get("kube_context")).identify()
         except ClusterError:
             return None
 
-    def _of_cluster(self, app_id: str) -> RunEntry | None:
+    def _find_in_cluster(self, app_id: str) -> RunEntry | None:
         """Find an app whose stack is kept elsewhere by its objects in the cluster in force."""
         if not is_app_id(app_id):
             return None
         options = self.ambient()
         kubeconfig, context = options.get("kubeconfig"), options.get("kube_context")
         try:
-            entry = find_in_cluster(self.doors.cluster(kubeconfig, context), self.scheduler, app_id)
+            entry = find_in_cluster(self.context.cluster(kubeconfig, context), self.scheduler, app_id)
         except ClusterError as error:
             if self._warned.get(app_id) != str(error):
                 self._warned[app_id] = str(error)
@@ -219,7 +218,7 @@ class Finder:
             return None
         return None if entry is None else replace(entry, kubeconfig=kubeconfig, kube_context=context)
 
-    def _of_colleague(self, app_id: str, *, to_change: bool) -> RunEntry | None:
+    def _find_in_backend(self, app_id: str, *, to_change: bool) -> RunEntry | None:
         namespace, _, name = app_id.partition(":")
         options = self.ambient()
         if not is_app_id(app_id):
@@ -230,7 +229,7 @@ class Finder:
         cluster = self.ambient_cluster()
         if cluster is None:
             return None
-        driver, project = self.doors.driver(), options.get("pulumi_project") or DEFAULT_PROJECT
+        driver, project = self.context.driver(), options.get("pulumi_project") or DEFAULT_PROJECT
         organization = choose_organization(backend, options.get("pulumi_organization"))
         provider, still = options.get("secrets_provider"), None if to_change else self._is_there
         for key in cluster.keys:
@@ -259,7 +258,7 @@ class Finder:
         """Return whether the cluster in force has the object that an entry tells of."""
         options, form = self.ambient(), form_named(entry.scheduler, entry.choice)
         try:
-            cluster = self.doors.cluster(options.get("kubeconfig"), options.get("kube_context"))
+            cluster = self.context.cluster(options.get("kubeconfig"), options.get("kube_context"))
             head = cluster.get(form.head, entry.namespace, entry.job_name)
         except ClusterError:
             return False

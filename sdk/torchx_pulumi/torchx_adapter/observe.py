@@ -67,11 +67,11 @@ def form_named(scheduler: str, choice: str) -> Form:
     )
 
 
-def look_at(doors: AdapterContext, entry: RunEntry, through: Through = lambda cluster, _: cluster) -> AppSnapshot:
+def observe_app(context: AdapterContext, entry: RunEntry, through: Through = lambda cluster, _: cluster) -> AppSnapshot:
     """Look at an app, and note what was seen. A cluster that cannot be reached is no error: the record answers.
 
     Args:
-        doors: The ways out.
+        context: The ways out.
         entry: The app.
         through: Takes the cluster and the kind of the app's object, and returns the cluster that is asked.
 
@@ -80,21 +80,21 @@ def look_at(doors: AdapterContext, entry: RunEntry, through: Through = lambda cl
     """
     form = form_named(entry.scheduler, entry.choice)
     try:
-        cluster = doors.cluster_of(entry)
+        cluster = context.cluster_of(entry)
         seen = form.look(through(cluster, form.head), entry.namespace, entry.job_name, entry.made_pods)
         check_cluster(entry, cluster, seen.head)
     except ClusterError as error:
         if error.reason == DIFFERENT_CLUSTER:
             raise
-        return AppSnapshot(status=_unreached(entry, doors.index.observation(entry), error), error=error)
+        return AppSnapshot(status=_unreachable_status(entry, context.index.observation(entry), error), error=error)
     if seen.head is None or not is_ours(entry, seen.head):
         return AppSnapshot(
-            status=_note_gone(doors, entry),
+            status=_note_gone(context, entry),
             relaunched=seen.head is not None and is_of_stack(entry, seen.head),
         )
     status = with_cancel(entry, form.read_status(seen), seen.head)
-    noted = note(doors, entry, status)
-    note_cluster(doors, entry, cluster)
+    noted = note(context, entry, status)
+    note_cluster(context, entry, cluster)
     return AppSnapshot(status=shown(status, noted), seen=seen)
 
 
@@ -104,7 +104,7 @@ def shown(status: JobStatus, noted: Observation) -> JobStatus:
     return remembered(noted) if ended_before else status
 
 
-def warn_of_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> None:
+def warn_if_undecided(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> None:
     """Warn before something is read of a cluster that is not known to be the one of the launch.
 
     Args:
@@ -123,42 +123,42 @@ def warn_of_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None
         logger.warning("%s", error)
 
 
-def note_cluster(doors: AdapterContext, entry: RunEntry, cluster: LiveCluster) -> None:
+def note_cluster(context: AdapterContext, entry: RunEntry, cluster: LiveCluster) -> None:
     """Give an app of 0.1.0 the identity of its cluster, where its object was just seen."""
-    if entry.cluster_identity is not None or entry.uid is None or doors.index.get(entry) is None:
+    if entry.cluster_identity is not None or entry.uid is None or context.index.get(entry) is None:
         return
     try:
         identity = cluster.identify()
-        doors.index.change(entry, lambda now: dataclasses.replace(now, cluster_identity=identity))
+        context.index.change(entry, lambda now: dataclasses.replace(now, cluster_identity=identity))
     except (ClusterError, DeployError) as error:
         logger.warning("the cluster of %s is not noted: %s", entry.app_id, error)
 
 
-def note(doors: AdapterContext, entry: RunEntry, status: JobStatus) -> Observation:
+def note(context: AdapterContext, entry: RunEntry, status: JobStatus) -> Observation:
     """Note what was seen, and write the end of the run to its stack; see `recording.note`."""
-    return recording.note(doors.index, doors.driver, entry, status, doors.now())
+    return recording.note(context.index, context.driver, entry, status, context.now())
 
 
-def _note_gone(doors: AdapterContext, entry: RunEntry) -> JobStatus:
+def _note_gone(context: AdapterContext, entry: RunEntry) -> JobStatus:
     """Return the status of an app whose object is gone, and write its end to its stack where that is due.
 
     That an object is gone is no end that was seen; that somebody asked to cancel the app, and it is gone, is one.
     """
-    last = doors.index.observation(entry)
-    status = gone(entry, last)
+    last = context.index.observation(entry)
+    status = gone_status(entry, last)
     if status.state is JobState.CANCELLED and (last is None or not last.state.terminal):
-        note(doors, entry, dataclasses.replace(status, uid=entry.uid))
+        note(context, entry, dataclasses.replace(status, uid=entry.uid))
     elif last is not None:
-        recording.record_end(doors.index, doors.driver, entry, last, doors.now())
+        recording.record_end(context.index, context.driver, entry, last, context.now())
     return status
 
 
-def written_now(doors: AdapterContext) -> str:
+def now_text(context: AdapterContext) -> str:
     """Return the time, ISO 8601 in UTC, to the second."""
-    return doors.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    return context.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def gone(entry: RunEntry, last: Observation | None) -> JobStatus:
+def gone_status(entry: RunEntry, last: Observation | None) -> JobStatus:
     """Return the status of an app whose objects are not in the cluster any more."""
     status = remembered(last) if last is not None else None
     if status is not None and status.state.terminal:
@@ -177,7 +177,7 @@ def gone(entry: RunEntry, last: Observation | None) -> JobStatus:
     return dataclasses.replace(known, state=JobState.FAILED, reason=Reason.NOT_FOUND, message=message)
 
 
-def _unreached(entry: RunEntry, last: Observation | None, error: ClusterError) -> JobStatus:
+def _unreachable_status(entry: RunEntry, last: Observation | None, error: ClusterError) -> JobStatus:
     asked = "" if entry.cancelled_at is None else f"; its cancellation was asked for at {entry.cancelled_at}"
     if last is None:
         status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="it was never looked at")
@@ -190,7 +190,7 @@ def _unreached(entry: RunEntry, last: Observation | None, error: ClusterError) -
     return dataclasses.replace(status, message=message)
 
 
-def head_uid(head: Mapping[str, Any]) -> str | None:
+def uid_of(head: Mapping[str, Any]) -> str | None:
     """Return the uid of an object. None: it has none."""
     uid = (head.get("metadata") or {}).get("uid")
     return None if uid is None else str(uid)

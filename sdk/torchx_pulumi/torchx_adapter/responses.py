@@ -23,9 +23,9 @@ def app_state(state: JobState) -> Any:
     return specs.AppState[state.value]
 
 
-def describe_app(entry: RunEntry, sight: AppSnapshot, now: datetime) -> Any:
+def describe_app(entry: RunEntry, snapshot: AppSnapshot, now: datetime) -> Any:
     """Return TorchX's description of an app; its roles come back exactly as they were given."""
-    status = sight.status
+    status = snapshot.status
     return compat.described(
         app_id=entry.app_id,
         state=app_state(status.state),
@@ -35,7 +35,7 @@ def describe_app(entry: RunEntry, sight: AppSnapshot, now: datetime) -> Any:
         ui_url=entry.ui_url,
         metadata=read_metadata(entry.app),
         roles=read_roles(entry.app),
-        roles_statuses=_role_statuses(entry, status, sight.seen.pods or (), now),
+        roles_statuses=_role_statuses(entry, status, snapshot.seen.pods or (), now),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from torchx.workspace.api import WorkspaceMixin
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.whereabouts import is_ours
@@ -22,7 +23,7 @@ from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
 from torchx_pulumi.stack_state.places import know_backend
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
 from torchx_pulumi.torchx_adapter.app_json import read_app_json
-from torchx_pulumi.torchx_adapter.bounds import Bounds
+from torchx_pulumi.torchx_adapter.bounds import PollLimits
 from torchx_pulumi.torchx_adapter.cancel import cancel_app, delete_app, resume_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import (
@@ -36,14 +37,14 @@ from torchx_pulumi.torchx_adapter.dryrun import (
     with_discovered,
 )
 from torchx_pulumi.torchx_adapter.launch import Launch, launch_app
-from torchx_pulumi.torchx_adapter.listing import Choice, list_apps
+from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.log_iter import read_log
-from torchx_pulumi.torchx_adapter.lookup import Finder, is_shared
-from torchx_pulumi.torchx_adapter.observe import AppSnapshot, form_named, look_at, warn_of_cluster
+from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, form_named, observe_app, warn_if_undecided
 from torchx_pulumi.torchx_adapter.request import PulumiJob
 from torchx_pulumi.torchx_adapter.responses import describe_app
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
-from torchx_pulumi.torchx_adapter.shared_observation import SharedLooks
+from torchx_pulumi.torchx_adapter.shared_observation import SharedObservations
 from torchx_pulumi.torchx_adapter.workspaces import Workspaces
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self,
         scheduler: str,
         session_name: str,
-        doors: AdapterContext,
+        context: AdapterContext,
         docker_client: Any = None,
     ) -> None:
         """Make a scheduler; nothing is read, asked or started yet.
@@ -64,17 +65,17 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         Args:
             scheduler: `volcano` or `mcad`.
             session_name: TorchX session.
-            doors: The ways out.
+            context: The ways out.
             docker_client: A docker-py client to build with. None: made when it is needed.
         """
         super().__init__(f"pulumi_{scheduler}", session_name)
         self._kind = scheduler
-        self._doors = doors
-        doors.options = self._ambient
+        self._context = context
+        context.options = self._ambient
         self._workspaces = Workspaces(docker_client=docker_client)
-        self._looks = SharedLooks(doors, self._again)
-        self._bounds = Bounds(doors.clock)
-        self._finder = Finder(doors=doors, scheduler=scheduler, ambient=self._ambient)
+        self._observations = SharedObservations(context, self._again)
+        self._poll_limits = PollLimits(context.clock)
+        self._lookup = AppLookup(context=context, scheduler=scheduler, ambient=self._ambient)
 
     def _run_opts(self) -> CheckedOptions:
         return scheduler_options(self._kind)
@@ -144,7 +145,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return request
 
     def _cluster_of(self, config: Mapping[str, Any]) -> LiveCluster:
-        return self._doors.cluster(config.get("kubeconfig"), config.get("kube_context"))
+        return self._context.cluster(config.get("kubeconfig"), config.get("kube_context"))
 
     def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:
         """Leave the checks to the dry run, which names all problems at once; no resources are no mistake here."""
@@ -186,7 +187,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             ),
             delete=self.delete,
         )
-        return launch_app(self._doors, self._finder, launch)
+        return launch_app(self._context, self._lookup, launch)
 
     def describe(self, app_id: str) -> Any:
         """Describe an app. None: no such app is known.
@@ -195,48 +196,48 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             ClusterError: The cluster is not the one of the launch, or calls for this app have not learned its state for
                 as long as `bounds` allows.
         """
-        entry = self._finder.find(app_id)
-        found = None if entry is None else self._sight(entry)
+        entry = self._lookup.find(app_id)
+        found = None if entry is None else self._snapshot(entry)
         if found is None:
-            self._bounds.unknown(app_id)
+            self._poll_limits.unknown(app_id)
             return None
-        self._bounds.check(*found)
-        return describe_app(*found, self._doors.now())
+        self._poll_limits.check(*found)
+        return describe_app(*found, self._context.now())
 
-    def _sight(self, entry: RunEntry) -> tuple[RunEntry, AppSnapshot] | None:
-        """Look at an app; one whose launch or deletion was interrupted is put right if its object does not tell."""
-        sight = self._looks.of(entry).now(entry)
-        gone = sight.status.reason is Reason.NOT_FOUND and sight.reached and is_shared(entry)
-        if entry.stage is Stage.LAUNCHED and (sight.relaunched or gone):
+    def _snapshot(self, entry: RunEntry) -> tuple[RunEntry, AppSnapshot] | None:
+        """Observe an app. Recover an interrupted launch or deletion where the object is absent."""
+        snapshot = self._observations.of(entry).now(entry)
+        gone = snapshot.status.reason is Reason.NOT_FOUND and snapshot.reached and is_shared(entry)
+        if entry.stage is Stage.LAUNCHED and (snapshot.relaunched or gone):
             try:
-                now = self._finder.again(entry)
+                now = self._lookup.again(entry)
             except DeployError as error:
                 logger.warning(
                     "whether app %s was deleted or launched again elsewhere is unknown: %s", entry.app_id, error
                 )
-                return entry, sight
-            return None if now is None else (now, sight if now is entry else look_at(self._doors, now))
-        if entry.stage is Stage.LAUNCHED or sight.present:
-            return entry, sight
+                return entry, snapshot
+            return None if now is None else (now, snapshot if now is entry else observe_app(self._context, now))
+        if entry.stage is Stage.LAUNCHED or snapshot.present:
+            return entry, snapshot
         # What may be at work elsewhere is not touched: only the process table of this machine proves that it ended.
         if life_of(entry.owner) is not Life.ENDED:
-            return entry, _under_way(entry, sight)
+            return entry, _in_progress(entry, snapshot)
         try:
-            settled = self._finder.recover(entry, logger.info)
+            settled = self._lookup.recover(entry, logger.info)
         except (ClusterError, TakenOverError):
-            return entry, sight
+            return entry, snapshot
         if settled is not None and settled.stage is not Stage.LAUNCHED:
-            return settled, _under_way(settled, sight)
-        return None if settled is None else (settled, look_at(self._doors, settled))
+            return settled, _in_progress(settled, snapshot)
+        return None if settled is None else (settled, observe_app(self._context, settled))
 
     def describe_native(self, app_id: str) -> Any:
         """Read the job object back from the cluster, as a request. None: it is not there, or was never heard of."""
-        entry = self._finder.find(app_id)
+        entry = self._lookup.find(app_id)
         if entry is None:
             return None
-        form, cluster = form_named(entry.scheduler, entry.choice), self._doors.cluster_of(entry)
+        form, cluster = form_named(entry.scheduler, entry.choice), self._context.cluster_of(entry)
         head = cluster.get(form.head, entry.namespace, entry.job_name)
-        warn_of_cluster(entry, cluster, head)
+        warn_if_undecided(entry, cluster, head)
         if head is None or not is_ours(entry, head):
             return None
         info = AppDryRunInfo(PulumiJob(images_to_push={}, resource=head), repr)
@@ -250,17 +251,17 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             cfg: `namespace` lists one only; kubeconfig and context say where. None: `.torchxconfig` says.
         """
         given = {**self._ambient(), **{key: value for key, value in dict(cfg or {}).items() if value is not None}}
-        choice = Choice(
+        choice = ListFilter(
             namespace=(cfg or {}).get("namespace") or None,
             session=given.get("list_session") or None,
             states=frozenset(given.get("list_states") or ()),
             everything=bool(given.get("list_all")),
         )
-        return list_apps(self._doors, self._kind, given, choice)
+        return list_apps(self._context, self._kind, given, choice)
 
     def exists(self, app_id: str) -> bool:
         """Say whether an app was launched and not deleted. Starts no process."""
-        return self._finder.find(app_id) is not None
+        return self._lookup.find(app_id) is not None
 
     def log_iter(
         self,
@@ -300,7 +301,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         entry = self._known(app_id)
         ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
         chosen = {**entry.log_options, **ambient, **options}
-        return read_log(self._doors, entry, role, replica, options=chosen, look=self._looks.of(entry), **query)
+        return read_log(self._context, entry, role, replica, options=chosen, look=self._observations.of(entry), **query)
 
     def replicas(self, app_id: str, role: str | None = None, replica: int | None = None) -> Sequence[tuple[str, int]]:
         """Return the replicas that are meant; without a role those of all roles.
@@ -310,7 +311,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """
         entry = self._known(app_id)
         try:
-            entry = self._again(entry) if look_at(self._doors, entry).relaunched else entry
+            entry = self._again(entry) if observe_app(self._context, entry).relaunched else entry
         except ClusterError as error:
             logger.warning("whether app %s was launched again is unknown: %s", app_id, error)
         if role is not None and (replica is not None or role not in entry.pods):
@@ -321,14 +322,14 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def cancel(self, app_id: str, *, take_over: bool = False) -> None:
         """Ask for an app to stop; fine for one that has ended or was never heard of."""
-        cancel_app(self._doors, self._finder, app_id, take_over=take_over)
+        cancel_app(self._context, self._lookup, app_id, take_over=take_over)
 
     def _cancel_existing(self, app_id: str) -> None:
-        cancel_app(self._doors, self._finder, app_id)
+        cancel_app(self._context, self._lookup, app_id)
 
     def resume(self, app_id: str, *, take_over: bool = False) -> None:
         """Let a cancelled app of Volcano's run again."""
-        resume_app(self._doors, self._finder, app_id, take_over=take_over)
+        resume_app(self._context, self._lookup, app_id, take_over=take_over)
 
     def delete(
         self,
@@ -336,7 +337,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         *,
         forget_unreachable: bool = False,
         take_over: bool = False,
-        tell: Callable[[str], None] = logger.info,
+        progress: ProgressCallback = logger.info,
     ) -> None:
         """Delete an app and its stack; fine for one that is gone, or was never heard of.
 
@@ -344,27 +345,29 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             app_id: `namespace:name`.
             forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
             take_over: Do not wait for another process: take the app over, and remove its stack's locks.
-            tell: Takes progress.
+            progress: Takes progress.
         """
-        delete_app(self._doors, self._finder, app_id, tell, forget_unreachable=forget_unreachable, take_over=take_over)
+        delete_app(
+            self._context, self._lookup, app_id, progress, forget_unreachable=forget_unreachable, take_over=take_over
+        )
 
     def _delete_existing(self, app_id: str) -> None:
-        delete_app(self._doors, self._finder, app_id)
+        delete_app(self._context, self._lookup, app_id)
 
     def close(self) -> None:
         """End what was started. May be called more than once."""
-        self._doors.close()
+        self._context.close()
 
     def _again(self, entry: RunEntry) -> RunEntry:
         """Return an app as it is after it was launched again; as it was where that is unknown."""
         try:
-            return self._finder.again(entry) or entry
+            return self._lookup.again(entry) or entry
         except DeployError as error:
             logger.warning("whether app %s was launched again is unknown: %s", entry.app_id, error)
             return entry
 
     def _known(self, app_id: str) -> RunEntry:
-        entry = self._finder.find(app_id)
+        entry = self._lookup.find(app_id)
         if entry is None:
             text = f"{app_id!r} was never heard of here; `torchx list -s {self.backend}` names the apps that are known"
             raise invalid_job(app_id, [Problem("app_id", text)])
@@ -379,15 +382,15 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return options
 
 
-def _under_way(entry: RunEntry, sight: AppSnapshot) -> AppSnapshot:
+def _in_progress(entry: RunEntry, snapshot: AppSnapshot) -> AppSnapshot:
     """Return what is known of an app that another process works on, or worked on until it gave no sign of life."""
     doing = {Stage.LAUNCHING: "is being launched", Stage.DELETING: "is being deleted"}[entry.stage]
-    message, error = f"it {doing} by {describe_owner(entry.owner)}", sight.error
+    message, error = f"it {doing} by {describe_owner(entry.owner)}", snapshot.error
     if life_of(entry.owner) is Life.EXPIRED:
         message += f"; if that is gone for certain, `{delete_command(entry)} --take-over` removes the app"
         # A wait for an owner that gives no sign of life ends as one for a cluster that does not answer.
         error = error or ClusterError(message, retryable=True)
-    state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else sight.status.state
+    state = JobState.SUBMITTED if entry.stage is Stage.LAUNCHING else snapshot.status.state
     return AppSnapshot(status=JobStatus(state=state, reason=Reason.SUBMITTED, message=message), error=error)
 
 

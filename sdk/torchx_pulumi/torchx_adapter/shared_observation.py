@@ -20,13 +20,14 @@ from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import AppSnapshot, look_at
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app
 
-LOOK_EVERY_S = 2.0
+OBSERVE_EVERY_S = 2.0
 """Shortest time between two looks at an app that is polled while it waits, or whose logs are followed."""
 
 EXPLAIN_EVERY_S = 30.0
@@ -47,44 +48,44 @@ Answer = TypeVar("Answer")
 Again = Callable[[RunEntry], RunEntry | None]
 
 
-class SharedLooks:
+class SharedObservations:
     """The shared looks of one scheduler, by app."""
 
-    def __init__(self, doors: AdapterContext, again: Again) -> None:
-        self._doors = doors
+    def __init__(self, context: AdapterContext, again: Again) -> None:
+        self._context = context
         self._again = again
-        self._looks: OrderedDict[str, SharedLook] = OrderedDict()
+        self._observations: OrderedDict[str, SharedObservation] = OrderedDict()
         self._guard = threading.Lock()
 
-    def of(self, entry: RunEntry) -> SharedLook:
+    def of(self, entry: RunEntry) -> SharedObservation:
         """Return the look that all callers for an app share."""
         with self._guard:
-            found = self._looks.pop(entry.app_id, None) or SharedLook(self._doors, self._again)
-            self._looks[entry.app_id] = found
-            while len(self._looks) > MOST_APPS:
-                self._looks.popitem(last=False)
+            found = self._observations.pop(entry.app_id, None) or SharedObservation(self._context, self._again)
+            self._observations[entry.app_id] = found
+            while len(self._observations) > MOST_APPS:
+                self._observations.popitem(last=False)
             return found
 
 
-class SharedLook:
+class SharedObservation:
     """The last look at one app."""
 
-    def __init__(self, doors: AdapterContext, again: Again) -> None:
-        self._doors = doors
+    def __init__(self, context: AdapterContext, again: Again) -> None:
+        self._context = context
         self._again = again
-        self._clock: Clock = doors.clock
+        self._clock: Clock = context.clock
         self._lock = threading.Lock()
         self._explained: dict[Any, tuple[float, Any]] = {}
         self._uid: str | None = None
         self._at: float | None = None
-        self._sight: AppSnapshot | ClusterError | None = None
+        self._snapshot: AppSnapshot | ClusterError | None = None
         self._polls = 0
 
     def now(self, entry: RunEntry) -> AppSnapshot:
         """Look at an app; who comes while another caller looks shares the next look with all others who do.
 
         Raises:
-            ClusterError: See `look_at`.
+            ClusterError: See `observe_app`.
         """
         came = self._clock.monotonic()
         alone = self._lock.acquire(blocking=False)
@@ -100,7 +101,7 @@ class SharedLook:
             self._lock.release()
 
     def later(self, entry: RunEntry, after: float | None, stop: threading.Event) -> AppSnapshot | None:
-        """Return a look that was begun after a moment, at most every `LOOK_EVERY_S`; see `logs.watching.Watch`.
+        """Return a look that was begun after a moment, at most every `OBSERVE_EVERY_S`; see `logs.watching.Watch`.
 
         An app that was launched again elsewhere is looked at as it is now.
         """
@@ -108,10 +109,14 @@ class SharedLook:
             with self._lock:
                 left_s = self._left_s()
                 if left_s <= 0 and not (after is not None and self._is_known(entry, after)):
-                    known = self._doors.index.get(entry) or entry
+                    known = self._context.index.get(entry) or entry
                     self._take(known)
-                    sight = self._sight
-                    if isinstance(sight, AppSnapshot) and sight.relaunched and (now := self._again(known)) is not None:
+                    snapshot = self._snapshot
+                    if (
+                        isinstance(snapshot, AppSnapshot)
+                        and snapshot.relaunched
+                        and (now := self._again(known)) is not None
+                    ):
                         self._take(now)
                     self._uid = entry.uid
                     return self._result()
@@ -122,7 +127,9 @@ class SharedLook:
 
     @property
     def _waits(self) -> bool:
-        return isinstance(self._sight, AppSnapshot) and self._sight.present and self._sight.status.state in WAITS
+        return (
+            isinstance(self._snapshot, AppSnapshot) and self._snapshot.present and self._snapshot.status.state in WAITS
+        )
 
     def _is_known(self, entry: RunEntry, after: float | None) -> bool:
         if self._at is None or self._uid != entry.uid:
@@ -130,7 +137,7 @@ class SharedLook:
         return after is None or self._at > after
 
     def _left_s(self) -> float:
-        return 0.0 if self._at is None else self._at + LOOK_EVERY_S - self._clock.monotonic()
+        return 0.0 if self._at is None else self._at + OBSERVE_EVERY_S - self._clock.monotonic()
 
     def _take(self, entry: RunEntry) -> None:
         now = self._clock.monotonic()
@@ -139,21 +146,21 @@ class SharedLook:
         self._at, self._uid = now, entry.uid
         since = now - EXPLAIN_EVERY_S if polled else now
         try:
-            self._sight = look_at(
-                self._doors, entry, lambda cluster, head: _Sparing(cluster, head, self._explained, since, now)
+            self._snapshot = observe_app(
+                self._context, entry, lambda cluster, head: _CachingCluster(cluster, head, self._explained, since, now)
             )
         except ClusterError as error:
-            self._sight = error
+            self._snapshot = error
         if not self._waits:
             self._explained.clear()
 
     def _result(self) -> AppSnapshot:
-        if isinstance(self._sight, ClusterError):
+        if isinstance(self._snapshot, ClusterError):
             # An error that is raised again and again keeps the frames of all who got it.
-            raise copy.copy(self._sight)
-        if self._sight is None:
+            raise copy.copy(self._snapshot)
+        if self._snapshot is None:
             raise AssertionError("a look was returned before it was taken")
-        return self._sight
+        return self._snapshot
 
 
 class PodOfApp:
@@ -161,11 +168,11 @@ class PodOfApp:
 
     def __init__(
         self,
-        look: SharedLook,
+        look: SharedObservation,
         cluster: Cluster,
         entry: RunEntry,
         pod: str,
-        tell: Callable[[str], None] | None = None,
+        progress: ProgressCallback | None = None,
     ) -> None:
         """Watch one pod.
 
@@ -174,10 +181,10 @@ class PodOfApp:
             cluster: Where the pod is.
             entry: The app.
             pod: Name of the pod.
-            tell: Takes a line for each change of what is waited for, from the second look on. None: nothing is told.
+            progress: Takes a line per change of status, from the second observation on. None: no lines.
         """
-        self._tell = tell
-        self._looks = 0
+        self._progress = progress
+        self._observations = 0
         self._told = ""
         self._look = look
         self._cluster = cluster
@@ -186,39 +193,45 @@ class PodOfApp:
 
     def look(self, after: float | None, stop: threading.Event) -> PodLook | None:
         """Return a look; see `Watch.look`."""
-        sight = self._look.later(self._entry, after, stop)
-        if sight is None:
+        snapshot = self._look.later(self._entry, after, stop)
+        if snapshot is None:
             return None
-        self._progress(sight)
-        if sight.error is not None and sight.error.reason != UNDECIDED_CLUSTER:
-            line = progress_line(sight.status)
-            why = "" if str(sight.error) in line else f"; {sight.error}"
+        self._report(snapshot)
+        if snapshot.error is not None and snapshot.error.reason != UNDECIDED_CLUSTER:
+            line = progress_line(snapshot.status)
+            why = "" if str(snapshot.error) in line else f"; {snapshot.error}"
             raise ClusterError(
                 f"app {self._entry.app_id}, last known state: {line}{why}",
-                retryable=sight.error.retryable,
-                reason=sight.error.reason,
+                retryable=snapshot.error.retryable,
+                reason=snapshot.error.reason,
             )
         # In a cluster that is not known to be the one of the launch, the app's object is absent.
-        over = sight.error is not None or sight.status.state.terminal or sight.status.reason is Reason.NOT_FOUND
-        pods = sight.seen.pods
+        over = (
+            snapshot.error is not None or snapshot.status.state.terminal or snapshot.status.reason is Reason.NOT_FOUND
+        )
+        pods = snapshot.seen.pods
         pod = next((item for item in pods or () if item["metadata"]["name"] == self._pod), None)
-        listed = pods is not None and sight.seen.listed
-        if pod is None and (over or (not listed and sight.status.state not in WAITS)):
+        listed = pods is not None and snapshot.seen.listed
+        if pod is None and (over or (not listed and snapshot.status.state not in WAITS)):
             # Pods outlive the object of their app for a moment; or they may not be listed.
             pod = self._cluster.get(POD, self._entry.namespace, self._pod)
         return PodLook(pod=pod, over=over)
 
-    def _progress(self, sight: AppSnapshot) -> None:
-        self._looks += 1
-        if self._tell is None or self._looks == 1 or (sight.error is None and sight.status.state not in WAITS):
+    def _report(self, snapshot: AppSnapshot) -> None:
+        self._observations += 1
+        if (
+            self._progress is None
+            or self._observations == 1
+            or (snapshot.error is None and snapshot.status.state not in WAITS)
+        ):
             return
-        line = f"waiting for the log of pod {self._pod}: {progress_line(sight.status)}"
+        line = f"waiting for the log of pod {self._pod}: {progress_line(snapshot.status)}"
         if line != self._told:
             self._told = line
-            self._tell(line)
+            self._progress(line)
 
 
-class _Sparing:
+class _CachingCluster:
     """A cluster that is asked for the app's object and its pods, and for all else only when that was long ago."""
 
     def __init__(

@@ -122,7 +122,7 @@ class Workspaces:
         for warning in images.refuse_unplanned(given, config.get("image_repo")):
             logger.warning("%s", warning)
         quiet = bool(config.get("quiet"))
-        tell = logger.debug if quiet else logger.info
+        progress = logger.debug if quiet else logger.info
         known = {**self.patched(), **plans}
         planned = {name: known[name] for name in images_to_push if name in known}
         for name, plan in planned.items():
@@ -135,9 +135,9 @@ class Workspaces:
         client = {} if self.docker_client is None else {"client": self.docker_client}
         digests: dict[str, str] = {}
         if planned:
-            digests.update(images.build_plans(list(planned.values()), tell, every_line=not quiet, **client))
+            digests.update(images.build_plans(list(planned.values()), progress, every_line=not quiet, **client))
         if others:
-            digests.update(images.push_local(others, tell, **client))
+            digests.update(images.push_local(others, progress, **client))
         return digests
 
 

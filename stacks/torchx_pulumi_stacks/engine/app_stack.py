@@ -11,9 +11,10 @@ from pathlib import Path
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import DeployError, TakenOverError
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.registration_plan import RegistrationPlan
-from torchx_pulumi.runs.driver import Launched, ProgressCallback
+from torchx_pulumi.runs.driver import Launched
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.whereabouts import Connect, check_before_change, reachable
 from torchx_pulumi.stack_state.backend import engine_environment, find_cli, wants_passphrase

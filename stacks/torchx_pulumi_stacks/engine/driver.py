@@ -14,7 +14,8 @@ from typing import Any
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
-from torchx_pulumi.runs.driver import Launched, LaunchRequest, ProgressCallback, Recorded, Still
+from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.folder_backend import check_there
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_pulumi.model.errors import ClusterError, DeployError, TorchxPulumiError
-from torchx_pulumi.runs.driver import ProgressCallback
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.stack_state.places import without_credentials
 from torchx_pulumi.stack_state.state_file import STACK, is_object
 

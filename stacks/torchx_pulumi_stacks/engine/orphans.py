@@ -16,7 +16,7 @@ from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.runs.driver import ProgressCallback
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.schedulers import FORMS, Form
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
 from torchx_pulumi.stack_state.state_file import Checkpoint, is_object

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import DeployError, TakenOverError
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
-from torchx_pulumi.runs.driver import ProgressCallback
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.stack_state.owner import describe_owner, is_working
 from torchx_pulumi.stack_state.state_file import Checkpoint, is_object

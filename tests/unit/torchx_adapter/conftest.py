@@ -30,11 +30,11 @@ class World:
         self.connected.append((kubeconfig, context))
         return self.cluster
 
-    def doors(self, **changes: Any) -> AdapterContext:
+    def context(self, **changes: Any) -> AdapterContext:
         return AdapterContext(**{"make_driver": lambda: self.driver, "connect": self.connect, **changes})
 
     def scheduler(self, kind: str = "volcano", session: str = "torchx", **changes: Any) -> PulumiScheduler:
-        return PulumiScheduler(kind, session, self.doors(**changes))
+        return PulumiScheduler(kind, session, self.context(**changes))
 
     def phase(self, app_id: str, phase: str, **status: Any) -> None:
         """Let Volcano say something of a job."""

@@ -388,7 +388,7 @@ def test_a_colleague_who_may_not_know_the_uid_finds_the_app_in_a_shared_folder(t
     assert str(team.scheduler().describe(app_id).state) == "SUBMITTED"
     # Found in the backend, and not by the object alone, which knows no session.
     assert team.scheduler().describe(app_id).app_id == app_id
-    assert team.scheduler()._finder.find(app_id).place.backend != ""
+    assert team.scheduler()._lookup.find(app_id).place.backend != ""
 
 
 def test_a_stack_of_another_cluster_is_not_taken_for_the_app(team: Team) -> None:

@@ -205,7 +205,7 @@ def test_a_list_without_a_kubeconfig_is_an_error_and_not_empty(become: Callable[
         raise ClusterError("no kubeconfig: looked for /none")
 
     scheduler = become("bob")
-    scheduler._doors.connect = nothing
+    scheduler._context.connect = nothing
     with pytest.raises(ClusterError, match="no kubeconfig"):
         scheduler.list()
 

@@ -92,8 +92,8 @@ def test_the_verbs_of_torchx_and_of_the_provider_are_enough(
         app_id = submit(kind)
         begin(world, app_id, kind)
         scheduler = world.scheduler(kind)
-        doors = scheduler.list()
-        assert [(str(item.app_id), str(item.state)) for item in doors] == [(app_id, "RUNNING")]
+        context = scheduler.list()
+        assert [(str(item.app_id), str(item.state)) for item in context] == [(app_id, "RUNNING")]
         for _ in range(3):
             assert str(scheduler.describe(app_id).state) == "RUNNING"
         scheduler.cancel(app_id)

@@ -116,9 +116,9 @@ def test_take_over_is_an_option_of_the_commands(
     world.phase(app_id, "Aborted")
     entry = owned(app_id, far_away(60))
     handle = f"pulumi_volcano://torchx/{app_id}"
-    assert main([*words, handle], doors=world.doors()) == 2
+    assert main([*words, handle], adapter_context=world.context()) == 2
     assert "--take-over" in capsys.readouterr().err
-    assert main([*words, handle, "--take-over"], doors=world.doors()) == 0
+    assert main([*words, handle, "--take-over"], adapter_context=world.context()) == 0
     now = RunIndex().get(entry)
     assert now is None if words == ["delete"] else now is not None and now.stage is Stage.LAUNCHED
 
@@ -228,16 +228,16 @@ def test_cancel_does_not_bring_back_an_app_that_is_deleted_meanwhile(
 ) -> None:
     app_id = submit()
     scheduler = world.scheduler()
-    cluster_of = scheduler._doors.__class__.cluster_of
+    cluster_of = scheduler._context.__class__.cluster_of
     deleted = []
 
-    def delete_first(doors: Any, entry: RunEntry) -> Any:
+    def delete_first(context: Any, entry: RunEntry) -> Any:
         if not deleted:
             deleted.append(entry)
             world.scheduler().delete(app_id)
-        return cluster_of(doors, entry)
+        return cluster_of(context, entry)
 
-    monkeypatch.setattr(type(scheduler._doors), "cluster_of", delete_first)
+    monkeypatch.setattr(type(scheduler._context), "cluster_of", delete_first)
     scheduler.cancel(app_id)
     assert deleted
     assert RunIndex().all() == []

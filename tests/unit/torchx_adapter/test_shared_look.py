@@ -188,7 +188,7 @@ def test_our_own_command_says_what_a_followed_log_waits_for(
     clock = FakeClock()
     clock.on_wait = [lambda: None, lambda: None, gang.end]
     words = ["log", gang.handle, "trainer/0", "--follow"]
-    assert main(words, doors=world.doors(clock=clock)) == 0
+    assert main(words, adapter_context=world.context(clock=clock)) == 0
     said = capsys.readouterr()
     assert said.out.endswith(" line 0\n")
     (line,) = said.err.splitlines()

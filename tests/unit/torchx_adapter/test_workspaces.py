@@ -59,7 +59,7 @@ def process(world: World, docker: FakeDocker, monkeypatch: pytest.MonkeyPatch) -
 
     def make(kind: str = "volcano") -> PulumiScheduler:
         monkeypatch.setattr(workspaces, "_PLANS", {})
-        return PulumiScheduler(kind, "torchx", world.doors(), docker_client=docker)
+        return PulumiScheduler(kind, "torchx", world.context(), docker_client=docker)
 
     return make
 
@@ -79,7 +79,7 @@ def test_what_was_planned_for_one_scheduler_is_made_by_another(
 ) -> None:
     process("mcad").build_workspace_and_update_role(based, code, config)
     assert (docker.built, docker.pushed) == ([], [])
-    PulumiScheduler("volcano", "torchx", world.doors(), docker_client=docker).submit(app(based), config)
+    PulumiScheduler("volcano", "torchx", world.context(), docker_client=docker).submit(app(based), config)
     assert docker.pushed == [based.image]
 
 

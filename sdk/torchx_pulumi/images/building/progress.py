@@ -9,11 +9,10 @@ from typing import Any, Final, TypeVar
 from torchx_pulumi.images.dockerfile import SHOWN_ARGUMENTS
 from torchx_pulumi.images.registry.retrying import Backoff
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import MARK, encodings
 
 Result = TypeVar("Result")
-ProgressCallback = Callable[[str], None]
-"""Takes one line, without its end."""
 _EVERY_S: Final = 1.0
 _SHORTEST_SECRET: Final = 3
 """A shorter value is not looked for: it would be found everywhere."""
