@@ -13,7 +13,7 @@ from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.run_record import RunHistory, RunRecord
+from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunHistory, RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.planner import plan_job
@@ -27,14 +27,7 @@ from torchx_pulumi.runs.decision import (
     foreign_object,
     launched_replicas,
 )
-from torchx_pulumi.runs.identity import (
-    FIRST_VERSION,
-    IDENTITY_VERSION,
-    field_digests,
-    is_in_place,
-    job_name,
-    run_hash_of,
-)
+from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, run_hash_of
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import (
     Form,

@@ -11,8 +11,9 @@ import pulumi
 from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.outputs.building import Source, app_handle, build_declared, build_observed
+from torchx_pulumi.outputs.building import app_handle, build_declared, build_observed
 from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.outputs.types import Source
 from torchx_pulumi.schedulers import ObservedObjects, asked, form_of
 from torchx_pulumi.schedulers.registry import scheduler_of
 

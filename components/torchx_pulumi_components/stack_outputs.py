@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pulumi
-from torchx_pulumi.outputs.building import Declared, Observed, TorchxOutput, assemble, log_command
+from torchx_pulumi.outputs.building import assemble, log_command
+from torchx_pulumi.outputs.types import Declared, Observed, TorchxOutput
 from torchx_pulumi.schedulers.registry import scheduler_of
 
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob

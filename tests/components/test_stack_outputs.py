@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import Place, RunEntry, read_entry, write_entry
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry, write_entry
 from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
 from torchx_pulumi_components.cluster_access import cluster_for_tests
@@ -26,7 +26,7 @@ def app_note(engine: Any, job: Any) -> dict[str, Any]:
         app_id="default:train-x1",
         scheduler="volcano",
         choice="job",
-        place=Place(backend="file:///state", project="proj", stack="dev"),
+        place=StackRef(backend="file:///state", project="proj", stack="dev"),
         cluster="c1",
         kubeconfig=None,
         kube_context=None,

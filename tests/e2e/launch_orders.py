@@ -18,8 +18,9 @@ from typing import Any
 from torchx_pulumi.inputs.rendering import plan_app, render_plan
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.runs.driver import LaunchRequest
-from torchx_pulumi.runs.identity import IDENTITY_VERSION, field_digests, owner_digest
+from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.stack_state.places import stack_name

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity, write_identity
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, write_identity
+from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.redaction import without_password
 
@@ -150,17 +149,19 @@ class RunEntry:
 
 
 def write_entry(entry: RunEntry) -> dict[str, Any]:
-    """Return the entry as plain JSON values."""
-    plain = {name: value for name, value in dataclasses.asdict(entry).items() if value is not None}
-    # 0.1.0 refuses a place with fields that it does not know.
+    """Return the entry as plain JSON values that 0.1.0 reads too: it refuses fields of place and owner that are new."""
+    plain = without_none(to_json(entry))
     del plain["place"]["organization"]
     if entry.place.organization != entry.organization:
         plain["stack_organization"] = entry.place.organization
-    if entry.owner is not None:
-        # 0.1.0 refuses an owner with fields that it does not know, and ignores other fields of the entry.
-        plain |= {"owner": _owner_of_0_1_0(entry.owner), "owner_details": dataclasses.asdict(entry.owner)}
-    identity = {"cluster_identity": write_identity(entry.cluster_identity)} if entry.cluster_identity else {}
-    return {"version": ENTRY_VERSION, **plain, "stage": entry.stage.value, **identity}
+    owner = entry.owner
+    if owner is not None:
+        # 0.1.0 reads the start of a process as boot and clock tick, which Linux alone has.
+        started = owner.started if owner.boot_id and owner.started.startswith(f"{owner.boot_id}:") else ""
+        plain |= {"owner": {"host": owner.host, "pid": owner.pid, "started": started}, "owner_details": to_json(owner)}
+    if entry.cluster_identity is not None:
+        plain["cluster_identity"] = write_identity(entry.cluster_identity)
+    return {"version": ENTRY_VERSION, **plain}
 
 
 def without_backend_password(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,89 +173,23 @@ def without_backend_password(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_entry(value: Any, where: str) -> RunEntry:
-    """Read what `write_entry` wrote.
+    """Return what `write_entry` wrote.
 
     Args:
         value: The JSON value.
-        where: What messages call the place that it came from.
+        where: Place that it was read from, for messages.
 
     Raises:
-        DeployError: It was written by a newer release, or is no entry.
+        DeployError: It was written by a newer release, or is not an entry.
     """
-    if not isinstance(value, Mapping) or not is_version(value.get("version")):
-        raise DeployError(f"{where} is no entry of a launched app: found {type(value).__name__} without a version")
-    if int(value["version"]) > ENTRY_VERSION:
-        raise DeployError(
-            f"{where} has version {int(value['version'])}, this release of torchx-pulumi reads up to {ENTRY_VERSION}; "
-            "install the release that wrote it, or a newer one"
-        )
-    known = {item.name for item in dataclasses.fields(RunEntry)}
-    fields = {name: item for name, item in value.items() if name in known}
+    what = "an entry of a launched app"
+    check_version(value, where, what, ENTRY_VERSION)
+    organization = value.get("stack_organization", value.get("organization", ORGANIZATION))
+    owner = value.get("owner") and (value.get("owner_details") or value["owner"])
+    place = value.get("place")
+    if isinstance(place, Mapping):
+        place = {**place, "organization": organization}
     try:
-        organization = value.get("stack_organization", value.get("organization", ORGANIZATION))
-        fields["place"] = StackRef(**fields["place"], organization=organization)
-        fields["owner"] = _read_owner(value)
-        fields["cluster_identity"] = read_identity(fields.get("cluster_identity"))
-        fields["stage"] = Stage(fields.get("stage", Stage.LAUNCHED.value))
-        entry = RunEntry(**{"kubeconfig": None, "kube_context": None, "queue": None, **fields})
-        _check_types(entry)
-        return entry
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DeployError(f"{where} is no entry of a launched app: {error}; it was changed by hand") from error
-
-
-def is_version(value: Any) -> bool:
-    """Return whether a JSON value is the number of a version."""
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
-def check_fields(of: Any, kind: type | tuple[type, ...], names: str, *, optional: bool = False) -> None:
-    """Check the types of fields that were read from JSON.
-
-    Args:
-        of: The dataclass that has them.
-        kind: The type that is allowed.
-        names: Names of the fields, with blanks between them.
-        optional: None is allowed too.
-
-    Raises:
-        TypeError: A field has another type.
-    """
-    for name in names.split():
-        value = getattr(of, name)
-        if not isinstance(value, kind) and not (optional and value is None):
-            allowed = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
-            raise TypeError(f"{name} is {type(value).__name__}, must be {allowed}")
-
-
-def _check_types(entry: RunEntry) -> None:
-    check_fields(entry, str, "app_id scheduler choice cluster session user name launch run launched_at organization")
-    optional = "kubeconfig kube_context queue uid cancelled_at ambient_kubeconfig ambient_context ui_url"
-    check_fields(entry, str, optional, optional=True)
-    check_fields(entry, Mapping, "app pods declared options log_options")
-    for role, pods in entry.pods.items():
-        if not isinstance(pods, (list, tuple)) or not all(isinstance(pod, str) for pod in pods):
-            raise TypeError(f"pods of role {role} are not a list of names")
-    check_fields(entry.place, str, "backend project stack organization")
-    check_fields(entry.place, str, "secrets_provider", optional=True)
-    if entry.owner is not None:
-        check_fields(entry.owner, str, "host started claim")
-        check_fields(entry.owner, (int, float), "pid")
-        check_fields(entry.owner, str, "boot_id", optional=True)
-        check_fields(entry.owner, (int, float), "pid_namespace seen_at lease_until", optional=True)
-
-
-def _owner_of_0_1_0(owner: Owner) -> dict[str, Any]:
-    # It knows the start of a process by the boot and the clock tick in it, and nowhere but on Linux.
-    known = owner.started if owner.boot_id and owner.started.startswith(f"{owner.boot_id}:") else ""
-    return {"host": owner.host, "pid": owner.pid, "started": known}
-
-
-def _read_owner(value: Mapping[str, Any]) -> Owner | None:
-    if not value.get("owner"):
-        return None
-    details = value.get("owner_details")
-    if not details:
-        return Owner(**value["owner"])
-    known = {item.name for item in dataclasses.fields(Owner)}
-    return Owner(**{name: item for name, item in details.items() if name in known})
+        return from_json(RunEntry, {**value, "place": place, "owner": owner or None})
+    except ValueError as error:
+        raise DeployError(f"{where} is not {what}: {error}; it was changed by hand") from error

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from torchx_pulumi.model.codec import from_json, to_json
+
 HOME_NAMESPACE = "kube-system"
 """Namespace whose uid stands for the cluster."""
 
@@ -107,20 +109,17 @@ def authority_digest(certificates: bytes | None) -> str | None:
 
 def write_identity(identity: ClusterIdentity) -> dict[str, str]:
     """Return an identity as plain JSON values; what is not known is left out."""
-    values = {name: getattr(identity, name) for name in ("uid", "ca", "address", "name")}
-    return {name: value for name, value in values.items() if value}
+    return {name: value for name, value in to_json(identity).items() if value}
 
 
 def read_identity(value: Any) -> ClusterIdentity | None:
-    """Read what `write_identity` wrote. None: there is nothing, as in what 0.1.0 wrote.
+    """Return what `write_identity` wrote. None: the value is None, as in what 0.1.0 wrote.
 
     Raises:
-        ValueError: It is no identity.
+        ValueError: The value is not an identity.
     """
     if value is None:
         return None
-    known = value if isinstance(value, Mapping) else {}
-    fields = {name: str(known[name]) for name in ("uid", "ca", "name") if known.get(name)}
-    if not known.get("address"):
+    if not isinstance(value, Mapping) or not value.get("address"):
         raise ValueError(f"the identity of its cluster is {type(value).__name__} without an address")
-    return ClusterIdentity(address=str(known["address"]), **fields)
+    return from_json(ClusterIdentity, {name: item for name, item in value.items() if item})

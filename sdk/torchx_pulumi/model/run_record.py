@@ -5,17 +5,24 @@ Data and its way to and from plain JSON values. Nothing secret: digests of field
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity, write_identity
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, write_identity
+from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.runs.identity import FIRST_VERSION, IDENTITY_VERSION
 
 RECORD_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
+
+FIRST_VERSION = 1
+"""Version of the identity of 0.1.0, whose records do not name it: the name of a job object ends in a hash of the name
+of its component and the hash of its run."""
+
+IDENTITY_VERSION = 2
+"""Version of the identity of new runs: the run's hash is computed from the rendered manifest, and the hash in the name
+covers the owner's digest too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,47 +75,34 @@ class RunHistory:
 
 
 def write_record(record: RunRecord) -> dict[str, Any]:
-    """Return the record as plain JSON values."""
-    values = {item.name: getattr(record, item.name) for item in dataclasses.fields(record)}
-    plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    """Return the record as plain JSON values. The first version of the identity is not written: 0.1.0 did not."""
+    plain = to_json(record)
     plain["identity_version"] = None if record.identity_version == FIRST_VERSION else record.identity_version
     plain["cluster"] = write_identity(record.cluster) if record.cluster is not None else None
-    return {"version": RECORD_VERSION, **{name: value for name, value in plain.items() if value is not None}}
+    return {"version": RECORD_VERSION, **without_none(plain)}
 
 
 def read_record(value: Any) -> RunRecord | None:
-    """Read what `write_record` wrote; numbers may have become floats on the way through Pulumi's state.
+    """Return what `write_record` wrote. None: the value is None.
 
     Raises:
-        DeployError: The record was written by a newer release, or is none.
+        DeployError: The record was written by a newer release, or is not a record.
     """
     if value is None:
         return None
-    if not isinstance(value, Mapping) or "version" not in value:
-        raise DeployError(f"the stack's record of the run is not one: found {type(value).__name__} without a version")
-    if int(value["version"]) > RECORD_VERSION:
-        raise DeployError(
-            f"the stack's record of the run has version {int(value['version'])}, this release of torchx-pulumi reads "
-            f"up to {RECORD_VERSION}; install the release that wrote it, or a newer one"
-        )
-    known = {item.name for item in dataclasses.fields(RunRecord)}
-    fields = {name: item for name, item in value.items() if name in known}
-    missing = sorted({"job_name", "namespace", "hash", "attempt", "launched"} - fields.keys())
+    where = "the stack's record of the run"
+    check_version(value, where, "a record", RECORD_VERSION)
+    missing = sorted({"job_name", "namespace", "hash", "attempt", "launched"} - value.keys())
     if missing:
-        raise DeployError(f"the stack's record of the run lacks {', '.join(missing)}; it was changed by hand")
-    fields["attempt"] = int(fields["attempt"])
-    fields["identity_version"] = int(fields.get("identity_version", FIRST_VERSION))
-    if fields["identity_version"] > IDENTITY_VERSION:
-        raise DeployError(
-            f"the stack's record of the run has identity_version {fields['identity_version']}, this release of "
-            f"torchx-pulumi knows up to {IDENTITY_VERSION}; install the release that wrote it, or a newer one"
-        )
-    for name in ("launched", "replicas"):
-        fields[name] = {role: int(count) for role, count in (fields.get(name) or fields["launched"]).items()}
+        raise DeployError(f"{where} lacks {', '.join(missing)}; it was changed by hand")
+    defaults = {"app_id": value["job_name"], "digests": {}, "launched_at": "", "replicas": value["launched"]}
     try:
-        fields["cluster"] = read_identity(fields.get("cluster"))
+        record = from_json(RunRecord, {**defaults, **without_none(value)})
     except ValueError as error:
-        raise DeployError(f"the stack's record of the run cannot be read: {error}; it was changed by hand") from error
-    return RunRecord(
-        **{"app_id": fields["job_name"], "digests": {}, "launched_at": "", **fields},
-    )
+        raise DeployError(f"{where} cannot be read: {error}; it was changed by hand") from error
+    if record.identity_version > IDENTITY_VERSION:
+        raise DeployError(
+            f"{where} has identity_version {record.identity_version}, this release of torchx-pulumi knows up to "
+            f"{IDENTITY_VERSION}; install the release that wrote it, or a newer one"
+        )
+    return record

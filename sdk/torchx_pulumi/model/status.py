@@ -111,9 +111,9 @@ class ObjectRef:
     """One object of a cluster."""
 
     kind: str
-    name: str
     namespace: str | None = None
     """None: the object is of the whole cluster."""
+    name: str
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"

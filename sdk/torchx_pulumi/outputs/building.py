@@ -9,24 +9,21 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, cast
 
+from torchx_pulumi.model.codec import to_json
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.job_spec import ResourceSpec
-from torchx_pulumi.model.status import Diagnosis, JobState, JobStatus, ReplicaStatus, RoleStatus
+from torchx_pulumi.model.status import JobState, JobStatus, ReplicaStatus, RoleStatus
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
-    AppOutput,
     Declared,
     DeclaredRole,
     FlatOutputs,
-    Links,
     Observed,
-    ObservedCondition,
-    ObservedDiagnosis,
-    ObservedObject,
     ObservedReplica,
     ObservedRole,
     ResourceOutput,
@@ -34,34 +31,6 @@ from torchx_pulumi.outputs.types import (
     TorchxOutput,
 )
 from torchx_pulumi.schedulers.registry import scheduler_of
-
-__all__ = [
-    "MAX_REPLICAS_LISTED",
-    "SCHEMA_VERSION",
-    "AppOutput",
-    "Declared",
-    "DeclaredRole",
-    "FlatOutputs",
-    "Links",
-    "Observed",
-    "ObservedCondition",
-    "ObservedDiagnosis",
-    "ObservedObject",
-    "ObservedReplica",
-    "ObservedRole",
-    "ResourceOutput",
-    "Source",
-    "TorchxOutput",
-    "app_handle",
-    "assemble",
-    "build_declared",
-    "build_observed",
-    "build_outputs",
-    "flatten",
-    "log_command",
-    "same",
-    "written",
-]
 
 MAX_REPLICAS_LISTED: Final = 64
 """A role with more replicas lists the failed ones only, and at most this many; `omitted` counts the rest."""
@@ -71,6 +40,12 @@ MAX_OBSERVED_BYTES: Final = 60_000
 
 MAX_DETAIL: Final = 2000
 """Characters of a diagnosis' detail."""
+
+_STATUS_FIELDS: Final = (
+    *("state", "phase", "reason", "message", "diagnoses", "conditions", "roles"),
+    *("attempt", "queued_at", "started_at", "finished_at"),
+)
+"""Fields of a status in the order of `observed`."""
 
 MAX_REPLICA_MESSAGE: Final = 400
 """Characters of a replica's message; the diagnoses have more."""
@@ -223,31 +198,11 @@ def build_observed(
     source: Source = "live",
     previous: Mapping[str, Any] | None = None,
 ) -> Observed:
-    """Build what was seen; keeps the time of `previous` when it says the same."""
-    observed: Observed = {
-        "state": status.state.value,
-        "phase": status.phase,
-        "reason": status.reason.value,
-        "message": status.message,
-        "diagnoses": [observe_diagnosis(diagnosis) for diagnosis in status.diagnoses],
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason.value,
-                "message": condition.message,
-                "since": written(condition.since),
-            }
-            for condition in status.conditions
-        ],
-        "roles": [],
-        "attempt": status.attempt,
-        "queued_at": written(status.queued_at),
-        "started_at": written(status.started_at),
-        "finished_at": written(status.finished_at),
-        "observed_at": written(observed_at) or "",
-        "source": source,
-    }
+    """Return the part `observed`; it keeps the time of `previous` where nothing else differs."""
+    shortened = [replace(one, detail=one.detail[:MAX_DETAIL]) for one in status.diagnoses]
+    plain = to_json(replace(status, roles=(), diagnoses=tuple(shortened)))
+    values = {name: plain[name] for name in _STATUS_FIELDS}
+    observed = cast("Observed", {**values, "observed_at": format_time(observed_at), "source": source})
     if status.uid is not None:
         observed["uid"] = status.uid
     listed = MAX_REPLICAS_LISTED
@@ -279,17 +234,6 @@ def _without_freshness(observed: Any, depth: int = 0) -> Any:
     return observed
 
 
-def observe_diagnosis(diagnosis: Diagnosis) -> ObservedDiagnosis:
-    """Build one diagnosis."""
-    return {
-        "reason": diagnosis.reason.value,
-        "summary": diagnosis.summary,
-        "detail": diagnosis.detail[:MAX_DETAIL],
-        "resolution": diagnosis.resolution,
-        "objects": [{"kind": one.kind, "namespace": one.namespace, "name": one.name} for one in diagnosis.objects],
-    }
-
-
 def observe_role(role: RoleStatus, most: int = MAX_REPLICAS_LISTED) -> ObservedRole:
     """Build one role as seen; of one with more replicas than are listed, the failed ones only."""
     listed = role.replicas
@@ -304,27 +248,6 @@ def observe_role(role: RoleStatus, most: int = MAX_REPLICAS_LISTED) -> ObservedR
 
 
 def _observe_replica(replica: ReplicaStatus) -> ObservedReplica:
-    observed: ObservedReplica = {
-        "id": replica.id,
-        "pod": replica.pod,
-        "state": replica.state.value,
-        "reason": replica.reason.value,
-        "message": replica.message[:MAX_REPLICA_MESSAGE],
-        "exit_code": replica.exit_code,
-        "node": replica.node,
-        "restarts": replica.restarts,
-    }
-    if replica.started_at is not None:
-        observed["started_at"] = written(replica.started_at)
-    if replica.finished_at is not None:
-        observed["finished_at"] = written(replica.finished_at)
-    return observed
-
-
-def written(time: datetime | None) -> str | None:
-    """Write an aware time as ISO 8601 in UTC, to the second.
-
-    >>> written(datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc))
-    '2026-01-02T03:04:05Z'
-    """
-    return None if time is None else format_time(time)
+    plain = to_json(replace(replica, message=replica.message[:MAX_REPLICA_MESSAGE]))
+    absent = [name for name in ("started_at", "finished_at") if plain[name] is None]
+    return cast("ObservedReplica", {name: value for name, value in plain.items() if name not in absent})

@@ -7,11 +7,11 @@ back as None or empty.
 from __future__ import annotations
 
 import json
-import types
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, cast
 
+from torchx_pulumi.model.codec import from_json
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.outputs.types import SCHEMA_VERSION, TorchxOutput
 
@@ -37,12 +37,11 @@ def read_outputs(source: Any) -> TorchxOutput:
             f"the output `torchx` has schema_version {version:g}, this release of torchx-pulumi reads up to "
             f"{SCHEMA_VERSION}; install the release that wrote it, or a newer one"
         )
-    problems: list[str] = []
-    found = _typed(value, TorchxOutput, "torchx", problems)
-    if problems:
-        listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise DeployError(f"the output `torchx` cannot be read:\n{listed}\nrun `pulumi up` to have it written anew")
-    return cast("TorchxOutput", found)
+    try:
+        return from_json(TorchxOutput, value, "torchx")
+    except ValueError as error:
+        problems = "".join(f"\n  - {problem}" for problem in str(error).splitlines())
+        raise DeployError(f"the output `torchx` cannot be read:{problems}\nrun `pulumi up` to write it again") from None
 
 
 def read_schema() -> dict[str, Any]:
@@ -72,65 +71,4 @@ def _find(source: Any) -> Mapping[str, Any]:
             f"there is no output `torchx`: found {type(value).__name__}; the stack has not been deployed, or its "
             "program is none of torchx-pulumi"
         )
-    return value
-
-
-def _typed(value: Any, wanted: Any, path: str, problems: list[str]) -> Any:
-    """Return a value as the type has it, and note where it is not so."""
-    if is_typeddict(wanted):
-        return _typed_fields(value, wanted, path, problems)
-    origin, arguments = get_origin(wanted), get_args(wanted)
-    if origin in (Union, types.UnionType):
-        rest = next(one for one in arguments if one is not type(None))
-        return None if value is None else _typed(value, rest, path, problems)
-    if origin is Literal:
-        if value not in arguments:
-            problems.append(f"{path}: found {value!r}, allowed are {', '.join(map(repr, arguments))}")
-        return value
-    if origin is list:
-        if not isinstance(value, (list, tuple)):
-            return _wrong(value, "a list", path, problems)
-        return [_typed(item, arguments[0], f"{path}[{place}]", problems) for place, item in enumerate(value)]
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            return _wrong(value, "an object", path, problems)
-        return {key: _typed(item, arguments[1], f"{path}.{key}", problems) for key, item in value.items()}
-    return _plain(value, wanted, path, problems)
-
-
-def _typed_fields(value: Any, wanted: Any, path: str, problems: list[str]) -> Any:
-    if not isinstance(value, Mapping):
-        return _wrong(value, "an object", path, problems)
-    found = dict(value)
-    for name, kind in get_type_hints(wanted).items():
-        if found.get(name) is None and name in wanted.__optional_keys__:
-            continue
-        if found.get(name) is None:
-            found[name] = _absent(kind, f"{path}.{name}", problems)
-        else:
-            found[name] = _typed(found[name], kind, f"{path}.{name}", problems)
-    return found
-
-
-def _absent(wanted: Any, path: str, problems: list[str]) -> Any:
-    origin = get_origin(wanted)
-    if origin in (Union, types.UnionType):
-        return None
-    if origin in (list, dict):
-        return origin()
-    problems.append(f"{path}: is absent")
-    return None
-
-
-def _plain(value: Any, wanted: Any, path: str, problems: list[str]) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, float) if wanted in (int, float) else wanted):
-        return _wrong(
-            value, {str: "a text", int: "a whole number", float: "a number"}.get(wanted, str(wanted)), path, problems
-        )
-    # Pulumi has one kind of number.
-    return int(value) if wanted is int and float(value).is_integer() else value
-
-
-def _wrong(value: Any, wanted: str, path: str, problems: list[str]) -> Any:
-    problems.append(f"{path}: found {type(value).__name__}, {wanted} is needed")
     return value

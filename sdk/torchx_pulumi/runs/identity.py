@@ -18,14 +18,9 @@ from typing import Any
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity_fields import canonical, in_order, set_fields
-
-FIRST_VERSION = 1
-"""Version of 0.1.0, whose records do not say it: a job's name ends in a hash of the component's name and the run's."""
-
-IDENTITY_VERSION = 2
-"""Version of new runs: their hash is of what is rendered, and the owner's digest is in the hash of the name too."""
 
 RUNNER_ENV = frozenset({"TORCHX_JOB_ID", "TORCHX_INTERNAL_SESSION_ID", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS"})
 """Environment that TorchX's Runner adds at each launch; it says who launched, not what runs."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.model.app_entry import check_fields, is_version
+from torchx_pulumi.model.codec import Fallbacks, check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.object_fields import time_at
-from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.outputs.building import build_observed, written
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.model.timestamps import EPOCH
+from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.outputs.newer import is_newer
-
-EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 OBSERVATION_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
+
+_LATER: Fallbacks = {JobState: JobState.UNKNOWN, Reason: Reason.UNREADABLE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,43 +52,22 @@ def observed(status: JobStatus, at: str) -> Observation:
     """Return a status as an observation.
 
     Args:
-        status: What was seen.
-        at: When, ISO 8601 in UTC.
+        status: The observed status. Its conditions and diagnoses are not part of the observation.
+        at: Time of the observation, ISO 8601 in UTC.
     """
-    return Observation(
-        state=status.state,
-        reason=status.reason,
-        message=status.message,
-        observed_at=at,
-        attempt=status.attempt,
-        phase=status.phase,
-        roles={role.name: tuple(_plain(replica) for replica in role.replicas) for role in status.roles},
-        uid=status.uid,
-        queued_at=written(status.queued_at),
-        started_at=written(status.started_at),
-        finished_at=written(status.finished_at),
-    )
+    plain = to_json(status)
+    roles = {role["name"]: [without_none(replica) for replica in role["replicas"]] for role in plain["roles"]}
+    return from_json(Observation, {**plain, "roles": roles, "observed_at": at})
 
 
 def remembered(observation: Observation) -> JobStatus:
-    """Return an observation as the status that it was."""
-    roles = tuple(
-        RoleStatus(name=name, replicas=tuple(_replica(item) for item in replicas))
-        for name, replicas in observation.roles.items()
-    )
-    known = dataclasses.asdict(observation)
-    return JobStatus(
-        state=observation.state,
-        reason=observation.reason,
-        message=observation.message,
-        phase=observation.phase,
-        attempt=observation.attempt,
-        roles=roles,
-        uid=observation.uid,
-        queued_at=time_at(known, "queued_at"),
-        started_at=time_at(known, "started_at"),
-        finished_at=time_at(known, "finished_at"),
-    )
+    """Return an observation as a status; states and reasons of replicas that a later release added are not known.
+
+    Raises:
+        ValueError: A replica of it cannot be read.
+    """
+    roles = [{"name": name, "replicas": replicas} for name, replicas in observation.roles.items()]
+    return from_json(JobStatus, {**to_json(observation), "roles": roles}, fallbacks=_LATER)
 
 
 def newer(last: Observation | None, now: Observation) -> Observation:
@@ -123,70 +101,25 @@ def as_observed(observation: Observation) -> dict[str, Any]:
 
 def write_observation(observation: Observation) -> dict[str, Any]:
     """Return an observation as plain JSON values."""
-    plain = {name: value for name, value in dataclasses.asdict(observation).items() if value is not None}
-    return {
-        "version": OBSERVATION_VERSION,
-        **plain,
-        "state": observation.state.value,
-        "reason": observation.reason.value,
-        "roles": {name: [dict(item) for item in items] for name, items in observation.roles.items()},
-    }
+    return {"version": OBSERVATION_VERSION, **without_none(to_json(observation))}
 
 
 def read_observation(value: Any, where: str) -> Observation:
-    """Read what `write_observation` wrote.
+    """Return what `write_observation` wrote.
+
+    Args:
+        value: The JSON value.
+        where: Place that it was read from, for messages.
 
     Raises:
-        DeployError: It was written by a newer release, or is no observation.
+        DeployError: It was written by a newer release, or is not an observation.
     """
-    if not isinstance(value, Mapping) or not is_version(value.get("version")):
-        raise DeployError(f"{where} is no observation of an app: found {type(value).__name__} without a version")
-    if int(value["version"]) > OBSERVATION_VERSION:
-        raise DeployError(
-            f"{where} has version {int(value['version'])}, this release of torchx-pulumi reads up to "
-            f"{OBSERVATION_VERSION}; install the release that wrote it, or a newer one"
-        )
-    known = {item.name for item in dataclasses.fields(Observation)}
-    fields = {name: item for name, item in value.items() if name in known}
+    what = "an observation of an app"
+    check_version(value, where, what, OBSERVATION_VERSION)
     try:
-        fields["state"] = JobState(fields["state"])
-        fields["reason"] = _reason(fields["reason"])
-        fields["roles"] = {name: tuple(items) for name, items in (fields.get("roles") or {}).items()}
-        found = Observation(**fields)
-        check_fields(found, str, "message observed_at")
-        check_fields(found, (int, float), "attempt")
-        check_fields(found, str, "phase uid queued_at started_at finished_at recorded recorded_at", optional=True)
-        # A replica that cannot be read is found here, and not by everybody who shows it.
+        found = from_json(Observation, value, fallbacks={Reason: Reason.UNREADABLE})
+        # Replicas are kept as they were written. One that cannot be read is found here, not when it is shown.
         remembered(found)
         return found
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DeployError(f"{where} is no observation of an app: {error}; it was changed by hand") from error
-
-
-def _plain(replica: ReplicaStatus) -> dict[str, Any]:
-    times = {"started_at": written(replica.started_at), "finished_at": written(replica.finished_at)}
-    whole = {**dataclasses.asdict(replica), **times, "state": replica.state.value, "reason": replica.reason.value}
-    return {name: value for name, value in whole.items() if value is not None}
-
-
-def _replica(value: Mapping[str, Any]) -> ReplicaStatus:
-    known = {item.name for item in dataclasses.fields(ReplicaStatus)}
-    fields = {"pod": None, **{name: item for name, item in value.items() if name in known}}
-    fields |= {"started_at": time_at(value, "started_at"), "finished_at": time_at(value, "finished_at")}
-    return ReplicaStatus(**{**fields, "state": _state(fields["state"]), "reason": _reason(fields["reason"])})
-
-
-def _state(value: Any) -> JobState:
-    """Read the state of a replica; one that a newer release added is not known here."""
-    try:
-        return JobState(value)
-    except ValueError:
-        return JobState.UNKNOWN
-
-
-def _reason(value: Any) -> Reason:
-    """Read a reason; one that a newer release added is not known here."""
-    try:
-        return Reason(value)
-    except ValueError:
-        return Reason.UNREADABLE
+    except ValueError as error:
+        raise DeployError(f"{where} is not {what}: {error}; it was changed by hand") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.kube.kinds import VOLCANO_JOB
@@ -13,7 +13,8 @@ from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.object_fields import text_at, time_at
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.outputs.building import build_observed, written
+from torchx_pulumi.model.timestamps import EPOCH, format_time
+from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.runs.driver import Driver, Recorded
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, as_observed, observed
@@ -39,7 +40,7 @@ def note(
         status: What was seen of its live objects.
         now: When, aware.
     """
-    seen, resumed = observed(status, written(now) or ""), False
+    seen, resumed = observed(status, format_time(now)), False
     try:
         resumed = _is_resumed(index.observation(entry), status)
         if entry.cancelled_at is not None and resumed:
@@ -86,7 +87,7 @@ def record_end(
         logger.warning("the end of %s is not in its stack yet: %s", entry.app_id, error)
         outcome = Recorded.DEFERRED
     try:
-        index.note_recorded(entry, noted, outcome.value, written(now) or "")
+        index.note_recorded(entry, noted, outcome.value, format_time(now))
     except TorchxPulumiError as error:
         logger.debug("that the end of %s was written is not kept: %s", entry.app_id, error)
 
@@ -134,6 +135,6 @@ def _is_resumed(last: Observation | None, status: JobStatus) -> bool:
 def _is_due(noted: Observation, now: datetime) -> bool:
     if noted.recorded is None:
         return True
-    tried = time_at({"at": noted.recorded_at}, "at") or datetime.fromtimestamp(0, timezone.utc)
+    tried = time_at({"at": noted.recorded_at}, "at") or EPOCH
     wait_s = RETRY_AFTER_S.get(noted.recorded)
     return wait_s is not None and (now - tried).total_seconds() >= wait_s

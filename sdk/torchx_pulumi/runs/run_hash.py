@@ -17,9 +17,10 @@ from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.run_record import FIRST_VERSION
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.planner import plan_job
-from torchx_pulumi.runs.identity import FIRST_VERSION, is_in_place, is_runner_env, relaunch_hash
+from torchx_pulumi.runs.identity import is_in_place, is_runner_env, relaunch_hash
 from torchx_pulumi.runs.identity_fields import TABLES, canonical
 from torchx_pulumi.schedulers import form_of
 

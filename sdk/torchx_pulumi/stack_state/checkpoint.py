@@ -11,7 +11,7 @@ from typing import Any
 from torchx_pulumi.model.app_entry import RunEntry, read_entry
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.timestamps import parse_time
-from torchx_pulumi.outputs.building import SCHEMA_VERSION
+from torchx_pulumi.outputs.types import SCHEMA_VERSION
 
 STACK = "pulumi:pulumi:Stack"
 STASH = "pulumi:index:Stash"

@@ -24,11 +24,12 @@ from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import COMPONENT_TYPES
+from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.runs.driver import LaunchRequest
-from torchx_pulumi.runs.identity import IDENTITY_VERSION, field_digests, owner_digest
+from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until

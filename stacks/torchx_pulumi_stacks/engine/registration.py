@@ -15,10 +15,10 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan
-from torchx_pulumi.model.run_record import RunRecord, write_record
+from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord, write_record
 from torchx_pulumi.outputs.building import assemble, build_declared, build_observed, flatten
 from torchx_pulumi.runs.driver import LaunchRequest
-from torchx_pulumi.runs.identity import IDENTITY_VERSION, field_digests
+from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import ObservedObjects, asked, form_of
 from torchx_pulumi.schedulers.registry import scheduler_of

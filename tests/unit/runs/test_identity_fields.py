@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 import pytest
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
 from torchx_pulumi.model.options import VolcanoOptions
-from torchx_pulumi.runs.identity import IDENTITY_VERSION, field_digests
+from torchx_pulumi.model.run_record import IDENTITY_VERSION
+from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.identity_fields import TABLES, TABLES_OF, canonical
 
 NOT_IDENTITY = {RoleSpec: {"name", "metadata"}}

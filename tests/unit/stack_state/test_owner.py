@@ -17,7 +17,7 @@ import pytest
 from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage, read_entry, write_entry
 from torchx_pulumi.model.errors import TakenOverError
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.lease import Holding, claim
+from torchx_pulumi.runs.lease import Lease, claim
 from torchx_pulumi.stack_state import owner as owner_module
 from torchx_pulumi.stack_state.owner import (
     Life,
@@ -62,7 +62,7 @@ def neighbour() -> Iterator[int]:
 def test_this_process_works_while_it_holds(index: RunIndex) -> None:
     me = this_process()
     assert life_of(me) is Life.ENDED
-    with Holding(index, entry(owner=me), me):
+    with Lease(index, entry(owner=me), me):
         assert is_working(me)
         assert life_of(this_process()) is Life.ENDED  # another claim: of another thread, or an earlier one
     assert not is_working(me)
@@ -199,7 +199,7 @@ def test_an_owner_that_wakes_up_stops_where_it_lost_the_app(index: RunIndex) -> 
         asleep.check()
     with pytest.raises(TakenOverError):
         asleep.end(lambda _: None)
-    asleep.give_back(None)
+    asleep.restore_owner(None)
     other.check()
     assert other.end(lambda _: None) is None
     with pytest.raises(TakenOverError, match="another process has removed it"):
@@ -209,14 +209,14 @@ def test_an_owner_that_wakes_up_stops_where_it_lost_the_app(index: RunIndex) -> 
 
 def test_a_check_renews_a_lease_that_runs_out(index: RunIndex) -> None:
     found = launching(index, None)
-    holding = claim(index, found)
-    assert holding is not None
+    lease = claim(index, found)
+    assert lease is not None
     fresh = index.get(found)
     assert fresh is not None
-    holding.check()
+    lease.check()
     assert index.get(found) == fresh  # nothing is written while most of the lease is left
     index.change(found, lambda now: replace(now, owner=replace(fresh.owner, lease_until=time.time() - 5)))  # type: ignore[type-var]
-    holding.check()
+    lease.check()
     after = index.get(found)
     assert after is not None
     assert after.owner is not None
@@ -226,9 +226,9 @@ def test_a_check_renews_a_lease_that_runs_out(index: RunIndex) -> None:
 def test_work_that_failed_is_given_back(index: RunIndex) -> None:
     before = replace(this_process(), pid=GONE)
     found = launching(index, before)
-    holding = claim(index, found)
-    assert holding is not None
-    holding.give_back(found.owner)
+    lease = claim(index, found)
+    assert lease is not None
+    lease.restore_owner(found.owner)
     now = index.get(found)
     assert now is not None
     assert is_same(now.owner, before)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
-from torchx_pulumi.outputs.building import written
+from torchx_pulumi.model.timestamps import format_time
 
 FLEET_VERSION = 1
 """Version of the JSON. A new field keeps it; a removed or changed one raises it."""
@@ -26,7 +26,7 @@ def fleet_values(fleet: Fleet) -> dict[str, Any]:
     return {
         "version": FLEET_VERSION,
         "backend": fleet.backend,
-        "read_at": written(fleet.read_at),
+        "read_at": format_time(fleet.read_at),
         "apps": [row_values(row) for row in fleet.rows],
         "broken": [{**dataclasses.asdict(item.stack), "why": item.why} for item in fleet.broken],
         "others": fleet.others,
@@ -41,7 +41,7 @@ def row_values(row: FleetRow) -> dict[str, Any]:
     for item in dataclasses.fields(row):
         value = getattr(row, item.name)
         if isinstance(value, datetime):
-            value = written(value)
+            value = format_time(value)
         elif isinstance(value, float):
             value = round(value, 1)
         values[item.name] = value

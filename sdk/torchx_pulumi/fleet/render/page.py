@@ -15,7 +15,7 @@ from torchx_pulumi.fleet.collect import Fleet, FleetRow
 from torchx_pulumi.fleet.render.json_text import fleet_values
 from torchx_pulumi.fleet.render.table import remarks
 from torchx_pulumi.fleet.render.words import age, cause, freshness, gpus
-from torchx_pulumi.outputs.building import written
+from torchx_pulumi.model.timestamps import format_time
 
 Cell = tuple[str, str | float | None, str]
 """Markup, what it is sorted by (None: its text), and CSS class."""
@@ -68,7 +68,7 @@ def to_html(fleet: Fleet) -> str:
         policy=escape(policy),
         title=escape(f"TorchX apps: {fleet.backend}"),
         backend=escape(fleet.backend),
-        read_at=written(fleet.read_at),
+        read_at=format_time(fleet.read_at),
         states=_options(row.state.value for row in fleet.rows),
         queues=_options(row.queue for row in fleet.rows),
         users=_options(row.user for row in fleet.rows),
