@@ -30,7 +30,7 @@ from torchx_pulumi.stack_state.owner import (
     this_process,
 )
 
-from .test_index import entry
+from tests.unit.runs.test_index import entry
 
 GONE = 2**22 + 1
 """No process has this number."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.schedulers.diagnosis.ranking import FALLBACK, LED_BY_STATUS, ORDER
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "diagnosis.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "diagnosis.md"
 
 QUIET = {Reason.SUBMITTED, Reason.WAITING_FOR_PODS, Reason.STARTING, Reason.RUNNING, Reason.COMPLETED}
 """Reasons with which nothing is wrong."""
