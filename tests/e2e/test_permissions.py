@@ -39,12 +39,12 @@ class Counted:
     """A wire that counts its requests."""
 
     def __init__(self, wire: Any, asked: list[str]) -> None:
-        self._wire = wire
+        self._transport = wire
         self._asked = asked
 
-    def ask(self, method: str, path: str, *args: Any, **more: Any) -> Any:
+    def request(self, method: str, path: str, *args: Any, **more: Any) -> Any:
         self._asked.append(f"{method} {path}")
-        return self._wire.ask(method, path, *args, **more)
+        return self._transport.request(method, path, *args, **more)
 
 
 class World:
@@ -61,8 +61,8 @@ class World:
             with self._guard:
                 if str(path) not in self._kept:
                     made = KubernetesCluster.connect(str(path))
-                    wire = made._wire
-                    made._wire = lambda: Counted(wire(), self.asked)
+                    wire = made._transport
+                    made._transport = lambda: Counted(wire(), self.asked)
                     self._kept[str(path)] = made
                 return self._kept[str(path)]
 

@@ -1,4 +1,4 @@
-"""The only door to an API server: what is read of a cluster, what is done to it, and the real one."""
+"""Access to Kubernetes API servers: the client protocol and its implementation for real clusters."""
 
 from torchx_pulumi.kube.concurrent import run_concurrently
 from torchx_pulumi.kube.kubernetes_cluster import KubernetesCluster

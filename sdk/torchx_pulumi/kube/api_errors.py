@@ -1,4 +1,4 @@
-"""What an API server's refusals and failed connections mean to whoever asked."""
+"""Errors of requests to an API server: from responses with an error status and from failed connections."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torchx_pulumi.kube.transport import urllib3
 from torchx_pulumi.model.errors import ClusterError
 
 SHOWN = 500
-"""Characters of an answer that are shown if the API server did not send it: proxies send whole pages."""
+"""Characters of a body that are shown if it is not a Kubernetes status: proxies send whole pages."""
 
 
-def refusal(
+def response_error(
     status: int, body: bytes, where: str, kind: Kind | None, *, absence_is_fine: bool = True
 ) -> ClusterError | None:
-    """Translate what the API server answered.
+    """Return the error of a response.
 
     Args:
         status: HTTP status.
-        body: What it said.
-        where: What messages call the cluster.
-        kind: What was asked for. None: something that is served everywhere.
-        absence_is_fine: Whether it is no error that the object named is absent.
+        body: Body of the response.
+        where: Name of the cluster in messages.
+        kind: Kind of the requested object. None: a path that every API server has.
+        absence_is_fine: An absent object is not an error.
 
     Returns:
         None: the object is absent.
@@ -34,39 +34,39 @@ def refusal(
         answer = json.loads(text)
     except ValueError:
         answer = None
-    said_more: dict[str, Any] = answer if isinstance(answer, dict) else {}
-    said = str(said_more.get("message") or text[:SHOWN]).strip()
-    reason = str(said_more.get("reason") or "")
+    details: dict[str, Any] = answer if isinstance(answer, dict) else {}
+    message = str(details.get("message") or text[:SHOWN]).strip()
+    reason = str(details.get("reason") or "")
     if status == 404:
-        details = said_more.get("details")
-        named = details.get("name") if isinstance(details, dict) else None
+        about = details.get("details")
+        named = about.get("name") if isinstance(about, dict) else None
         if named and not absence_is_fine:
-            return ClusterError(f"{where} answered 404: {said}", reason=reason)
+            return ClusterError(f"{where} answered 404: {message}", reason=reason)
         if kind is None or named:
             return None
-        absent = "Volcano is not installed there" if kind.group.endswith("volcano.sh") else "what defines it is absent"
+        absent = "Volcano is not installed there" if kind.group.endswith("volcano.sh") else "its definition is absent"
         return ClusterError(
             f"{where} does not serve {kind.kind} ({kind.api_version}): {absent}; install it, or choose another cluster",
             reason="NotServed",
         )
     if status == 401:
         return ClusterError(
-            f"{where} does not accept the credentials of this kubeconfig: {said}; log in again",
-            # Proxies in front of an API server answer in words of their own.
+            f"{where} does not accept the credentials of this kubeconfig: {message}; log in again",
+            # A proxy in front of an API server sends no Kubernetes status.
             reason=reason or "Unauthorized",
         )
     if status == 403:
         return ClusterError(
-            f"{where} forbids it: {said}; ask its administrator for the permission", reason=reason or "Forbidden"
+            f"{where} forbids it: {message}; ask its administrator for the permission", reason=reason or "Forbidden"
         )
-    if status == 400 and "waiting to start" in said:
-        return ClusterError(f"{said} (at {where})", retryable=True, reason="NotStarted")
+    if status == 400 and "waiting to start" in message:
+        return ClusterError(f"{message} (at {where})", retryable=True, reason="NotStarted")
     retryable = status == 429 or status >= 500
-    return ClusterError(f"{where} answered {status}: {said}", retryable=retryable, reason=reason)
+    return ClusterError(f"{where} answered {status}: {message}", retryable=retryable, reason=reason)
 
 
-def unreachable(error: BaseException, where: str) -> ClusterError:
-    """Translate a connection that failed."""
+def connection_error(error: BaseException, where: str) -> ClusterError:
+    """Return the error of a failed connection."""
     cause = getattr(error, "reason", None) or error
     if isinstance(cause, urllib3().exceptions.SSLError) and _distrusted(cause):
         return ClusterError(f"{where} shows a certificate that the kubeconfig does not trust: {cause}")
@@ -79,7 +79,7 @@ def unreachable(error: BaseException, where: str) -> ClusterError:
 
 
 def _distrusted(error: BaseException) -> bool:
-    """Tell a certificate that is not believed from an encrypted connection that broke."""
+    """Return whether a TLS error means an untrusted certificate, not an interrupted connection."""
     inner = error.args[0] if error.args else None
-    # Older releases of urllib3 compare names themselves, and have an error of their own for it.
+    # Older releases of urllib3 compare host names themselves and raise their own error.
     return isinstance(inner, ssl.SSLCertVerificationError) or type(inner).__name__ == "CertificateError"

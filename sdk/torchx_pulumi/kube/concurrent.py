@@ -1,4 +1,4 @@
-"""Several reads at once."""
+"""Concurrent reads of a cluster."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 
 def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
-    """Run calls at the same time, each in a thread but the last, and return what they return, in their order.
+    """Run calls at the same time and return their results in order. The last one runs in the calling thread.
 
     Args:
-        calls: What to run; each of them a read that may wait for the network.
+        calls: Reads that may wait for the network.
 
     Raises:
-        Exception: What the first call, in their order, raised; all have ended by then.
+        Exception: The error of the first call, in order, that failed. All calls have ended by then.
 
-    >>> together(lambda: 1, lambda: 2)
+    >>> run_concurrently(lambda: 1, lambda: 2)
     [1, 2]
     """
     results: list[Any] = [None] * len(calls)
@@ -25,7 +25,7 @@ def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
     def run(place: int) -> None:
         try:
             results[place] = calls[place]()
-        except Exception as error:  # noqa: BLE001 - raised again in the thread that asked
+        except Exception as error:  # noqa: BLE001 - raised again in the calling thread
             errors[place] = error
 
     threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls) - 1)]

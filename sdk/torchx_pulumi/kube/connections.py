@@ -1,10 +1,10 @@
-"""Pools whose requests are not held up by a connection that was dropped without a word, as load balancers do.
+"""Connection pools that detect connections which a load balancer dropped without closing them.
 
-| What | Bound |
+| Event | Bound |
 |---|---|
-| a connection that was idle for longer is not used again | 30 s; 5 s for what must not be sent twice |
-| the other side's machine no longer answers (keepalive) | 25 s on Linux, 35 s elsewhere; also while a log is followed |
-| first answer to a GET on a connection that was used before | 10 s; then once more on a new one |
+| idle time after which a connection is not used again | 30 s; 5 s for requests that must not be sent twice |
+| the server's machine no longer answers (TCP keepalive) | 25 s on Linux, 35 s elsewhere; also for a followed log |
+| first byte of the response to a GET on a reused connection | 10 s; then the GET is sent again on a new connection |
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from typing import Any
 from torchx_pulumi.kube.transport import urllib3
 
 IDLE_S = 30.0
-"""Longest idle time after which a connection is used again."""
+"""Longest idle time of a connection that is used again."""
 
 SHORT_IDLE_S = 5.0
-"""The same for requests that are sent once only."""
+"""The same for requests that must not be sent twice."""
 
 NEVER_S = -1.0
-"""Idle time that no connection has: a new one is made."""
+"""Idle time that forces a new connection."""
 
-FIRST_ANSWER = 1 / 3
-"""Share of a request's timeout in which the answer begins on a connection that was used before: 10 s of 30 s."""
+FIRST_BYTE_SHARE = 1 / 3
+"""Share of a request's timeout for the first byte of the response on a reused connection: 10 s of 30 s."""
 
 PROBE_AFTER_S = 20
-"""Silence after which the system asks the other side whether it is there."""
+"""Silence after which the system sends TCP keepalive probes."""
 
 PROBE_EVERY_S = 5
 PROBES = 3
 
 
-class Lane(threading.local):
-    """What this thread's request asks of its connection, and what it got."""
+class RequestBounds(threading.local):
+    """Bounds of this thread's request, and whether its connection is reused."""
 
     longest_idle_s = IDLE_S
-    first_answer_s: float | None = None
-    """None: no limit but the request's own."""
+    first_byte_s: float | None = None
+    """None: the timeout of the request."""
     reused = False
     """The connection served another request before."""
 
 
 def socket_options() -> list[tuple[int, int, int]]:
-    """Return urllib3's own option, and those by which the system finds out that the other side is gone."""
+    """Return urllib3's default option and the options of TCP keepalive."""
     named = (
         ("TCP_KEEPIDLE", PROBE_AFTER_S),
         ("TCP_KEEPALIVE", PROBE_AFTER_S),  # macOS
@@ -59,24 +59,24 @@ def socket_options() -> list[tuple[int, int, int]]:
     return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
-def pools(lane: Lane) -> Mapping[str, type]:
-    """Return the classes of pools, by scheme, that keep to what a lane says."""
+def pools(bounds: RequestBounds) -> Mapping[str, type]:
+    """Return the pool classes by scheme, which apply the bounds of the current request."""
     own = urllib3().connectionpool
-    return {"http": _bounded(own.HTTPConnectionPool, lane), "https": _bounded(own.HTTPSConnectionPool, lane)}
+    return {"http": _bounded(own.HTTPConnectionPool, bounds), "https": _bounded(own.HTTPSConnectionPool, bounds)}
 
 
-def _bounded(pool: Any, lane: Lane) -> type:
+def _bounded(pool: Any, bounds: RequestBounds) -> type:
     class Bounded(pool):  # type: ignore[misc]
-        """Both releases of urllib3 take connections, return them and use them through these methods."""
+        """Overrides the methods by which urllib3 1 and 2 take, return and use connections."""
 
         def _get_conn(self, timeout: float | None = None) -> Any:
             connection = super()._get_conn(timeout)
-            # The wall clock: others stand still while a laptop sleeps.
+            # The wall clock also counts the time in which a machine is suspended.
             idle_s = time.time() - getattr(connection, "idle_since", 0.0)
-            if getattr(connection, "sock", None) is not None and not 0 <= idle_s <= lane.longest_idle_s:
+            if getattr(connection, "sock", None) is not None and not 0 <= idle_s <= bounds.longest_idle_s:
                 connection.close()
                 connection = self._new_conn()
-            lane.reused = getattr(connection, "sock", None) is not None
+            bounds.reused = getattr(connection, "sock", None) is not None
             return connection
 
         def _put_conn(self, conn: Any) -> None:
@@ -85,7 +85,7 @@ def _bounded(pool: Any, lane: Lane) -> type:
             super()._put_conn(conn)
 
         def _make_request(self, conn: Any, method: str, url: str, *args: Any, timeout: Any, **kwargs: Any) -> Any:
-            limit_s = lane.first_answer_s if lane.reused else None
+            limit_s = bounds.first_byte_s if bounds.reused else None
             if limit_s is None:
                 return super()._make_request(conn, method, url, *args, timeout=timeout, **kwargs)
             short = urllib3().Timeout(connect=timeout.connect_timeout, read=limit_s)
@@ -94,6 +94,6 @@ def _bounded(pool: Any, lane: Lane) -> type:
                 conn.sock.settimeout(timeout.read_timeout)
             return made
 
-    # Messages of urllib3 begin with the name of the class.
+    # Messages of urllib3 begin with the class name.
     Bounded.__name__ = pool.__name__
     return Bounded

@@ -1,126 +1,141 @@
-"""The credentials of a request: what a kubeconfig's user holds, a token's file, or what a plugin answers."""
+"""Headers that identify the user of a request: credentials and impersonation.
+
+Credentials are in a kubeconfig or a token file, or come from an `exec` plugin. Impersonation is `as`, `as-uid`,
+`as-groups` and `as-user-extra` of a kubeconfig's user.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import string
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
+from torchx_pulumi.kube.transport import urllib3
 from torchx_pulumi.model.errors import ClusterError
 
 EXPIRES_EARLY_S = 10.0
-"""A token of an `auth-provider` counts as expired this long before it is: clocks differ."""
+"""A token of an `auth-provider` counts as expired this long before its expiry, because clocks differ."""
 
 REPLACEMENTS = {
     "azure": "kubelogin (`kubelogin convert-kubeconfig`)",
     "gcp": "gke-gcloud-auth-plugin (`gcloud container clusters get-credentials`)",
 }
-"""What took the place of the providers that Kubernetes 1.26 removed."""
+"""Replacements of the providers that Kubernetes 1.26 removed."""
+
+_HEADER_NAME = f"{string.ascii_letters}{string.digits}!#$&'*+-.^_`|~"
+"""Characters that are allowed in the name of a header. All others, and `%`, are written as `%XX`."""
+
+Headers = Sequence[tuple[str, str]]
+"""Names and values. A name may occur several times, which a mapping cannot hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """Credentials as they are now."""
+class Credentials:
+    """Credentials of one request."""
 
     authorization: str | None = field(default=None, repr=False)
-    """Value of the header. None: it is not sent."""
+    """Value of the header `Authorization`. None: the header is not sent."""
     certificate_and_key: bytes | None = field(default=None, repr=False)
-    """A plugin's client certificate and key as PEM. None: the kubeconfig's own, if it has one."""
+    """Client certificate and key of a plugin as PEM. None: those of the kubeconfig, if it has them."""
+    expires_at: float | None = field(default=None, compare=False)
+    """Seconds since 1970. None: valid until the API server refuses them."""
 
 
-class Credentials(Protocol):
-    """A source of credentials, safe to use from many threads."""
+class CredentialSource(Protocol):
+    """A source of credentials. Many threads may use it."""
 
-    def current(self) -> Held:
-        """Return what to send.
+    def current(self) -> Credentials:
+        """Return the credentials to send.
 
         Raises:
-            ClusterError: The credentials cannot be had.
+            ClusterError: There are no valid credentials.
         """
         ...
 
-    def renewed(self, refused: Held) -> Held | None:
-        """Return other credentials than those that the API server refused. None: there are no others.
+    def renewed(self, refused: Credentials) -> Credentials | None:
+        """Return credentials that differ from those that the API server refused. None: there are no others.
 
         Raises:
-            ClusterError: They cannot be renewed.
+            ClusterError: The credentials cannot be renewed.
         """
         ...
 
 
-def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> Credentials:
-    """Return the source of a user's credentials; like client-go, what the user itself holds wins over a plugin.
+def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> CredentialSource:
+    """Return the source of a user's credentials. As in client-go, the user's own fields take precedence over a plugin.
 
     Args:
-        cluster: The cluster of a kubeconfig, of which a plugin may be told.
+        cluster: The cluster of a kubeconfig, which a plugin may receive.
         user: The user of that kubeconfig.
-        where: What messages call the cluster.
+        where: Name of the cluster in messages.
 
     Raises:
-        ClusterError: The user needs a way to log in that is not supported.
+        ClusterError: The user needs a login method that is not supported.
     """
     if user.get("tokenFile"):
         return TokenFile(Path(user["tokenFile"]), where)
     if user.get("token"):
-        return Fixed(Held(authorization=_bearer(user["token"], "its token", where)))
+        return Fixed(Credentials(authorization=_bearer(user["token"], "its token", where)))
     if user.get("username") and user.get("password"):
         pair = f"{user['username']}:{user['password']}".encode()
-        return Fixed(Held(authorization=f"Basic {base64.b64encode(pair).decode()}"))
+        return Fixed(Credentials(authorization=f"Basic {base64.b64encode(pair).decode()}"))
     if user.get("client-certificate") or user.get("client-certificate-data"):
-        return Fixed(Held())
+        return Fixed(Credentials())
     if user.get("exec"):
-        # What starts programs is loaded where one is to be started.
-        from torchx_pulumi.kube.exec_plugin import Plugin
+        # Most kubeconfigs have no plugin: its module is imported on demand.
+        from torchx_pulumi.kube.exec_plugin import PluginCredentials
 
-        return Plugin(user["exec"], cluster, where)
+        return PluginCredentials(user["exec"], cluster, where)
     if user.get("auth-provider"):
-        return Provider(user["auth-provider"], where)
-    return Fixed(Held())
+        return OidcToken(user["auth-provider"], where)
+    return Fixed(Credentials())
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Credentials that stay as they are."""
+    """Credentials that do not change."""
 
-    held: Held
+    credentials: Credentials
 
-    def current(self) -> Held:
-        """Return them."""
-        return self.held
+    def current(self) -> Credentials:
+        """Return the credentials."""
+        return self.credentials
 
-    def renewed(self, refused: Held) -> Held | None:  # noqa: ARG002 - there is nothing to compare with
+    def renewed(self, refused: Credentials) -> Credentials | None:  # noqa: ARG002 - nothing to compare with
         """Return None: there are no others."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token in a file, which is read for each request: tokens are renewed in place."""
+    """A token in a file. It is read for each request, because tokens are renewed in place."""
 
     path: Path
     where: str
 
-    def current(self) -> Held:
-        """Return what the file holds now."""
+    def current(self) -> Credentials:
+        """Return the token that the file holds now."""
         try:
             token = self.path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = error if isinstance(error, OSError) else f"{str(self.path)!r} is no text in UTF-8"
+            reason = error if isinstance(error, OSError) else f"{str(self.path)!r} is not text in UTF-8"
             raise ClusterError(f"{self.where} cannot be used: its token file: {reason}") from None
-        return Held(authorization=_bearer(token, f"its token file {str(self.path)!r}", self.where))
+        return Credentials(authorization=_bearer(token, f"its token file {str(self.path)!r}", self.where))
 
-    def renewed(self, refused: Held) -> Held | None:
-        """Return what the file holds by now, if that is something else."""
+    def renewed(self, refused: Credentials) -> Credentials | None:
+        """Return the token that the file holds now, if it differs."""
         now = self.current()
         return now if now != refused else None
 
 
-class Provider:
-    """The token of an `auth-provider`, which kubectl renews and this does not."""
+class OidcToken:
+    """The token of an `auth-provider` of type `oidc`. kubectl renews it in the kubeconfig; this package does not."""
 
     def __init__(self, provider: Any, where: str) -> None:
         provider = provider if isinstance(provider, Mapping) else {}
@@ -135,34 +150,87 @@ class Provider:
         self._where = where
         self._expires_at = _expiry(self._token)
 
-    def current(self) -> Held:
+    def current(self) -> Credentials:
         """Return the token while it is valid."""
         if self._expires_at is not None and time.time() + EXPIRES_EARLY_S < self._expires_at:
-            return Held(authorization=f"Bearer {self._token}")
+            return Credentials(authorization=f"Bearer {self._token}")
         problem = "has expired" if self._expires_at is not None else "is missing or cannot be read"
         raise ClusterError(
             f"{self._where} cannot be used: the id-token of its auth-provider 'oidc' {problem}; any command of "
             "kubectl renews it in the kubeconfig; or use the plugin kubelogin with `exec`, which needs no kubectl"
         )
 
-    def renewed(self, refused: Held) -> Held | None:  # noqa: ARG002 - there is nothing to compare with
+    def renewed(self, refused: Credentials) -> Credentials | None:  # noqa: ARG002 - nothing to compare with
         """Return None: there are no others."""
         return None
 
 
+def is_header_value(token: str) -> bool:
+    """Return whether a token consists of characters that a header can hold, without blanks."""
+    return all(32 < ord(letter) < 127 for letter in token)
+
+
 def _bearer(token: str, what: str, where: str) -> str:
-    """Return the value of the header; what no request can hold is refused here, since others would repeat it."""
-    if token and all(32 < ord(letter) < 127 for letter in token):
+    """Return the value of the header. Other tokens are refused here, because urllib3 would repeat them in its error."""
+    if token and is_header_value(token):
         return f"Bearer {token}"
     problem = "has blanks, line breaks or other characters that no request can hold" if token else "is empty"
     raise ClusterError(f"{where} cannot be used: {what} {problem}")
 
 
 def _expiry(token: str) -> float | None:
-    """Return the time at which a JSON Web Token expires, in seconds since 1970. None: it does not say."""
+    """Return the expiry of a JSON Web Token in seconds since 1970. None: the token does not state it."""
     payload = f"{token}..".split(".")[1]
     try:
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return float(claims["exp"])
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def impersonation(user: Mapping[str, Any], where: str) -> Headers:
+    """Return the impersonation headers of a kubeconfig's user. Empty: requests are made as the authenticated user.
+
+    Args:
+        user: The user of a kubeconfig.
+        where: Name of the cluster in messages.
+
+    Raises:
+        ClusterError: Groups without a user, or a value that no header can hold.
+    """
+    headers = list(_impersonation_headers(user))
+    if headers and not user.get("as"):
+        raise ClusterError(
+            f"{where} cannot be used: its kubeconfig has as-uid, as-groups or as-user-extra without `as`, "
+            "which names the user to act for; add it, or remove the others"
+        )
+    for name, value in headers:
+        if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+            raise ClusterError(
+                f"{where} cannot be used: the value of {name} in its kubeconfig has a control character; "
+                "write it as one line of text"
+            )
+    # A header holds bytes, which Python writes as Latin-1. The API server reads them as UTF-8.
+    return [(name, value.encode().decode("latin-1")) for name, value in headers]
+
+
+def _impersonation_headers(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if user.get("as"):
+        yield "Impersonate-User", str(user["as"])
+    if user.get("as-uid"):
+        yield "Impersonate-Uid", str(user["as-uid"])
+    for group in user.get("as-groups") or ():
+        # The API server reads two names in one header as one group.
+        yield "Impersonate-Group", str(group)
+    for key, values in (user.get("as-user-extra") or {}).items():
+        for value in values or ():
+            yield f"Impersonate-Extra-{quote(str(key), safe=_HEADER_NAME)}", str(value)
+
+
+def with_headers(headers: Mapping[str, str], more: Headers) -> Any:
+    """Return urllib3's `HTTPHeaderDict` of some headers and further ones, each in a line of its own."""
+    # urllib3 1 has no public name for the class.
+    whole = urllib3().response.HTTPHeaderDict(headers)
+    for name, value in more:
+        whole.add(name, value)
+    return whole

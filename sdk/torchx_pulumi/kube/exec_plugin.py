@@ -1,7 +1,7 @@
 """The `exec` plugins of kubeconfigs (EKS, GKE, AKS, OIDC): programs that log in and print credentials.
 
-Follows client-go: what the program is told, which answers are accepted, and how long an answer is kept. Unlike there, a
-program that does not end is stopped.
+Input, accepted output and caching follow client-go (`client-go/plugin/pkg/client/auth/exec`). Unlike client-go, this
+module stops a program that exceeds its time limit.
 """
 
 from __future__ import annotations
@@ -18,72 +18,66 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.kube.credentials import Held
-from torchx_pulumi.kube.kubeconfig_fields import GROUP, plugin_problems
+from torchx_pulumi.kube.credentials import Credentials, is_header_value
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.redaction import secret_variables, without_credentials
 from torchx_pulumi.model.text import printable
 from torchx_pulumi.model.timestamps import parse_time
 
-TOLD = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
-"""Fields of the cluster that a plugin is told with `provideClusterInfo`, with its authority and the extension."""
+GROUP = "client.authentication.k8s.io"
+
+VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+"""Supported versions of the ExecCredential."""
+
+MODES = ("Never", "IfAvailable", "Always")
+"""Values of `interactiveMode`."""
+
+CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
+"""Fields of the cluster that a plugin receives with `provideClusterInfo`, next to the authority and the extension."""
 
 LIMIT_S = 60.0
-"""Longest run of a plugin that does not talk to the user."""
+"""Time limit of a plugin that is not interactive."""
 
-TALK_LIMIT_S = 300.0
-"""Longest run of a plugin that may talk to the user."""
+INTERACTIVE_LIMIT_S = 300.0
+"""Time limit of a plugin that may ask the user."""
 
-PATIENCE_S = 10.0
-"""A plugin that answered what the API server refused twice is not asked again for that long."""
+RETRY_AFTER_S = 10.0
+"""Time until a plugin runs again that returned the refused credentials a second time."""
 
 SHOWN = 1000
-"""Characters of a plugin's last words that an error repeats."""
+"""Characters of a plugin's error output that an error repeats, from its end."""
 
 
 class PluginError(Exception):
-    """What is wrong with a plugin: the end of a sentence that begins with the cluster."""
+    """A plugin cannot be used. The text completes a sentence that begins with the cluster."""
 
     def __init__(self, text: str, *, retryable: bool = False) -> None:
         self.retryable = retryable
         super().__init__(text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """Credentials that a plugin printed."""
-
-    token: str = field(repr=False)
-    """Bearer token. Empty: there is none."""
-    certificate_and_key: bytes | None = field(repr=False)
-    """Client certificate and key as PEM. None: there is none."""
-    expires_at: float | None = field(compare=False)
-    """Seconds since 1970. None: valid until the API server refuses them."""
-
-
 class ExecPlugin:
-    """One program with its arguments. It is run by one thread at a time, and its answer serves all."""
+    """One program with its arguments. One thread runs it at a time; all threads use the result."""
 
     def __init__(self, config: Mapping[str, Any], cluster: Mapping[str, Any], *, limit_s: float = LIMIT_S) -> None:
-        """Check the configuration; nothing is run.
+        """Check the configuration. The program is not run.
 
         Args:
             config: The field `exec` of a user.
             cluster: The cluster of that kubeconfig.
-            limit_s: Longest run where it does not talk to the user.
+            limit_s: Time limit of a run that is not interactive.
 
         Raises:
-            PluginError: All that is wrong with it.
+            PluginError: All problems of the configuration.
         """
         self._limit_s = limit_s
         self._version = str(config.get("apiVersion"))
         self._command = str(config.get("command") or "")
         self._mode = config.get("interactiveMode") or ("IfAvailable" if self._version.endswith("beta1") else None)
-        problems = list(plugin_problems(config, self._version, self._mode))
+        problems = list(_problems(config, self._version, self._mode))
         if problems:
             raise PluginError(f"its kubeconfig's `exec` {'; '.join(problems)}")
         self._arguments = [str(argument) for argument in config.get("args") or ()]
@@ -91,48 +85,48 @@ class ExecPlugin:
         self._hint = printable(str(config.get("installHint") or "")).strip()
         self._cluster = cluster if config.get("provideClusterInfo") else None
         self._lock = threading.Lock()
-        self._answer: Answer | None = None
+        self._kept: Credentials | None = None
         self._runs = 0
         self._failure: PluginError | None = None
-        self._useless: tuple[float, Answer | None] = (0.0, None)
+        self._repeated: tuple[float, Credentials | None] = (0.0, None)
 
-    def current(self) -> Answer:
-        """Return the last answer, or run the program where there is none or it has expired.
+    def current(self) -> Credentials:
+        """Return the credentials of the last run. Without them, or after their expiry, run the program.
 
         Raises:
-            PluginError: The program is missing, failed, or did not answer with credentials.
+            PluginError: The program is missing or failed, or its output is not an ExecCredential.
         """
-        seen = self._runs
+        runs = self._runs
         with self._lock:
-            expires_at = self._answer.expires_at if self._answer else None
-            if self._answer is None or (expires_at is not None and time.time() >= expires_at):
-                self._answer = self._run_for_all(seen)
-            return self._answer
+            expires_at = self._kept.expires_at if self._kept else None
+            if self._kept is None or (expires_at is not None and time.time() >= expires_at):
+                self._kept = self._run_for_all(runs)
+            return self._kept
 
-    def ask_again(self, refused: Answer) -> Answer:
-        """Run the program because the API server refused an answer, unless another thread did so since.
+    def run_again(self, refused: Credentials) -> Credentials:
+        """Run the program because the API server refused its credentials, unless another thread did so since.
 
         Raises:
             PluginError: As of `current`.
         """
-        seen = self._runs
+        runs = self._runs
         with self._lock:
-            if self._answer is not refused:
-                return self._answer or refused
-            asked_at, useless = self._useless
-            if useless == refused and time.monotonic() - asked_at < PATIENCE_S:
+            if self._kept is not refused:
+                return self._kept or refused
+            repeated_at, repeated = self._repeated
+            if repeated == refused and time.monotonic() - repeated_at < RETRY_AFTER_S:
                 return refused
-            self._answer = self._run_for_all(seen)
-            self._useless = (time.monotonic(), refused if self._answer == refused else None)
-            return self._answer
+            self._kept = self._run_for_all(runs)
+            self._repeated = (time.monotonic(), refused if self._kept == refused else None)
+            return self._kept
 
-    def _run_for_all(self, seen: int) -> Answer:
-        """Run the program, unless another thread's run failed while this one waited: that is its failure as well.
+    def _run_for_all(self, runs: int) -> Credentials:
+        """Run the program. A run of another thread that failed while this thread waited counts as this run.
 
         Args:
-            seen: Number of runs when this thread began to wait.
+            runs: Number of runs when this thread began to wait.
         """
-        if self._failure is not None and self._runs != seen:
+        if self._failure is not None and self._runs != runs:
             raise PluginError(str(self._failure), retryable=self._failure.retryable)
         self._failure = None
         try:
@@ -143,24 +137,24 @@ class ExecPlugin:
         finally:
             self._runs += 1
 
-    def _run(self) -> Answer:
+    def _run(self) -> Credentials:
         program = shutil.which(self._command)
         if program is None:
             hint = f": {self._hint}" if self._hint else "; install it, or put its folder on PATH"
             raise self._problem(f"is not there{hint}")
         interactive = self._is_interactive()
-        environment = {**os.environ, **self._environment, "KUBERNETES_EXEC_INFO": self._told(interactive)}
-        said, code, words = self._outcome([program, *self._arguments], environment, interactive)
+        environment = {**os.environ, **self._environment, "KUBERNETES_EXEC_INFO": self._exec_info(interactive)}
+        output, code, errors = self._outcome([program, *self._arguments], environment, interactive)
         if code:
-            words = without_credentials(words, secret_variables(environment))
+            errors = without_credentials(errors, secret_variables(environment))
             ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            shown = f": {words[-SHOWN:]}" if words else "; what it said stands above" if interactive else ""
+            shown = f": {errors[-SHOWN:]}" if errors else "; see its output above" if interactive else ""
             raise self._problem(f"{ended}{shown}", retryable=True)
-        return self._read(said)
+        return self._read(output)
 
     def _outcome(self, command: list[str], environment: dict[str, str], interactive: bool) -> tuple[bytes, int, str]:
-        """Run the program; return its output, its exit code, and what it said where the user has not seen that."""
-        limit_s = TALK_LIMIT_S if interactive else self._limit_s
+        """Run the program. Return its output, its exit code, and its error output if the user has not seen it."""
+        limit_s = INTERACTIVE_LIMIT_S if interactive else self._limit_s
         try:
             with _starting:
                 process = subprocess.Popen(
@@ -169,23 +163,23 @@ class ExecPlugin:
                     stdin=None if interactive else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=None if interactive else subprocess.PIPE,
-                    # A terminal lets only its own group read.
+                    # Only the foreground process group may read from a terminal.
                     start_new_session=not interactive,
                 )
                 _running.add(process)
         except (OSError, ValueError) as error:
-            # Python refuses what no program can be given, as NUL in an argument.
+            # Python raises ValueError for an argument with a NUL.
             raise self._problem(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
-        with process, _noted(process):
+        with process, _forgotten_at_end(process):
             try:
-                output, words = process.communicate(timeout=limit_s)
+                output, errors = process.communicate(timeout=limit_s)
             except BaseException as error:
                 _end(process)
                 if isinstance(error, subprocess.TimeoutExpired):
                     late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
                     raise self._problem(late, retryable=True) from None
                 raise
-        return output, process.returncode, printable((words or b"").decode("utf-8", "replace")).strip()
+        return output, process.returncode, printable((errors or b"").decode("utf-8", "replace")).strip()
 
     def _is_interactive(self) -> bool:
         terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
@@ -196,8 +190,8 @@ class ExecPlugin:
             )
         return terminal and self._mode != "Never"
 
-    def _told(self, interactive: bool) -> str:
-        """Return what the program is told in its environment."""
+    def _exec_info(self, interactive: bool) -> str:
+        """Return the value of the variable KUBERNETES_EXEC_INFO."""
         spec: dict[str, Any] = {"interactive": interactive}
         if self._cluster is not None:
             try:
@@ -206,14 +200,14 @@ class ExecPlugin:
                 raise PluginError(f"its certificates: {error}") from error
         return json.dumps({"apiVersion": self._version, "kind": "ExecCredential", "spec": spec})
 
-    def _read(self, output: bytes) -> Answer:
-        """Read what the program printed, which is in no message."""
+    def _read(self, output: bytes) -> Credentials:
+        """Read the output of the program. No message repeats it."""
         try:
             answer = json.loads(output)
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
-            raise self._problem("answered what is no ExecCredential; run it by hand to see what it prints")
+            raise self._problem("answered without an ExecCredential; run it by hand to see its output")
         if answer.get("apiVersion") != self._version:
             raise self._problem(
                 f"answered in apiVersion {answer.get('apiVersion')!r}; the kubeconfig wants {self._version!r}"
@@ -227,15 +221,16 @@ class ExecPlugin:
             raise self._problem("answered with a certificate or a key alone; both are needed")
         if not token and not certificate:
             raise self._problem("answered without credentials: status needs a token, or a certificate and its key")
-        if any(ord(letter) <= 32 or ord(letter) >= 127 for letter in token):
+        if not is_header_value(token):
             raise self._problem("answered with a token that no request can hold")
-        return Answer(
-            token=token,
+        return Credentials(
+            authorization=f"Bearer {token}" if token else None,
             certificate_and_key=f"{certificate}\n{key}".encode() if certificate else None,
             expires_at=self._expiry(status.get("expirationTimestamp")),
         )
 
     def _expiry(self, text: Any) -> float | None:
+        """Return seconds since 1970. None: the credentials do not expire."""
         if text is None:
             return None
         expires_at = parse_time(text)
@@ -250,7 +245,7 @@ class ExecPlugin:
 
 
 _plugins: dict[str, ExecPlugin] = {}
-"""One plugin for all contexts that have the same one, so that it is run once for them."""
+"""Plugins by their configuration, so that a program runs once for all contexts that have the same one."""
 
 
 def plugin_of(config: Any, cluster: Mapping[str, Any]) -> ExecPlugin:
@@ -261,38 +256,38 @@ def plugin_of(config: Any, cluster: Mapping[str, Any]) -> ExecPlugin:
         cluster: The cluster of that kubeconfig.
 
     Raises:
-        PluginError: All that is wrong with the configuration.
+        PluginError: All problems of the configuration.
     """
     config = config if isinstance(config, Mapping) else {}
-    told = cluster if config.get("provideClusterInfo") else None
-    # Another process has its own, since a lock may have been held when it was forked.
-    key = json.dumps([os.getpid(), config, told], sort_keys=True, default=str)
+    shared = cluster if config.get("provideClusterInfo") else None
+    # A forked process has its own plugin, because its copy of the lock may be held.
+    key = json.dumps([os.getpid(), config, shared], sort_keys=True, default=str)
     found = _plugins.get(key)
     return found or _plugins.setdefault(key, ExecPlugin(config, cluster))
 
 
-class Plugin:
-    """Credentials that the kubeconfig's `exec` plugin answers; kept until they expire or are refused."""
+class PluginCredentials:
+    """Credentials of a plugin, as a `CredentialSource`. They are kept until they expire or are refused."""
 
     def __init__(self, config: Any, cluster: Mapping[str, Any], where: str) -> None:
         self._where = where
-        with self._named():
+        with self._translated_errors():
             self._plugin = plugin_of(config, cluster)
 
-    def current(self) -> Held:
-        """Return what the plugin answered, asking it where nothing valid is kept."""
-        with self._named():
-            return _held(self._plugin.current())
+    def current(self) -> Credentials:
+        """Return the kept credentials. Without valid ones, run the plugin."""
+        with self._translated_errors():
+            return self._plugin.current()
 
-    def renewed(self, refused: Held) -> Held | None:
-        """Ask the plugin again, unless that has happened since."""
-        with self._named():
+    def renewed(self, refused: Credentials) -> Credentials | None:
+        """Run the plugin again, unless another thread did so since."""
+        with self._translated_errors():
             kept = self._plugin.current()
-            now = _held(kept if _held(kept) != refused else self._plugin.ask_again(kept))
+            now = kept if kept != refused else self._plugin.run_again(kept)
         return now if now != refused else None
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except PluginError as error:
@@ -303,39 +298,51 @@ class Plugin:
             ) from None
 
 
-def _held(answer: Answer) -> Held:
-    return Held(
-        authorization=f"Bearer {answer.token}" if answer.token else None,
-        certificate_and_key=answer.certificate_and_key,
-    )
+def _problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
+    """Yield the problems of a field `exec` of a user, given its `apiVersion` and effective `interactiveMode`."""
+    if not config.get("command"):
+        yield "names no command"
+    elif not isinstance(config["command"], str):
+        yield "has a command that is not a text"
+    if version not in VERSIONS:
+        yield f"has apiVersion {config.get('apiVersion')!r}, must be {' or '.join(VERSIONS)}"
+    elif mode not in MODES:
+        yield f"has interactiveMode {mode!r}, must be {', '.join(MODES)}"
+    for name in ("args", "env"):
+        if not isinstance(config.get(name) or [], list):
+            yield f"has {name} that is not a list"
+            return
+    pairs = config.get("env") or ()
+    if not all(isinstance(pair, Mapping) and pair.get("name") for pair in pairs):
+        yield "has a variable without a name in env"
 
 
 def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    told = {name: cluster[name] for name in TOLD if cluster.get(name)}
+    info = {name: cluster[name] for name in CLUSTER_FIELDS if cluster.get(name)}
     if cluster.get("certificate-authority-data"):
-        told["certificate-authority-data"] = cluster["certificate-authority-data"]
+        info["certificate-authority-data"] = cluster["certificate-authority-data"]
     elif cluster.get("certificate-authority"):
         authority = Path(cluster["certificate-authority"]).read_bytes()
-        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+        info["certificate-authority-data"] = base64.b64encode(authority).decode()
     for extension in cluster.get("extensions") or ():
         if isinstance(extension, Mapping) and extension.get("name") == f"{GROUP}/exec":
-            told["config"] = extension.get("extension")
-    return told
+            info["config"] = extension.get("extension")
+    return info
 
 
 _running: set[subprocess.Popen[bytes]] = set()
-"""Programs that run now. A command that has its answer does not wait for them, and leaves none of them behind."""
+"""Programs that run now. They are killed when this process ends."""
 
 
 _starting = threading.RLock()
-"""Held while a program is started, so that a command that ends meanwhile knows of it."""
+"""Held while a program is started and noted, so that the end of this process does not miss it."""
 
 
 def _forget_running() -> None:
-    """Leave the programs to the process that started them."""
+    """Forget the programs in a forked process: they belong to its parent."""
     global _starting
     _running.clear()
-    # A thread that the fork did not copy may hold it.
+    # A thread of the parent may hold the copied lock.
     _starting = threading.RLock()
 
 
@@ -343,7 +350,7 @@ os.register_at_fork(after_in_child=_forget_running)
 
 
 @contextmanager
-def _noted(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _forgotten_at_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -358,7 +365,7 @@ def _end_running() -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program, and what it started where it has a group of its own."""
+    """Kill a program, with its children if it leads a process group."""
     with suppress(ProcessLookupError):
         if os.getpgid(process.pid) == process.pid:
             os.killpg(process.pid, signal.SIGKILL)
@@ -367,7 +374,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and give up what it would still print."""
+    """Kill a program and close its pipes."""
     _kill(process)
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:

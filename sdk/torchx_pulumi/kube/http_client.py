@@ -1,4 +1,4 @@
-"""The wire for kubeconfigs and pods: certificates, tokens, plugins, proxies, impersonation; through urllib3 alone."""
+"""The transport for kubeconfigs and pods: certificates, tokens, plugins, proxies and impersonation, with urllib3."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from torchx_pulumi.kube.connections import (
-    FIRST_ANSWER,
+    FIRST_BYTE_SHARE,
     IDLE_S,
     NEVER_S,
     SHORT_IDLE_S,
-    Lane,
+    RequestBounds,
     pools,
     socket_options,
 )
-from torchx_pulumi.kube.credentials import Held, credentials_of
-from torchx_pulumi.kube.impersonation import impersonation, with_headers
+from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation, with_headers
 from torchx_pulumi.kube.kubeconfig import cluster_and_user
 from torchx_pulumi.kube.kubeconfig_fields import check_fields
 from torchx_pulumi.kube.proxies import proxy_for
-from torchx_pulumi.kube.tls import Stamp, files_of, proxy_context, stamp_of, tls_options
+from torchx_pulumi.kube.tls import FileVersions, files_of, proxy_context, tls_options, versions_of
 from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query, content_type, urllib3
 from torchx_pulumi.model.errors import ClusterError
 
@@ -32,14 +31,14 @@ UNAUTHORIZED = 401
 
 
 class HttpClient:
-    """Asks through urllib3."""
+    """Transport that uses urllib3."""
 
     def __init__(self, config: Mapping[str, Any], context: str | None, description: str) -> None:
-        """Check what the kubeconfig says; no connection is made, and no plugin is run.
+        """Check the kubeconfig. No connection is made, and no plugin is run.
 
         Raises:
-            ClusterError: A field is not of its type, the user to act for is no header, or the way to log in or the
-                proxy cannot be used.
+            ClusterError: A field has a wrong type, an impersonated user does not fit into a header, or the login method
+                or the proxy is not supported.
         """
         self._cluster, self._user = cluster_and_user(config, context)
         check_fields(self._cluster, self._user, description)
@@ -50,15 +49,15 @@ class HttpClient:
         self._credentials = credentials_of(self._cluster, self._user, description)
         self._proxy = proxy_for(self._server, self._cluster, os.environ, description)
         self._files = files_of(self._cluster, self._user)
-        self._lane = Lane()
+        self._bounds = RequestBounds()
         self._lock = threading.Lock()
-        self._made: tuple[Stamp, bytes | None] | None = None
+        self._made: tuple[FileVersions, bytes | None] | None = None
         self._pool: Any = None
         if self._cluster.get("insecure-skip-tls-verify"):
-            # The kubeconfig says so itself; kubectl keeps silent as well.
+            # The kubeconfig asks for it. kubectl does not warn either.
             warnings.filterwarnings("ignore", category=urllib3().exceptions.InsecureRequestWarning)
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -70,46 +69,46 @@ class HttpClient:
     ) -> Any:
         """Send a request; see `Transport`.
 
-        One that the API server answers with 401 is sent once more where there are other credentials by now.
+        After a 401, a request is sent once more if there are other credentials by now.
         """
         headers = {"Accept": accept, "User-Agent": "torchx-pulumi"}
         data = None
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), content_type(method)
         target = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
-        held = self._credentials.current()
+        credentials = self._credentials.current()
         try:
-            response = self._send(held, method, target, headers, data, read_timeout_s)
-            if response.status == UNAUTHORIZED and (renewed := self._credentials.renewed(held)) is not None:
+            response = self._send(credentials, method, target, headers, data, read_timeout_s)
+            if response.status == UNAUTHORIZED and (renewed := self._credentials.renewed(credentials)) is not None:
                 response.drain_conn()
                 response = self._send(renewed, method, target, headers, data, read_timeout_s)
         except urllib3().exceptions.ProxyError as error:
-            # Without its cause, whose text may name the proxy with its credentials.
+            # The text of the cause may contain the proxy's credentials.
             raise self._not_passed(error) from None
         return response
 
     def _send(
         self,
-        held: Held,
+        credentials: Credentials,
         method: str,
         target: str,
         headers: Mapping[str, str],
         data: bytes | None,
         read_timeout_s: float | None,
     ) -> Any:
-        """Send a request, and once more over a new connection where that is safe and an old one was of no use."""
-        pool, lane = self._pool_for(held), self._lane
-        if held.authorization:
-            headers = {**headers, "Authorization": held.authorization}
-        # A followed log may be silent for long, and what changes something is not sent twice.
+        """Send a request. A GET that fails on a reused connection is sent once more on a new one."""
+        pool, bounds = self._pool_for(credentials), self._bounds
+        if credentials.authorization:
+            headers = {**headers, "Authorization": credentials.authorization}
+        # A followed log may be silent for long. Requests that change objects must not be sent twice.
         repeatable = method == "GET" and read_timeout_s is not None
-        lane.longest_idle_s = IDLE_S if repeatable else SHORT_IDLE_S
-        lane.first_answer_s = read_timeout_s * FIRST_ANSWER if repeatable and read_timeout_s is not None else None
+        bounds.longest_idle_s = IDLE_S if repeatable else SHORT_IDLE_S
+        bounds.first_byte_s = read_timeout_s * FIRST_BYTE_SHARE if repeatable and read_timeout_s is not None else None
         forwarded = self._proxy is not None and self._server.startswith("http://")
         origin = self._server[: len(self._server) - len(self._base)]
 
         def once() -> Any:
-            # Not `request` of a manager, which puts the headers of one name together.
+            # `request` of a manager would join headers of the same name.
             return pool.urlopen(
                 method,
                 f"{origin}{target}" if forwarded else target,
@@ -125,13 +124,13 @@ class HttpClient:
         try:
             return once()
         except (urllib3().exceptions.HTTPError, OSError):
-            if not (repeatable and lane.reused):
+            if not (repeatable and bounds.reused):
                 raise
-        lane.longest_idle_s = NEVER_S
+        bounds.longest_idle_s = NEVER_S
         return once()
 
     def _not_passed(self, error: Any) -> ClusterError:
-        """Return what is said where the proxy does not let a request through."""
+        """Return the error of a proxy that does not pass on a request."""
         cause = str(getattr(error, "original_error", None) or error)
         proxy = f"{self._proxy.url} ({self._proxy.source})" if self._proxy else "of the environment"
         return ClusterError(
@@ -141,31 +140,31 @@ class HttpClient:
             reason="Unreachable",
         )
 
-    def _pool_for(self, held: Held) -> Any:
-        """Return the pool of connections; it is made again when certificates change.
+    def _pool_for(self, credentials: Credentials) -> Any:
+        """Return the pool of connections. It is replaced when certificates change.
 
         Raises:
             ClusterError: A certificate or key cannot be read.
         """
-        wanted = (stamp_of(self._files), held.certificate_and_key)
+        wanted = (versions_of(self._files), credentials.certificate_and_key)
         with self._lock:
             if self._made == wanted:
                 return self._pool
             try:
-                pool = self._new_pool(held)
+                pool = self._new_pool(credentials)
             except (OSError, ValueError) as error:
                 if self._pool is not None and self._made is not None and self._made[1] == wanted[1]:
-                    # Certificate and key are two files: between the writing of both they do not fit.
+                    # Certificate and key are two files: while they are renewed, they may not match.
                     return self._pool
                 raise ClusterError(f"{self._where} cannot be used: its certificates: {error}") from error
-            # The old one closes its idle connections when no request uses it any more.
+            # The old pool closes its idle connections when no request uses it any more.
             self._pool, self._made = pool, wanted
             return pool
 
-    def _new_pool(self, held: Held) -> Any:
+    def _new_pool(self, credentials: Credentials) -> Any:
         options: dict[str, Any] = {"maxsize": CONNECTIONS, "socket_options": socket_options()}
         if self._server.startswith("https://"):
-            options |= tls_options(self._cluster, self._user, held.certificate_and_key)
+            options |= tls_options(self._cluster, self._user, credentials.certificate_and_key)
         if self._proxy is None:
             manager = urllib3().PoolManager(**options)
         else:
@@ -173,12 +172,12 @@ class HttpClient:
                 options["proxy_ssl_context"] = proxy_context(self._cluster)
             headers = {"Proxy-Authorization": self._proxy.authorization} if self._proxy.authorization else None
             manager = urllib3().ProxyManager(self._proxy.url, proxy_headers=headers, **options)
-        manager.pool_classes_by_scheme = pools(self._lane)
+        manager.pool_classes_by_scheme = pools(self._bounds)
         return manager.connection_from_url(self._server)
 
 
 def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> str:
-    """Return the server with its scheme; one without is encrypted where anything is said of certificates."""
+    """Return the server with its scheme. The default is https if any certificate is configured, else http."""
     server = str(cluster["server"]).rstrip("/")
     if "://" not in server:
         names = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")

@@ -1,4 +1,4 @@
-"""The Kubernetes kinds this package reads or writes. One constant each; nothing else lives here."""
+"""The Kubernetes kinds that this package reads or writes, one constant each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind as manifests and API paths name it."""
+    """A kind with its names in manifests and API paths."""
 
     group: str
     """API group; empty for the core group."""

@@ -1,4 +1,4 @@
-"""Which cluster is meant: kubeconfig files, contents, contexts. Reads files and environment, never a cluster."""
+"""Kubeconfig files, contents and contexts. This module reads files and the environment, never a cluster."""
 
 from __future__ import annotations
 
@@ -17,40 +17,41 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.redaction import path_shown, yaml_problem
 
 POD_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where a pod finds its account: `ca.crt`, `namespace` and `token`, which are renewed in place."""
+"""Folder of a pod's service account: `ca.crt`, `namespace` and `token`, which are renewed in place."""
 
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
-"""Lists of a kubeconfig, and what each item of them holds in addition to its name."""
+"""Lists of a kubeconfig, and the key of the mapping that each item has in addition to its name."""
 
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
-"""Fields that name a file, relative to the kubeconfig that has them."""
+"""Fields that name a file, relative to the folder of the kubeconfig."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A way to a cluster; equal ones share a client."""
+    """Access to a cluster: a kubeconfig and a context. Equal ones share a transport."""
 
     config: str | None
-    """The kubeconfig as JSON. None: the account of the pod in which this runs."""
+    """The kubeconfig as JSON. None: the service account of the pod in which this process runs."""
     context: str | None
     """Name of the context in it."""
     description: str
-    """How messages call the cluster; no secrets."""
+    """Name of the cluster in messages, without secrets."""
 
     def __repr__(self) -> str:
-        """Show no credentials."""
+        """Return the description, without credentials."""
         return f"Access({self.description})"
 
 
 def find_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
-    """Find the kubeconfig that is meant, and the context in it.
+    """Find the kubeconfig and the context to use.
 
     Args:
-        kubeconfig: Path or contents. None: KUBECONFIG, `~/.kube/config`, or the pod's own account, whichever is there.
+        kubeconfig: Path or contents. None: the first of KUBECONFIG, `~/.kube/config` and the pod's service
+            account that exists.
         context: Name of a context. None: the current one.
 
     Raises:
-        ClusterError: There is none, it cannot be read, or it has no such context.
+        ClusterError: There is no kubeconfig, it cannot be read, or it has no such context.
     """
     if kubeconfig is not None and is_contents(kubeconfig):
         config, source = parse(kubeconfig, "the given kubeconfig"), "the given kubeconfig"
@@ -71,22 +72,22 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
     return Access(json.dumps(config, sort_keys=True, default=str), chosen, f"the cluster of context {chosen!r}")
 
 
-def _plain(path: Path) -> str:
+def _shown(path: Path) -> str:
     return path_shown(str(path)).strip("'")
 
 
 def _looked_for(kubeconfig: str | None, paths: list[Path]) -> str:
-    """Return where a kubeconfig was looked for; nothing of contents that stand in the place of paths."""
+    """Return the searched paths for a message. Contents that were given as a path are not repeated."""
     named = kubeconfig or os.environ.get("KUBECONFIG") or ""
-    shown = [_plain(path) for path in paths]
-    # Contents have colons in them, at which KUBECONFIG is parted.
+    shown = [_shown(path) for path in paths]
+    # KUBECONFIG is split at colons, which contents have as well.
     if ": " in named or any(text.endswith("no path)") for text in shown):
         return f"({len(named)} characters that are no path)"
     return ", ".join(shown)
 
 
 def is_contents(kubeconfig: str) -> bool:
-    r"""Tell a kubeconfig's contents from its path.
+    r"""Return whether a text is the contents of a kubeconfig, not its path.
 
     >>> is_contents("~/.kube/config"), is_contents('{"clusters": []}'), is_contents("apiVersion: v1\nkind: Config")
     (False, True, True)
@@ -95,14 +96,14 @@ def is_contents(kubeconfig: str) -> bool:
 
 
 def locations(kubeconfig: str | None) -> list[Path]:
-    """Return the files that are looked at, in the order in which they win."""
+    """Return the kubeconfig files to read, in the order of their precedence."""
     named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     names = [named] if kubeconfig else named.split(os.pathsep)
     return [Path(name).expanduser() for name in names if name]
 
 
 def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
-    """Return a kubeconfig's path in a form that means the same in every folder; contents and None stay as they are.
+    """Return the absolute path of a kubeconfig. Contents and None are returned unchanged.
 
     >>> absolute_kubeconfig("/etc/kube/config"), absolute_kubeconfig(None)
     ('/etc/kube/config', None)
@@ -113,35 +114,35 @@ def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is such a file.
+    """Return whether a path is a regular file.
 
     Raises:
-        ClusterError: That cannot be told: a folder above it is closed to this user, or its disk does not answer.
+        ClusterError: The path cannot be examined, for example for lack of permission.
     """
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError) as error:
-        # The system's own message repeats the name, which may be the contents of a kubeconfig.
-        reason = getattr(error, "strerror", None) or "it is no path"
+        # The system's message repeats the name, which may be the contents of a kubeconfig.
+        reason = getattr(error, "strerror", None) or "it is not a path"
         raise ClusterError(
-            f"kubeconfig {_plain(path)} cannot be read: {reason}; give a path, or contents as YAML"
+            f"kubeconfig {_shown(path)} cannot be read: {reason}; give a path, or contents as YAML"
         ) from None
 
 
 def read(path: Path) -> str:
-    """Read a kubeconfig file."""
+    """Return the text of a kubeconfig file."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        # A message about bytes that are no text shows them.
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        # The message of UnicodeDecodeError shows the bytes.
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise ClusterError(f"kubeconfig {path} cannot be read: {reason}") from None
 
 
 def parse(text: str, source: str) -> dict[str, Any]:
-    """Parse a kubeconfig; its text stays out of messages, since it holds credentials."""
+    """Parse a kubeconfig. No message repeats its text, because it contains credentials."""
     import yaml
 
     try:
@@ -153,21 +154,21 @@ def parse(text: str, source: str) -> dict[str, Any]:
         raise ClusterError(f"{source} is not valid YAML") from None
     if not isinstance(config, dict):
         raise ClusterError(
-            f"{source} is no kubeconfig: found {type(config).__name__}, needed a mapping with `contexts`"
+            f"{source} is not a kubeconfig: found {type(config).__name__}, needed a mapping with `contexts`"
         )
     for section, part in SECTIONS.items():
         items = config.get(section)
         named = items is None or (isinstance(items, list) and all(isinstance(item, dict) for item in items))
         if not named or not all(isinstance(item.get(part), dict | None) for item in items or ()):
             raise ClusterError(
-                f"{source} is no kubeconfig: `{section}` must be a list of mappings, each with `name` and "
+                f"{source} is not a kubeconfig: `{section}` must be a list of mappings, each with `name` and "
                 f"`{part}`, which is a mapping"
             )
     return config
 
 
 def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Put several kubeconfigs together as kubectl does: the first to name a thing wins."""
+    """Merge kubeconfigs as kubectl does: the first one that has a name or a value wins."""
     merged: dict[str, Any] = {}
     for config in configs:
         for key, value in config.items():
@@ -181,7 +182,7 @@ def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def with_absolute_paths(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the kubeconfig with the files that it names made absolute."""
+    """Return the kubeconfig with absolute paths of the files that it names."""
     changed = dict(config)
     for section, part in (("clusters", "cluster"), ("users", "user")):
         items = [dict(item) for item in config.get(section) or [] if isinstance(item, dict)]
@@ -190,14 +191,18 @@ def with_absolute_paths(config: dict[str, Any], folder: Path) -> dict[str, Any]:
             item[part] = fields | {name: str(folder / fields[name]) for name in FILE_FIELDS if fields.get(name)}
             plugin = fields.get("exec")
             if isinstance(plugin, Mapping) and os.sep in str(plugin.get("command") or ""):
-                # One without a folder is looked for on PATH.
+                # A command without a folder is found on PATH.
                 item[part]["exec"] = {**plugin, "command": str(folder / plugin["command"])}
         changed[section] = items
     return changed
 
 
 def choose_context(config: dict[str, Any], context: str | None, source: str) -> str:
-    """Return the context that is meant, or say which there are."""
+    """Return the name of the context to use.
+
+    Raises:
+        ClusterError: There is no such context, or no current one. The message lists the contexts.
+    """
     names = [str(item.get("name")) for item in config.get("contexts") or [] if isinstance(item, dict)]
     there = f"it has {', '.join(map(repr, names))}" if names else "it has none"
     chosen = context or config.get("current-context")
@@ -209,14 +214,14 @@ def choose_context(config: dict[str, Any], context: str | None, source: str) -> 
 
 
 def cluster_and_user(config: Mapping[str, Any], context: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a context says of its cluster and of who asks.
+    """Return the cluster and the user of a context.
 
     Args:
         config: The kubeconfig.
         context: Name of a context in it.
 
     Raises:
-        ClusterError: The context or its cluster is not there; the user may be absent, and is empty then.
+        ClusterError: The context, its cluster or the address is missing. A missing user is an empty mapping.
     """
     chosen = _named(config, "contexts", context).get("context") or {}
     cluster = _named(config, "clusters", chosen.get("cluster")).get("cluster")
@@ -234,10 +239,10 @@ def _named(config: Mapping[str, Any], section: str, name: Any) -> Mapping[str, A
 
 
 def api_server(access: Access) -> str:
-    """Return the address of the API server; nobody is asked.
+    """Return the address of the API server from the kubeconfig or the environment.
 
     Raises:
-        ClusterError: The kubeconfig does not say.
+        ClusterError: The kubeconfig has no address.
     """
     if access.config is None:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -246,11 +251,11 @@ def api_server(access: Access) -> str:
 
 
 def pod_config(server: str, folder: str = POD_FOLDER) -> dict[str, Any]:
-    """Return a pod's account as a kubeconfig whose one context has no name.
+    """Return a pod's service account as a kubeconfig with one context, whose name is None.
 
     Args:
         server: Address of the API server.
-        folder: Where the account's files are.
+        folder: Folder of the account's files.
     """
     return {
         "clusters": [{"name": "pod", "cluster": {"server": server, "certificate-authority": f"{folder}/ca.crt"}}],
@@ -260,7 +265,7 @@ def pod_config(server: str, folder: str = POD_FOLDER) -> dict[str, Any]:
 
 
 def namespace_of(access: Access) -> str:
-    """Return the namespace of a context, or of the pod whose account is used; `default` where none is named."""
+    """Return the namespace of the context or of the pod. The default is `default`."""
     if access.config is not None:
         context = _named(json.loads(access.config), "contexts", access.context).get("context") or {}
         return str(context.get("namespace") or "default")
@@ -271,7 +276,7 @@ def namespace_of(access: Access) -> str:
 
 
 def identity_of(address: str) -> str:
-    """Return a digest of an API server's address, however that is written.
+    """Return a digest of the normalized address of an API server.
 
     >>> identity_of("https://API.example.com/") == identity_of("https://api.example.com:443")
     True
@@ -283,7 +288,7 @@ def identity_of(address: str) -> str:
 
 
 def authority_of(access: Access) -> str | None:
-    """Return the digest of the authority that an access trusts. None: it names none, or it cannot be read."""
+    """Return the digest of the authority that an access trusts. None: there is none, or it cannot be read."""
     if access.config is None:
         return authority_in_file(f"{POD_FOLDER}/ca.crt")
     cluster, _ = cluster_and_user(json.loads(access.config), access.context)
@@ -291,13 +296,13 @@ def authority_of(access: Access) -> str | None:
         try:
             return authority_digest(base64.b64decode(cluster["certificate-authority-data"]))
         except (TypeError, ValueError):
-            # What cannot be read is refused where a connection is made.
+            # The connection reports it.
             return None
     return authority_in_file(cluster.get("certificate-authority"))
 
 
 def authority_in_file(path: str | None) -> str | None:
-    """Return the digest of the authority whose certificates a file holds. None: there is no such file."""
+    """Return the digest of the authority in a file. None: there is no such file."""
     try:
         return authority_digest(Path(path).read_bytes()) if path else None
     except OSError:

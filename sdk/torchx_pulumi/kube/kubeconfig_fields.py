@@ -1,7 +1,8 @@
-"""The fields of a kubeconfig's cluster and user, checked before they are used: what kubectl refuses is refused here.
+"""Type checks of the fields of a kubeconfig's cluster and user. What kubectl refuses is refused here.
 
-A field of another type would otherwise mean something else: `insecure-skip-tls-verify: "false"` is a text that is not
-empty, and `as-groups: admins` six groups of one letter. No value is in a message, since it may be a secret.
+Without the checks a field of a wrong type would have another meaning: `insecure-skip-tls-verify: "false"` is a text
+that is not empty, and `as-groups: admins` would be six groups of one letter. No message repeats a value, because it may
+be a secret.
 """
 
 from __future__ import annotations
@@ -14,14 +15,6 @@ from urllib.parse import urlsplit
 
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.text import is_text_list
-
-GROUP = "client.authentication.k8s.io"
-
-VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
-"""Versions of the answer that are understood."""
-
-MODES = ("Never", "IfAvailable", "Always")
-"""Whether a plugin wants to talk to the user."""
 
 CLUSTER_TEXTS = (
     "server",
@@ -51,10 +44,10 @@ def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str
     Args:
         cluster: The cluster of a kubeconfig.
         user: The user of it.
-        where: What messages call the cluster.
+        where: Name of the cluster in messages.
 
     Raises:
-        ClusterError: All that is wrong with them.
+        ClusterError: All problems.
     """
     problems = [*_of_cluster(cluster), *_of_user(user)]
     if problems:
@@ -62,37 +55,12 @@ def check_fields(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str
 
 
 def decoded(text: str) -> bytes:
-    """Return what a field in base64 holds; line breaks in it are ignored.
+    """Return the decoded bytes of a field in base64. Line breaks in it are ignored.
 
     Raises:
-        ValueError: It is no base64. The standard library's own decoder leaves out what it does not know.
+        ValueError: The text is not base64. By default the standard library skips unknown characters instead.
     """
     return base64.b64decode("".join(text.split()), validate=True)
-
-
-def plugin_problems(config: Mapping[str, Any], version: str, mode: Any) -> Iterator[str]:
-    """Return what is wrong with the field `exec` of a user.
-
-    Args:
-        config: The field.
-        version: Its `apiVersion`.
-        mode: Its `interactiveMode`, or what that is where it is not set.
-    """
-    if not config.get("command"):
-        yield "names no command"
-    elif not isinstance(config["command"], str):
-        yield "has a command that is no text"
-    if version not in VERSIONS:
-        yield f"has apiVersion {config.get('apiVersion')!r}, must be {' or '.join(VERSIONS)}"
-    elif mode not in MODES:
-        yield f"has interactiveMode {mode!r}, must be {', '.join(MODES)}"
-    for name in ("args", "env"):
-        if not isinstance(config.get(name) or [], list):
-            yield f"has {name} that are no list"
-            return
-    pairs = config.get("env") or ()
-    if not all(isinstance(pair, Mapping) and pair.get("name") for pair in pairs):
-        yield "has a variable without a name in env"
 
 
 def _of_cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
@@ -104,7 +72,7 @@ def _of_cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
         yield "insecure-skip-tls-verify and certificate-authority exclude each other; remove one"
     server = cluster.get("server")
     if isinstance(server, str) and not _is_address(server):
-        yield "server is no address; write https://host:port"
+        yield "server is not an address; write https://host:port"
 
 
 def _of_user(user: Mapping[str, Any]) -> Iterator[str]:
@@ -132,7 +100,7 @@ def _texts(section: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
             try:
                 decoded(value)
             except binascii.Error:
-                yield f"{name} is no base64"
+                yield f"{name} is not base64"
 
 
 def _is_texts(value: Any) -> bool:

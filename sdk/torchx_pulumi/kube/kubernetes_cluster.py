@@ -1,4 +1,4 @@
-"""The real cluster: questions and actions as requests to an API server."""
+"""`LiveCluster` for a real cluster: requests to an API server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from torchx_pulumi.kube.api_errors import refusal, unreachable
+from torchx_pulumi.kube.api_errors import connection_error, response_error
 from torchx_pulumi.kube.bus_command import command, not_allowed, status_after
 from torchx_pulumi.kube.kinds import ACCESS_REVIEW, NAMESPACE, VOLCANO_COMMAND, VOLCANO_JOB, Kind
 from torchx_pulumi.kube.kubeconfig import (
@@ -22,25 +22,24 @@ from torchx_pulumi.kube.kubeconfig import (
     namespace_of,
 )
 from torchx_pulumi.kube.log_stream import GROW_S, LogStream
-from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, urllib3, wire_of
+from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, transport_of, urllib3
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import format_time
 
 PAGE_SIZE = 500
-"""Objects asked for at once."""
+"""Objects of one page of a list."""
 
 IDENTITY_S = 5.0
-"""How long an identity is taken for true: a tunnel may lead elsewhere a moment later."""
-
+"""Seconds for which an identity is kept. A tunnel may lead to another cluster later."""
 
 MAX_CONFLICTS = 8
 """How often the status of a job is read and changed again, where its controller changed it in between."""
 
 
 class KubernetesCluster:
-    """A cluster that a kubeconfig, the pod this runs in, or a caller's own client gives access to."""
+    """A cluster that is accessed with a kubeconfig, the service account of a pod, or a caller's own client."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class KubernetesCluster:
         authority: Callable[[], str | None],
         namespace: str = "default",
     ) -> None:
-        self._wire = wire
+        self._transport = wire
         self._where = where
         self._address = address
         self._authority = authority
@@ -59,18 +58,18 @@ class KubernetesCluster:
 
     @classmethod
     def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> KubernetesCluster:
-        """Prepare access to a cluster; nothing is asked of it yet.
+        """Prepare access to a cluster. No request is made.
 
         Args:
-            kubeconfig: Path or contents of a kubeconfig. None: KUBECONFIG, `~/.kube/config`, or the pod's own account.
-            context: Context in it. None: its current one.
+            kubeconfig: Path or contents of a kubeconfig. None: KUBECONFIG, `~/.kube/config`, or the pod's account.
+            context: Context of the kubeconfig. None: the current one.
 
         Raises:
             ClusterError: There is no kubeconfig, it cannot be read, or it has no such context or no address.
         """
         access = find_access(kubeconfig, context)
         return cls(
-            wire_of(access).get,
+            transport_of(access).get,
             access.description,
             api_server(access),
             lambda: authority_of(access),
@@ -79,7 +78,7 @@ class KubernetesCluster:
 
     @classmethod
     def of_client(cls, api_client: Any) -> KubernetesCluster:
-        """Use a caller's own `kubernetes.client.ApiClient`, with its credentials and settings."""
+        """Return a cluster that uses a caller's `kubernetes.client.ApiClient` with its credentials and settings."""
         from torchx_pulumi.kube.official_client import OfficialTransport
 
         wire = OfficialTransport(api_client)
@@ -89,21 +88,21 @@ class KubernetesCluster:
 
     @property
     def api_server(self) -> str:
-        """Address of the API server; nobody is asked."""
+        """Address of the API server. No request is made."""
         return self._address
 
     @property
     def identity(self) -> str:
-        """Digest of that address; no request is made."""
+        """Digest of that address. No request is made."""
         return identity_of(self._address)
 
     @property
     def namespace(self) -> str:
-        """Namespace of the context, or of the pod whose account is used; `default` where none is named."""
+        """Namespace of the context or of the pod. The default is `default`."""
         return self._namespace
 
     def identify(self) -> ClusterIdentity:
-        """Return what tells this cluster from others."""
+        """Return the identity of the cluster."""
         now = time.monotonic()
         if self._identified is not None and now - self._identified[0] < IDENTITY_S:
             return self._identified[1]
@@ -124,12 +123,12 @@ class KubernetesCluster:
         return identity
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object, None if it is absent."""
+        """Return an object. None: it does not exist."""
         found: Manifest | None = self._json("GET", f"{_path(kind, namespace)}/{quote(name, safe='')}", kind)
         return found
 
     def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
-        """Return the objects of a kind, by name."""
+        """Return the objects of a kind, sorted by namespace and name."""
         query = [("limit", str(PAGE_SIZE))]
         if selector:
             query.append(("labelSelector", ",".join(f"{key}={value}" for key, value in selector.items())))
@@ -138,15 +137,14 @@ class KubernetesCluster:
         while token is not None:
             more = [("continue", token)] if token else []
             page = self._json("GET", _path(kind, namespace), kind, [*query, *more]) or {}
-            # Items of a list carry neither; every other object does.
+            # The items of a list have neither field; every other object has them.
             found += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
             token = (page.get("metadata") or {}).get("continue") or None
         return sorted(found, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
 
     def serves(self, kind: Kind) -> bool:
-        """Tell whether the cluster knows the kind."""
-        path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
-        answer = self._json("GET", path, None) or {}
+        """Return whether the cluster serves the kind."""
+        answer = self._json("GET", _version_path(kind), None) or {}
         return any(
             resource.get("kind") == kind.kind and resource.get("name") == kind.plural
             for resource in answer.get("resources") or []
@@ -177,7 +175,7 @@ class KubernetesCluster:
             query.append(("sinceTime", format_time(since)))
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log"
         silence_s = silence_s or (None if follow else READ_TIMEOUT_S)
-        response = self._ask("GET", path, None, query, accept="*/*", read_timeout_s=silence_s)
+        response = self._request("GET", path, None, query, accept="*/*", read_timeout_s=silence_s)
         if response is None:
             raise ClusterError(
                 f"there is no pod {pod!r} in namespace {namespace!r} of {self._where}", reason="NotFound"
@@ -190,7 +188,7 @@ class KubernetesCluster:
         return str((self._json("GET", "/version", None) or {}).get("gitVersion") or "unknown")
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
-        """Tell whether these credentials may do something."""
+        """Return whether these credentials allow a verb."""
         asked = {
             "verb": verb,
             "group": kind.group,
@@ -207,13 +205,13 @@ class KubernetesCluster:
         return bool((answer.get("status") or {}).get("allowed"))
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Create an object and return it as the API server took it."""
+        """Create an object and return it as the API server stored it."""
         query = [("dryRun", "All")] if dry_run else []
         made: Manifest = self._json("POST", _path(kind, namespace), kind, query, body=manifest)
         return made
 
     def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
-        """Ask for an object to be deleted, after the objects that it owns."""
+        """Delete an object after the objects that it owns."""
         options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
@@ -222,7 +220,7 @@ class KubernetesCluster:
             return self._json("DELETE", path, kind, body=options) is not None
         except ClusterError as error:
             if uid is not None and error.reason == "Conflict":
-                # Another object has the name by now.
+                # Another object has the name now.
                 return False
             raise
 
@@ -273,26 +271,26 @@ class KubernetesCluster:
         raise ClusterError(f"job {namespace}/{name} changed each time that {action} was asked for", retryable=True)
 
     def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), *, body: Any = None) -> Any:
-        """Ask for JSON. None: the object is absent; a kind that is not served is an error."""
-        response = self._ask(method, path, kind, query, body=body)
+        """Return the JSON of a response. None: the object does not exist. A kind that is not served is an error."""
+        response = self._request(method, path, kind, query, body=body)
         if response is None:
             return None
         try:
             answer = json.loads(response.data)
         except (urllib3().exceptions.HTTPError, OSError) as error:
-            raise unreachable(error, self._where) from error
+            raise connection_error(error, self._where) from error
         except ValueError as error:
             raise ClusterError(
-                f"{self._where} answered what is no JSON; check that {self._address} is an API server"
+                f"{self._where} sent a response that is not JSON; check that {self._address} is an API server"
             ) from error
         if not isinstance(answer, dict):
-            # Not absence: a proxy or a portal answered.
+            # A proxy or a login portal answered.
             raise ClusterError(
-                f"{self._where} answered JSON that is no object; check that {self._address} is an API server"
+                f"{self._where} sent JSON that is not an object; check that {self._address} is an API server"
             )
         return answer
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -304,21 +302,27 @@ class KubernetesCluster:
         read_timeout_s: float | None = READ_TIMEOUT_S,
     ) -> Any:
         try:
-            response = self._wire().ask(method, path, query, body=body, accept=accept, read_timeout_s=read_timeout_s)
+            response = self._transport().request(
+                method, path, query, body=body, accept=accept, read_timeout_s=read_timeout_s
+            )
             if 200 <= response.status < 300:
                 return response
-            refused = refusal(
+            refused = response_error(
                 response.status, response.data, self._where, kind, absence_is_fine=method in ("GET", "DELETE")
             )
         except (urllib3().exceptions.HTTPError, OSError) as error:
-            raise unreachable(error, self._where) from error
+            raise connection_error(error, self._where) from error
         if refused is None:
             return None
         raise refused
 
 
+def _version_path(kind: Kind) -> str:
+    return f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+
+
 def _path(kind: Kind, namespace: str | None) -> str:
     """Return the API path of the objects of a kind."""
-    start = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    start = _version_path(kind)
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
     return f"{start}{inside}/{kind.plural}"

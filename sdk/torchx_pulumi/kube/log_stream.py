@@ -1,4 +1,4 @@
-"""A log as it comes over a connection: blocks of bytes cut into lines, and a close that releases whoever waits."""
+"""Lines of a log that is read from a connection, and a `close` that ends the wait of other threads."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from torchx_pulumi.kube.transport import urllib3
 from torchx_pulumi.model.errors import ClusterError
 
 GROW_S = 1.0
-"""How long a line may stay unfinished before the part that has come is returned."""
+"""Seconds after which the received part of an unfinished line is returned."""
 
 LONGEST_PART = 1 << 20
-"""Characters of a line that are held at most; a longer line comes in parts."""
-
+"""Characters of a line that are buffered. A longer line is returned in parts."""
 
 LONGEST_STAMP = 35
-"""Characters of the longest time that a line begins with."""
+"""Characters of the longest time at the beginning of a line."""
 
 
 class LogStream:
-    """The lines of one response; see `LogLines`."""
+    """`LogLines` of one response."""
 
     def __init__(
         self, response: Any, where: str, *, keep_ends: bool, grow_s: float | None = None, stamped: bool = True
@@ -34,10 +33,10 @@ class LogStream:
 
         Args:
             response: The response of urllib3.
-            where: What messages call the cluster.
+            where: Name of the cluster in messages.
             keep_ends: Lines keep their newline.
-            grow_s: How long a line may stay unfinished before the part that has come is returned. None: for ever.
-            stamped: Each line begins with its time, which is never returned in parts.
+            grow_s: Seconds after which the received part of an unfinished line is returned. None: never.
+            stamped: Each line begins with its time, which is never split.
         """
         self._closed = False
         self._finished = False
@@ -47,7 +46,7 @@ class LogStream:
         self._grow_s = grow_s
         self._stamped = stamped
         self._begins = True
-        """No part of the present line was returned."""
+        """No part of the current line has been returned."""
         self._blocks = response.stream(amt=None, decode_content=False)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._lines: deque[str] = deque()
@@ -57,11 +56,11 @@ class LogStream:
 
     @property
     def finished(self) -> bool:
-        """Return whether the log was read to its end, and the last line was returned."""
+        """Return whether the log was read to its end and the last line was returned."""
         return self._finished and not self._lines
 
     def __iter__(self) -> Iterator[str]:
-        """Return itself."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> str:
@@ -73,8 +72,8 @@ class LogStream:
         return self._lines.popleft()
 
     def _read(self) -> None:
-        """Read one block; an interrupted stream is an error, not an end."""
-        if self._may_be_parted() and _is_idle(self._response, self._grow_s or 0):
+        """Read one block. An interrupted stream raises an error."""
+        if self._has_part() and _is_idle(self._response, self._grow_s or 0):
             self._lines.append(self._take_rest())
             self._begins = False
             return
@@ -86,7 +85,7 @@ class LogStream:
             self.close()
             silent = isinstance(error, urllib3().exceptions.ReadTimeoutError)
             raise ClusterError(
-                f"the log stream from {self._where} broke off: {error}",
+                f"the log stream from {self._where} was interrupted: {error}",
                 retryable=True,
                 reason="Silent" if silent else "BrokenStream",
             ) from error
@@ -96,7 +95,7 @@ class LogStream:
         if block is None:
             if self._rest:
                 self._lines.append(self._take_rest())
-            # Read to its end, the connection is good for the next question.
+            # The connection was read to its end and can be used again.
             self._closed = self._finished = True
             self._response.release_conn()
             return
@@ -109,11 +108,11 @@ class LogStream:
         if self._size > LONGEST_PART:
             self._lines.append(self._take_part())
         elif self._rest and self._grow_s is not None and time.monotonic() - self._rest_since > self._grow_s:
-            # Progress that is written over and over is returned up to the last complete turn.
-            self._lines.extend(filter(None, [self._take_part(only_turns=True)]))
+            # Progress bars end their updates with a carriage return: complete updates are returned.
+            self._lines.extend(filter(None, [self._take_part(only_updates=True)]))
 
-    def _may_be_parted(self) -> bool:
-        """Return whether something has come of a line, and more than a part of its time."""
+    def _has_part(self) -> bool:
+        """Return whether a part of the line was received that is more than a part of its time."""
         if not self._rest or self._grow_s is None:
             return False
         in_stamp = self._stamped and self._begins and self._size <= LONGEST_STAMP
@@ -132,18 +131,18 @@ class LogStream:
         self._size = 0
         return text
 
-    def _take_part(self, *, only_turns: bool = False) -> str:
-        """Return the begun line up to its last carriage return, or all of it where it has none."""
+    def _take_part(self, *, only_updates: bool = False) -> str:
+        """Return the unfinished line up to its last carriage return, or all of it if there is none."""
         text = self._take_rest()
         cut = text.rfind("\r")
-        if cut <= 0 or (not only_turns and len(text) - cut > LONGEST_PART):
-            cut = 0 if only_turns else len(text)
+        if cut <= 0 or (not only_updates and len(text) - cut > LONGEST_PART):
+            cut = 0 if only_updates else len(text)
         self._add(text[cut:])
         self._begins = self._begins and not cut
         return text[:cut]
 
     def close(self) -> None:
-        """Give the connection up; whoever waits for a line is released."""
+        """Close the connection and end the wait of other threads."""
         if self._closed:
             return
         self._closed = True
@@ -152,28 +151,28 @@ class LogStream:
         self._response.release_conn()
 
     def __del__(self) -> None:
-        """Give up the connection of a log that nobody reads on."""
+        """Close the connection of a log that is not read any more."""
         self.close()
 
 
 def _interrupt(response: Any) -> None:
-    """Wake a thread that reads; closing a socket alone leaves it waiting."""
+    """End the read of another thread, which closing the socket alone does not do."""
     connection = getattr(response, "connection", None)
-    # Where the server said that it would close the connection, only the body's reader holds it.
+    # If the server announced that it closes the connection, only the reader of the body has the socket.
     waiting = getattr(connection, "sock", None) or _socket_of(_reader_of(response))
     if waiting is None:
         return
-    # Encryption within that of a proxy has its socket inside.
+    # TLS within the TLS of a proxy wraps the socket.
     waiting = getattr(waiting, "socket", waiting)
     try:
         waiting.shutdown(socket.SHUT_RDWR)
     except OSError:
-        # The other side was quicker.
+        # The server closed it first.
         return
 
 
 def _reader_of(response: Any) -> Any:
-    """Return the buffered reader of a response's body. None: it has none, or was read to its end."""
+    """Return the buffered reader of a response's body. None: there is none, or it was read to its end."""
     return getattr(getattr(response, "_fp", None), "fp", None)
 
 
@@ -182,20 +181,20 @@ def _socket_of(reader: Any) -> Any:
 
 
 def _is_idle(response: Any, seconds: float) -> bool:
-    """Return whether nothing comes of a response for so long; False at once where something has come already."""
+    """Return whether nothing is received for some seconds. False at once if received bytes are not read yet."""
     reader = _reader_of(response)
     waiting = _socket_of(reader)
-    if waiting is None or _has_come(reader, waiting):
+    if waiting is None or _has_bytes(reader, waiting):
         return False
     try:
         return not urllib3().util.wait_for_read(waiting, seconds)
     except (OSError, ValueError):
-        # Another thread closed the stream; reading says so.
+        # Another thread closed the stream. Reading reports it.
         return False
 
 
-def _has_come(reader: Any, waiting: Any) -> bool:
-    """Return whether bytes have been read, or deciphered, and not taken yet."""
+def _has_bytes(reader: Any, waiting: Any) -> bool:
+    """Return whether received or decrypted bytes are not read yet."""
     limit = waiting.gettimeout()
     try:
         waiting.settimeout(0)
@@ -203,7 +202,7 @@ def _has_come(reader: Any, waiting: Any) -> bool:
     except ssl.SSLWantReadError:
         return False
     except (OSError, ValueError):
-        # The connection is broken or closed; reading says so.
+        # The connection is interrupted or closed. Reading reports it.
         return True
     finally:
         waiting.settimeout(limit)

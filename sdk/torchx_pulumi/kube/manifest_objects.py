@@ -1,4 +1,4 @@
-"""The objects of a manifest: which kinds they are of, and which of them stands for the job."""
+"""The objects of a manifest with their kinds. The first one is the job object."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _KINDS: Mapping[tuple[str, str], Kind] = {
 
 
 def objects_of(manifest: Manifest) -> list[tuple[Kind, Manifest]]:
-    """Return the objects of a manifest and their kinds; the first stands for the job.
+    """Return the kinds and objects of a manifest. The first one is the job object.
 
     Raises:
-        InvalidJobError: It has none, or one of a kind that this package does not make.
+        InvalidJobError: It has no object, or one of a kind that this package does not create.
     """
     whole: Any = manifest
     items = whole.get("items") if isinstance(whole, dict) and whole.get("kind") == "List" else [whole]
@@ -34,10 +34,10 @@ def objects_of(manifest: Manifest) -> list[tuple[Kind, Manifest]]:
             raise invalid_job("unnamed", [Problem("request.resource", text)])
         found.append((kind, item))
     if not found:
-        raise invalid_job("unnamed", [Problem("request.resource", "has no object; nothing is there to be launched")])
+        raise invalid_job("unnamed", [Problem("request.resource", "has no object; there is nothing to launch")])
     return found
 
 
 def job_object(manifest: Manifest) -> tuple[Kind, Manifest]:
-    """Return the object that stands for the job, and its kind."""
+    """Return the kind of the job object, and the object."""
     return objects_of(manifest)[0]

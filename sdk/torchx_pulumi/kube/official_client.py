@@ -1,4 +1,4 @@
-"""A caller's own client of the package `kubernetes` as a wire; nothing else here uses that package."""
+"""A caller's `kubernetes.client.ApiClient` as a transport. Only this module imports the package `kubernetes`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kubernetes.client.exceptions import ApiException
 from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, content_type
 
 
-class Refused:
-    """What the API server said when it refused, in the shape of a response."""
+class ErrorResponse:
+    """An error of the official client, with the attributes of urllib3's response."""
 
     def __init__(self, error: ApiException) -> None:
         body = error.body or error.reason or ""
@@ -19,12 +19,12 @@ class Refused:
 
 
 class OfficialTransport:
-    """Asks through an `ApiClient`."""
+    """Transport that uses an `ApiClient`."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -49,4 +49,4 @@ class OfficialTransport:
                 _request_timeout=(CONNECT_TIMEOUT_S, read_timeout_s),
             )
         except ApiException as error:
-            return Refused(error)
+            return ErrorResponse(error)

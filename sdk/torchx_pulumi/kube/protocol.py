@@ -1,6 +1,6 @@
-"""The seam to an API server: what this package reads of a cluster, and the little that it does to one.
+"""The client protocol of an API server: reads, writes and logs.
 
-`KubernetesCluster` is the real thing; `torchx_pulumi.testing.FakeCluster` passes the same contract suite.
+`KubernetesCluster` implements it for real clusters. `torchx_pulumi.testing.FakeCluster` passes the same contract suite.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from torchx_pulumi.model.options import Manifest
 
 
 class LogLines(Protocol):
-    """The lines of a log, one after the other, as they come; a line of over a million characters comes in parts."""
+    """Iterator over the lines of a log. A line of more than 2**20 characters is returned in parts."""
 
     @property
     def finished(self) -> bool:
-        """Return whether the log was read to its end, and the last line was returned."""
+        """Return whether the log was read to its end and the last line was returned."""
         ...
 
     def __iter__(self) -> Iterator[str]:
-        """Return itself."""
+        """Return the iterator itself."""
         ...
 
     def __next__(self) -> str:
-        """Return the next line, waiting for it where the log is followed.
+        """Return the next line. A followed log blocks until there is one.
 
         Raises:
-            ClusterError: The stream broke off (retryable); lines that came before are good.
+            ClusterError: The stream was interrupted (retryable). Earlier lines are complete.
         """
         ...
 
     def close(self) -> None:
-        """Give the connection up; whoever waits for a line, in any thread, is released. May be called again."""
+        """Close the connection. Threads that wait for a line return. Further calls have no effect."""
         ...
 
 
 class Cluster(Protocol):
-    """What may be read of a cluster. Implementations: KubernetesCluster, testing.FakeCluster."""
+    """Reads of a cluster. Implementations: KubernetesCluster, testing.FakeCluster."""
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object, None if it is absent.
+        """Return an object. None: it does not exist.
 
         Raises:
             ClusterError: No answer, no permission, or the cluster does not serve the kind.
@@ -51,12 +51,12 @@ class Cluster(Protocol):
         ...
 
     def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
-        """Return the objects of a kind, by name.
+        """Return the objects of a kind, sorted by namespace and name.
 
         Args:
-            kind: What to list.
-            namespace: Where. None: in all namespaces.
-            selector: Labels that an object must have. None: any.
+            kind: The kind.
+            namespace: Namespace. None: all namespaces.
+            selector: Labels that an object must have. None: all objects.
 
         Raises:
             ClusterError: No answer, no permission, or the cluster does not serve the kind.
@@ -64,7 +64,7 @@ class Cluster(Protocol):
         ...
 
     def serves(self, kind: Kind) -> bool:
-        """Tell whether the cluster knows the kind.
+        """Return whether the cluster serves the kind.
 
         Raises:
             ClusterError: No answer, or no permission.
@@ -72,10 +72,10 @@ class Cluster(Protocol):
         ...
 
     def identify(self) -> ClusterIdentity:
-        """Return what tells this cluster from others.
+        """Return the identity of the cluster.
 
-        One request, whose answer is kept for a few seconds; without the permission to read the namespace
-        `kube-system` the uid is None.
+        Sends one request and keeps its result for 5 seconds. Without the permission to read the namespace
+        `kube-system`, the uid is None.
 
         Raises:
             ClusterError: No answer, or the credentials are not accepted.
@@ -100,19 +100,19 @@ class Cluster(Protocol):
         """Return the lines of a container's log.
 
         Args:
-            namespace: Where the pod is.
-            pod: Its name.
-            container: None: the only one.
-            follow: Go on until the container ends.
-            previous: The container's run before its last restart.
-            timestamps: Each line begins with the time at which it was written.
-            tail_lines: Only so many lines of the end. None: all.
-            since: Only lines from this time on, which must have a zone; the second is rounded down. None: all.
-            limit_bytes: Stop after so many bytes, maybe inside a line. None: no limit.
-            silence_s: Longest time without a line; a longer one ends the stream as one that broke off. None: 30 s,
-                without limit where the log is followed.
-            keep_ends: Lines keep their newline, by which a line that has none is told: the last one, and the parts of
-                a line that stays unfinished while the log is followed.
+            namespace: Namespace of the pod.
+            pod: Name of the pod.
+            container: Name of the container. None: the only one.
+            follow: Continue until the container ends.
+            previous: Read the container's run before its last restart.
+            timestamps: Each line begins with its RFC 3339 time.
+            tail_lines: Number of lines at the end of the log to begin with. None: all lines.
+            since: Time, with a zone, of the first line to return; rounded down to seconds. None: all lines.
+            limit_bytes: Stop after this number of bytes, possibly inside a line. None: no limit.
+            silence_s: Seconds without a line after which the stream counts as interrupted. None: 30 s; no limit if the
+                log is followed.
+            keep_ends: Lines keep their newline. The last line, and parts of an unfinished line of a followed log, may
+                have none.
 
         Raises:
             ClusterError: No answer, no permission, no such pod, or (retryable) a container that has not started.
@@ -121,21 +121,21 @@ class Cluster(Protocol):
 
 
 class ClusterActions(Protocol):
-    """What may be done to a cluster, and asked of it as a whole. Implementations: as those of Cluster."""
+    """Writes to a cluster and questions about it as a whole. Implementations: as of Cluster."""
 
     @property
     def api_server(self) -> str:
-        """Address of the API server, read from the kubeconfig; nobody is asked."""
+        """Address of the API server in the kubeconfig. No request is made."""
         ...
 
     @property
     def identity(self) -> str:
-        """Digest of that address; no request is made. `identify` knows more."""
+        """Digest of that address. No request is made. `identify` returns more."""
         ...
 
     @property
     def namespace(self) -> str:
-        """Namespace of the context, or of the pod whose account is used; `default` where none is named."""
+        """Namespace of the context or of the pod. The default is `default`."""
         ...
 
     def version(self) -> str:
@@ -147,13 +147,13 @@ class ClusterActions(Protocol):
         ...
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
-        """Tell whether these credentials may do something.
+        """Return whether these credentials allow a verb.
 
         Args:
-            verb: Kubernetes' own word: `get`, `list`, `create`, `patch`, `delete`.
-            kind: To what.
-            namespace: Where. None: everywhere.
-            subresource: A part of it, for example `log`. None: the object itself.
+            verb: Verb of Kubernetes: `get`, `list`, `create`, `patch`, `delete`.
+            kind: The kind.
+            namespace: Namespace. None: all namespaces.
+            subresource: Subresource, for example `log`. None: the object itself.
 
         Raises:
             ClusterError: No answer.
@@ -161,31 +161,31 @@ class ClusterActions(Protocol):
         ...
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Create an object and return it as the API server took it.
+        """Create an object and return it as the API server stored it.
 
         Args:
-            kind: What it is.
-            namespace: Where. None: where the kind has no namespaces.
+            kind: Kind of the object.
+            namespace: Namespace. None: the kind has no namespaces.
             manifest: The object.
-            dry_run: Let the API server and its webhooks judge it; nothing is made.
+            dry_run: The API server and its webhooks check the object, and nothing is created.
 
         Raises:
-            ClusterError: No answer, no permission, no such kind or namespace, or refused; `reason` is `AlreadyExists`
-                where the name is taken.
+            ClusterError: No answer, no permission, no such kind or namespace, or the object is refused. `reason` is
+                `AlreadyExists` if there is an object of that name.
         """
         ...
 
     def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
-        """Ask for an object to be deleted, after the objects that it owns.
+        """Delete an object after the objects that it owns (foreground deletion).
 
         Args:
-            kind: What it is.
-            namespace: Where. None: where the kind has no namespaces.
-            name: Its name.
-            uid: Only if it is this very object. None: whichever has the name.
+            kind: Kind of the object.
+            namespace: Namespace. None: the kind has no namespaces.
+            name: Name of the object.
+            uid: Delete only the object with this uid. None: any object of that name.
 
         Returns:
-            Whether there was one. It may still be there for as long as its pods take to end.
+            Whether the object existed. It remains until its pods have ended.
 
         Raises:
             ClusterError: No answer, or no permission.
@@ -213,4 +213,4 @@ class ClusterActions(Protocol):
 
 
 class LiveCluster(Cluster, ClusterActions, Protocol):
-    """A cluster that is read and changed."""
+    """Reads and writes of a cluster."""

@@ -1,8 +1,8 @@
-"""Which proxy requests to an API server go through: the kubeconfig's `proxy-url`, else the environment's.
+"""The proxy for requests to an API server: `proxy-url` of the kubeconfig, else that of the environment.
 
-The rules are those of client-go, and so of the engine; for the environment those of Go's `httpproxy`: upper case
-before lower case, loopback addresses without a proxy, NO_PROXY with names, suffixes, addresses, ranges and ports.
-ALL_PROXY is read as well.
+The rules are those of client-go, which the engine's provider uses too. For the environment they are those of Go's
+`golang.org/x/net/http/httpproxy`: upper case before lower case, no proxy for loopback addresses, NO_PROXY with names,
+suffixes, addresses, ranges and ports. ALL_PROXY is read as well.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ VARIABLES = {"https": ("HTTPS_PROXY", "https_proxy"), "http": ("HTTP_PROXY", "ht
 """Variables that name the proxy, by the scheme of the API server's address."""
 
 EVERY_SCHEME = ("ALL_PROXY", "all_proxy")
-"""Variables that name the proxy where those of the scheme are not set.
+"""Variables that name the proxy if those of the scheme are not set.
 
-Go, kubectl and the engine do not read them: an address with SOCKS, which desktops put there, counts as not set.
+Go, kubectl and the engine do not read them. A SOCKS address, which desktops set, is ignored.
 """
 
 EXCEPTIONS = ("NO_PROXY", "no_proxy")
-"""Variables that list the hosts which are reached without a proxy."""
+"""Variables that list hosts without a proxy."""
 
 SCHEMES = ("http", "https")
-"""Schemes of proxies that can be used."""
+"""Supported schemes of proxies."""
 
 PORTS = {"http": 80, "https": 443}
 
@@ -39,27 +39,27 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """A proxy that requests go through."""
+    """A proxy for requests."""
 
     url: str
-    """Its address, without credentials."""
+    """Address without credentials."""
     authorization: str | None = field(default=None, repr=False)
-    """Value of the header Proxy-Authorization. None: it asks for no credentials."""
+    """Value of the header Proxy-Authorization. None: the proxy needs no credentials."""
     source: str
-    """What names it: a variable, or `proxy-url`."""
+    """Where it is configured: a variable, or `proxy-url`."""
 
 
 def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str, str], where: str) -> Proxy | None:
-    """Return the proxy for an API server. None: it is reached without one.
+    """Return the proxy for an API server. None: no proxy is used.
 
     Args:
         server: Address of the API server.
-        cluster: The cluster of a kubeconfig; its `proxy-url` wins, and NO_PROXY does not apply to it.
-        environment: Variables of this process.
-        where: What messages call the cluster.
+        cluster: The cluster of a kubeconfig. Its `proxy-url` takes precedence, and NO_PROXY does not apply to it.
+        environment: Environment variables.
+        where: Name of the cluster in messages.
 
     Raises:
-        ClusterError: The proxy that is named cannot be used.
+        ClusterError: The proxy is not valid, or its scheme is not supported.
     """
     if cluster.get("proxy-url"):
         return _proxy(str(cluster["proxy-url"]), "proxy-url", where)
@@ -76,7 +76,7 @@ def proxy_for(server: str, cluster: Mapping[str, Any], environment: Mapping[str,
 
 
 def _is_proxied(host: str, port: int, exceptions: str) -> bool:
-    """Return whether the environment's proxy is used for a host.
+    """Return whether the proxy of the environment applies to a host.
 
     >>> _is_proxied("127.0.0.1", 6443, ""), _is_proxied("localhost", 6443, ""), _is_proxied("10.1.2.3", 443, "")
     (False, False, True)
@@ -91,7 +91,7 @@ def _is_proxied(host: str, port: int, exceptions: str) -> bool:
 
 
 def _matches(entry: str, host: str, address: Address | None, port: int) -> bool:
-    """Return whether an entry of NO_PROXY means a host."""
+    """Return whether an entry of NO_PROXY matches a host."""
     if entry in ("", "*"):
         return entry == "*"
     network = _network(entry)
@@ -106,12 +106,12 @@ def _matches(entry: str, host: str, address: Address | None, port: int) -> bool:
     suffix = named[1:] if named.startswith("*.") else named
     if not suffix:
         return False
-    # `example.com` means itself and what is below it, `.example.com` only what is below it.
+    # `example.com` matches itself and its subdomains, `.example.com` only its subdomains.
     return host.endswith(suffix if suffix.startswith(".") else f".{suffix}") or host == suffix
 
 
 def _split_port(entry: str) -> tuple[str, str | None]:
-    """Return the host and the port of an entry; an address of IPv6 with a port is in brackets."""
+    """Return the host and the port of an entry. An IPv6 address with a port is in brackets."""
     found = re.fullmatch(r"\[([^\[\]]*)\]:([^:\[\]]*)|([^:\[\]]*):([^:\[\]]*)", entry)
     if found is None:
         return entry, None
@@ -123,7 +123,7 @@ def _address(text: str) -> Address | None:
         found = ip_address(text)
     except ValueError:
         return None
-    # Go takes an IPv4 address in the form of IPv6 for the same.
+    # Go treats an IPv4-mapped IPv6 address as the IPv4 address.
     return getattr(found, "ipv4_mapped", None) or found
 
 
@@ -135,7 +135,7 @@ def _network(entry: str) -> IPv4Network | IPv6Network | None:
 
 
 def _proxy(value: str, source: str, where: str) -> Proxy:
-    """Read the address of a proxy; the value is in no message, since it may hold a password."""
+    """Parse the address of a proxy. No message repeats it, because it may contain a password."""
     try:
         parts = urlsplit(value)
         port = parts.port
@@ -162,6 +162,6 @@ def _problems(parts: SplitResult) -> Iterator[str]:
         )
     elif parts.scheme not in SCHEMES or not parts.hostname:
         yield (
-            "is no address of a proxy; write http://host:port or https://host:port, with the characters "
+            "is not an address of a proxy; write http://host:port or https://host:port, with the characters "
             "/ ? # @ : of a user or password as %2F %3F %23 %40 %3A"
         )

@@ -1,4 +1,4 @@
-"""Certificates: which authority is trusted, and what is shown to the server. Files are read again when they change."""
+"""TLS options: trusted authorities and client certificates. Files are read again when they change."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from torchx_pulumi.kube.transport import urllib3
 FILES = ("certificate-authority", "client-certificate", "client-key")
 """Fields of a cluster and its user that name files with certificates."""
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
-"""What changes with files: time, size and inode of each; None where there is none."""
+FileVersions = tuple[tuple[int, int, int] | None, ...]
+"""Modification time, size and inode of each file; None for a missing file."""
 
 
 def files_of(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> list[str]:
-    """Return the files whose contents a connection depends on."""
+    """Return the certificate and key files that a connection depends on."""
     both = {**user, **cluster}
     return [str(both[name]) for name in FILES if both.get(name) and not both.get(f"{name}-data")]
 
 
-def stamp_of(files: list[str]) -> Stamp:
-    """Return what changes when one of the files does."""
-    return tuple(map(_stamp, files))
+def versions_of(files: list[str]) -> FileVersions:
+    """Return a value that changes when one of the files changes."""
+    return tuple(map(_version, files))
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def _version(path: str) -> tuple[int, int, int] | None:
     try:
         found = Path(path).stat()
     except OSError:
-        # What is absent is said where it is read.
+        # Reading the file reports that it is missing.
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
 
@@ -42,16 +42,16 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 def tls_options(
     cluster: Mapping[str, Any], user: Mapping[str, Any], certificate_and_key: bytes | None
 ) -> dict[str, Any]:
-    """Return what urllib3 needs to know to trust the server, and to be trusted.
+    """Return the TLS options of urllib3 for a cluster and its user.
 
     Args:
         cluster: The cluster of a kubeconfig.
         user: The user of it.
-        certificate_and_key: Shown instead of the user's own. None: they are shown, if it has them.
+        certificate_and_key: Client certificate and key as PEM. None: those of the user, if it has them.
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: It holds no certificate or key.
+        ValueError: A file has no valid certificate or key.
     """
     context = trusting(_contents(cluster, "certificate-authority"))
     options: dict[str, Any] = {"ssl_context": context}
@@ -70,11 +70,11 @@ def tls_options(
 
 
 def proxy_context(cluster: Mapping[str, Any]) -> ssl.SSLContext:
-    """Return a context that trusts an HTTPS proxy: by the system's authorities, or by the cluster's own.
+    """Return a context for an HTTPS proxy, which trusts the authorities of the system and of the cluster.
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: It holds no certificate.
+        ValueError: A file has no valid certificate.
     """
     context = trusting(_contents(cluster, "certificate-authority"))
     context.load_default_certs()
@@ -82,20 +82,20 @@ def proxy_context(cluster: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def trusting(authority: bytes | None) -> ssl.SSLContext:
-    """Return a context that trusts an authority. None: those of the system."""
-    # Made by urllib3, which knows whether Python or it itself compares names and addresses in this release.
+    """Return a context that trusts an authority (PEM). None: the authorities of the system."""
+    # Depending on its release, urllib3 or Python verifies host names: urllib3 sets the context up accordingly.
     context: ssl.SSLContext = urllib3().util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
     if authority:
         context.load_verify_locations(cadata=authority.decode())
     else:
         context.load_default_certs()
-    # Authorities that clusters make for themselves lack extensions that this would ask for.
+    # Self-signed authorities of clusters lack extensions that strict verification requires.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return context
 
 
 def _contents(section: Mapping[str, Any], name: str) -> bytes | None:
-    """Return a certificate or key that a kubeconfig holds or names; what it holds comes first, as with kubectl."""
+    """Return a certificate or key from a kubeconfig or the file it names. As in kubectl, inline data wins."""
     if section.get(f"{name}-data"):
         return decoded(section[f"{name}-data"])
     return Path(section[name]).read_bytes() if section.get(name) else None
@@ -106,12 +106,12 @@ def _no_password() -> str:
 
 
 def _load(context: ssl.SSLContext, certificate_and_key: bytes) -> None:
-    """Load a certificate with its key; Python reads these from a file only, which is gone again at once."""
+    """Load a certificate with its key. Python reads them from a file only, which is removed at once."""
     descriptor, name = tempfile.mkstemp(prefix="torchx-pulumi-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(certificate_and_key)
-        # Without a password, OpenSSL would ask for one at the terminal.
+        # Without the callback, OpenSSL would ask for a password at the terminal.
         context.load_cert_chain(name, password=_no_password)
     finally:
         Path(name).unlink()

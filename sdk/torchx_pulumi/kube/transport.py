@@ -1,7 +1,7 @@
-"""How questions go to an API server: the shape of a wire, and the one wire that each access has.
+"""The transport protocol of requests to an API server, and one shared transport for each access.
 
-urllib3 is enough for all that a kubeconfig may hold. The official client, whose import takes longer than all that a
-command asks, is only used where a caller brings one.
+urllib3 is sufficient for all fields of a kubeconfig. The official client is used only if a caller passes one: its
+import takes longer than all requests of a command.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torchx_pulumi.kube.kubeconfig import Access, api_server, pod_config
 from torchx_pulumi.model.errors import ClusterError
 
 CONNECT_TIMEOUT_S = 5.0
-"""Longest wait for a connection."""
+"""Timeout of a connection attempt."""
 
 READ_TIMEOUT_S = 30.0
-"""Longest silence while an answer is read; following a log has no such limit."""
+"""Timeout between two reads of a response. A followed log has no such limit."""
 
 CONNECTIONS = 64
-"""Connections to one API server that are kept for the next question."""
+"""Idle connections to one API server that are kept for further requests."""
 
 Query = Sequence[tuple[str, str]]
 
@@ -34,9 +34,9 @@ def content_type(method: str) -> str:
 
 
 class Transport(Protocol):
-    """A way to ask one API server, safe to use from many threads."""
+    """Sends requests to one API server. Many threads may use it."""
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -46,56 +46,56 @@ class Transport(Protocol):
         accept: str = "application/json",
         read_timeout_s: float | None = READ_TIMEOUT_S,
     ) -> Any:
-        """Send a request and return urllib3's response with its body not read yet, or whatever refuses as such.
+        """Send a request and return urllib3's response, whose body is not read yet. An error status is not raised.
 
         Args:
             method: GET, POST, PUT, PATCH (a merge patch) or DELETE.
             path: Path on the server, quoted.
             query: Parameters.
-            body: Sent as JSON. None: nothing.
-            accept: Type of the answer.
-            read_timeout_s: Longest silence. None: no limit.
+            body: Value that is sent as JSON. None: no body.
+            accept: Media type of the response.
+            read_timeout_s: Timeout between two reads. None: no limit.
 
         Raises:
             ClusterError: Credentials cannot be read.
-            OSError: No connection; or one of urllib3's own errors.
+            OSError: No connection. Errors of urllib3 are raised as well.
         """
         ...
 
 
 class LazyTransport:
-    """A wire that is made when somebody asks first."""
+    """A transport that is created at the first use."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._wire: Transport | None = None
+        self._transport: Transport | None = None
         self._process = 0
         self._lock = threading.Lock()
 
     def get(self) -> Transport:
-        """Return the wire.
+        """Return the transport.
 
         Raises:
             ClusterError: The kubeconfig cannot be used, or a package is missing.
         """
         with self._lock:
-            # Two processes must not talk over one connection.
-            if self._wire is None or self._process != os.getpid():
-                self._wire, self._process = make_wire(self._access), os.getpid()
-            return self._wire
+            # Processes must not share a connection after a fork.
+            if self._transport is None or self._process != os.getpid():
+                self._transport, self._process = new_transport(self._access), os.getpid()
+            return self._transport
 
 
-_wires: dict[Access, LazyTransport] = {}
-"""One wire, and so one pool of connections, for each access that was ever asked for."""
+_transports: dict[Access, LazyTransport] = {}
+"""One transport, and so one pool of connections, for each access."""
 
 
-def wire_of(access: Access) -> LazyTransport:
-    """Return the wire of an access."""
-    return _wires.setdefault(access, LazyTransport(access))
+def transport_of(access: Access) -> LazyTransport:
+    """Return the shared transport of an access."""
+    return _transports.setdefault(access, LazyTransport(access))
 
 
-def make_wire(access: Access) -> Transport:
-    """Make the wire of an access.
+def new_transport(access: Access) -> Transport:
+    """Create the transport of an access.
 
     Raises:
         ClusterError: The kubeconfig cannot be used, or urllib3 is missing.
@@ -114,5 +114,5 @@ def make_wire(access: Access) -> Transport:
 
 
 def urllib3() -> Any:
-    """Load urllib3, which is not loaded before something is asked."""
+    """Import urllib3 on demand: commands without requests do not need it."""
     return importlib.import_module("urllib3")

@@ -1,7 +1,7 @@
-"""Plain data -> YAML text that every YAML reader takes for the same data.
+"""YAML text that YAML 1.1 and 1.2 readers parse to the same plain data.
 
-Written here, not by PyYAML: its rules are those of YAML 1.1, so that it leaves `1e-4` and `y` without quotes, which
-kubectl then reads as a number and a boolean; and a manifest of thousands of replicas takes it several times as long.
+PyYAML is not used: it leaves `1e-4` and `y` without quotes, which kubectl reads as a number and a boolean, and needs
+ten times as long for a manifest of a thousand replicas (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z_/][-A-Za-z0-9_./@=+]*(:[-A-Za-z0-9_./@=+]+)*")
-"""Texts that are the same without quotes, but for the words below; all others are written as JSON strings."""
+"""Texts that need no quotes, except the words below. All others are written as JSON strings."""
 
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
 
 
 def to_yaml(data: Any) -> str:
-    """Write mappings, lists, texts, numbers, booleans and null as YAML, keys in the order they have.
+    """Return mappings, lists, texts, numbers, booleans and null as YAML, with keys in their order.
 
     >>> print(to_yaml({"b": "1e-4", "a": ["y", 1, {"c": [], "d": "x: y"}]}), end="")
     b: "1e-4"
@@ -34,7 +34,7 @@ def to_yaml(data: Any) -> str:
 
 
 def _write(value: Any, pad: str, lead: str, out: list[str]) -> None:
-    """Write a value: `lead` stands before its first line, `pad` before the others."""
+    """Append the lines of a value: the first one begins with `lead`, the others with `pad`."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             _write_pair(f"{lead}{_scalar(key)}:", item, pad, out)

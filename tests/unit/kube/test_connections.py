@@ -12,7 +12,7 @@ import pytest
 from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.kube.http_client import HttpClient
 from torchx_pulumi.kube.kubeconfig import find_access, pod_config
-from torchx_pulumi.kube.transport import Transport, wire_of
+from torchx_pulumi.kube.transport import Transport, transport_of
 from torchx_pulumi.model.errors import ClusterError
 from urllib3.exceptions import HTTPError
 
@@ -25,8 +25,8 @@ def connect(config: Config) -> KubernetesCluster:
     return KubernetesCluster.connect(json.dumps(config))
 
 
-def wire(config: Config) -> Transport:
-    return wire_of(find_access(json.dumps(config))).get()
+def transport_for(config: Config) -> Transport:
+    return transport_of(find_access(json.dumps(config))).get()
 
 
 def status(answer: Any) -> int:
@@ -41,26 +41,26 @@ def test_a_get_on_a_connection_that_was_dropped_silently_is_sent_again(
     cluster = {"certificate-authority": str(certificates.folder / "ca.crt")}
     with http_proxy(("127.0.0.1", tls_api.port)) as proxy:
         through = {"proxy-url": f"http://127.0.0.1:{proxy.port}"} if proxied else {}
-        asking = wire(tls_api.config(**cluster, **through))
-        assert status(asking.ask("GET", "/one")) == 200
+        transport = transport_for(tls_api.config(**cluster, **through))
+        assert status(transport.request("GET", "/one")) == 200
         tls_api.forget()
-        assert status(asking.ask("GET", "/two", read_timeout_s=3)) == 200
+        assert status(transport.request("GET", "/two", read_timeout_s=3)) == 200
         assert [asked.path for asked in tls_api.asked] == ["/one", "/two", "/two"]
         assert (tls_api.connections, len(proxy.asked)) == (2, 2 if proxied else 0)
 
 
 def test_what_changes_something_is_not_sent_twice(api: ApiServer) -> None:
-    asking = wire(api.config())
-    assert status(asking.ask("GET", "/one")) == 200
+    transport = transport_for(api.config())
+    assert status(transport.request("GET", "/one")) == 200
     api.forget()
     with pytest.raises(HTTPError, match="timed out"):
-        asking.ask("POST", "/two", body={}, read_timeout_s=0.3)
+        transport.request("POST", "/two", body={}, read_timeout_s=0.3)
     assert [asked.path for asked in api.asked] == ["/one", "/two"]
 
 
 def test_a_get_that_no_connection_answers_ends(api: ApiServer) -> None:
-    asking = wire(api.config())
-    assert status(asking.ask("GET", "/one")) == 200
+    transport = transport_for(api.config())
+    assert status(transport.request("GET", "/one")) == 200
     api.forget()
 
     def dead(_: Any) -> Any:
@@ -70,14 +70,14 @@ def test_a_get_that_no_connection_answers_ends(api: ApiServer) -> None:
 
     api.answer = dead
     with pytest.raises(HTTPError, match="timed out"):
-        asking.ask("GET", "/two", read_timeout_s=0.3)
+        transport.request("GET", "/two", read_timeout_s=0.3)
     assert [asked.path for asked in api.asked] == ["/one", "/two", "/two"]
 
 
 def test_a_slow_body_has_the_whole_time_on_a_connection_that_was_used_before(api: ApiServer) -> None:
-    asking = wire(api.config())
+    transport = transport_for(api.config())
     for _ in range(2):
-        response = asking.ask("GET", "/one", read_timeout_s=60)
+        response = transport.request("GET", "/one", read_timeout_s=60)
         connection = response.connection
         assert connection.sock.gettimeout() == 60
         assert response.data == b"{}"
@@ -88,24 +88,24 @@ def test_a_slow_body_has_the_whole_time_on_a_connection_that_was_used_before(api
 def test_a_connection_that_was_idle_for_long_is_not_used_again(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch, method: str, longest_s: float
 ) -> None:
-    asking = wire(api.config())
+    transport = transport_for(api.config())
     now = time.time()
     for passed, connections in ((0, 1), (longest_s - 1, 1), (longest_s + 1, 2), (-1, 3)):
         now += passed
         moment = now
         monkeypatch.setattr("time.time", lambda moment=moment: moment)
-        assert status(asking.ask(method, "/one", body={} if method == "POST" else None)) == 200
+        assert status(transport.request(method, "/one", body={} if method == "POST" else None)) == 200
         assert api.connections == connections
 
 
 def test_a_followed_log_does_not_begin_on_a_connection_that_was_idle(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking = wire(api.config())
-    assert status(asking.ask("GET", "/one")) == 200
+    transport = transport_for(api.config())
+    assert status(transport.request("GET", "/one")) == 200
     later = time.time() + POST_IDLE_S + 1
     monkeypatch.setattr("time.time", lambda: later)
-    assert status(asking.ask("GET", "/log", read_timeout_s=None)) == 200
+    assert status(transport.request("GET", "/log", read_timeout_s=None)) == 200
     assert api.connections == 2
 
 
@@ -115,7 +115,7 @@ def test_the_system_looks_after_silent_connections(api: ApiServer, proxied: bool
 
     with http_proxy(("127.0.0.1", api.port)) as proxy:
         through = {"proxy-url": f"http://127.0.0.1:{proxy.port}"} if proxied else {}
-        response = wire(api.config(**through)).ask("GET", "/one")
+        response = transport_for(api.config(**through)).request("GET", "/one")
         end = response.connection.sock
         assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -165,10 +165,10 @@ def test_the_account_of_a_pod_needs_no_kubeconfig(
     tls_api: ApiServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(certificates.authority)
-    asking = HttpClient(pod_config(tls_api.url(), str(tmp_path)), None, "the cluster of this pod")
+    transport = HttpClient(pod_config(tls_api.url(), str(tmp_path)), None, "the cluster of this pod")
     for token in ("one", "two"):
         (tmp_path / "token").write_text(token)
-        assert status(asking.ask("GET", "/version")) == 200
+        assert status(transport.request("GET", "/version")) == 200
     assert [asked.authorization for asked in tls_api.asked] == ["Bearer one", "Bearer two"]
 
 

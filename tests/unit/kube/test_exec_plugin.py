@@ -249,7 +249,7 @@ def test_a_command_with_a_folder_is_beside_the_kubeconfig(api: ApiServer, plugin
 WRONG = [
     ({"command": ""}, "names no command"),
     ({"command": ""}, "without a name in env"),
-    ({"args": "get token"}, "has args that are no list"),
+    ({"args": "get token"}, "has args that is not a list"),
     ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, r"v1alpha1', must be .*/v1 or .*/v1beta1"),
     ({"interactiveMode": None}, "interactiveMode None, must be Never, IfAvailable, Always"),
     ({"interactiveMode": "Always"}, "standard input is no terminal"),
@@ -275,8 +275,8 @@ def printing(status: Any, version: str = V1) -> str:
 
 
 BAD_ANSWERS = [
-    ("echo hush", "no ExecCredential"),
-    ("echo '[\"hush\"]'", "no ExecCredential"),
+    ("echo hush", "without an ExecCredential"),
+    ("echo '[\"hush\"]'", "without an ExecCredential"),
     (printing({"token": "hush"}, V1BETA1), r"in apiVersion '.*v1beta1'; the"),
     (printing(None), "without credentials"),
     (printing({"clientKeyData": "hush"}), "both are needed"),

@@ -32,7 +32,7 @@ def look(config: Config) -> None:
         ({"exec": "hush"}, "exec must be a mapping"),
         ({"auth-provider": "hush"}, "auth-provider must be a mapping"),
         ({"client-certificate-data": BASE64}, "client-certificate-data is without its key"),
-        ({"client-certificate-data": BASE64, "client-key-data": "hush!"}, "client-key-data is no base64"),
+        ({"client-certificate-data": BASE64, "client-key-data": "hush!"}, "client-key-data is not base64"),
         ({"client-certificate": 7, "client-key": 7}, "client-certificate must be .*; client-key must be"),
     ],
 )
@@ -48,11 +48,14 @@ def test_a_user_that_is_ill_typed_is_refused_and_not_shown(api: ApiServer, user:
     [
         ({"insecure-skip-tls-verify": "false"}, "insecure-skip-tls-verify must be true or false without quotes"),
         ({"insecure-skip-tls-verify": True, "certificate-authority": "ca.crt"}, "exclude each other"),
-        ({"certificate-authority-data": "!!"}, "certificate-authority-data is no base64"),
+        ({"certificate-authority-data": "!!"}, "certificate-authority-data is not base64"),
         ({"certificate-authority-data": 5}, "certificate-authority-data must be a text"),
         ({"tls-server-name": 5}, "tls-server-name must be a text"),
         ({"server": 5}, "server must be a text"),
-        *(({"server": server}, "server is no address") for server in ("https://[::1", "https://a b", "https://h:x")),
+        *(
+            ({"server": server}, "server is not an address")
+            for server in ("https://[::1", "https://a b", "https://h:x")
+        ),
     ],
 )
 def test_a_cluster_that_is_ill_typed_is_refused(tls_api: ApiServer, cluster: Config, word: str) -> None:
@@ -73,7 +76,7 @@ def test_a_token_file_without_a_token_is_named(api: ApiServer, tmp_path: Path, t
 
 @pytest.mark.parametrize("item", ["hush", {"name": "x", "user": "hush"}, ["hush"]])
 def test_what_is_no_list_of_mappings_is_no_kubeconfig(api: ApiServer, item: object) -> None:
-    with pytest.raises(ClusterError, match="is no kubeconfig: `users` must be a list of mappings") as caught:
+    with pytest.raises(ClusterError, match="is not a kubeconfig: `users` must be a list of mappings") as caught:
         look({**api.config(), "users": [item]})
     assert "hush" not in str(caught.value)
 

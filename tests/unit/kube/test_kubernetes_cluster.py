@@ -190,7 +190,7 @@ def test_what_is_created_and_deleted_is_asked_with_care(server: Server) -> None:
 
 def test_an_answer_that_is_no_json_is_told_as_such(server: Server) -> None:
     server.answers = [(200, "<html>welcome</html>")]
-    with pytest.raises(ClusterError, match=r"no JSON; check that http://127.0.0.1:"):
+    with pytest.raises(ClusterError, match=r"is not JSON; check that http://127.0.0.1:"):
         KubernetesCluster.connect(server.kubeconfig).get(kinds.POD, "n", "x")
 
 
@@ -206,7 +206,7 @@ def test_json_that_is_no_object_is_not_taken_for_absence(server: Server, body: s
     ]
     for ask in questions:
         server.answers = [(200, body)]
-        with pytest.raises(ClusterError, match=r"is no object; check that http://127\.0\.0\.1:"):
+        with pytest.raises(ClusterError, match=r"is not an object; check that http://127\.0\.0\.1:"):
             ask()
 
 

@@ -107,7 +107,7 @@ UNUSABLE = [
 @pytest.mark.parametrize("source", ["proxy-url", "HTTPS_PROXY"])
 def test_what_is_no_proxy_is_refused_and_not_shown(value: str, source: str) -> None:
     cluster, environment = ({source: value}, {}) if source == "proxy-url" else ({}, {source: value})
-    with pytest.raises(ClusterError, match=rf"^it cannot be used: its proxy \({source}\) is no address") as caught:
+    with pytest.raises(ClusterError, match=rf"^it cannot be used: its proxy \({source}\) is not an address") as caught:
         proxy_for("https://api.lab", cluster, environment, "it")
     assert "hu" not in str(caught.value).replace("http", "")
 
