@@ -1,6 +1,7 @@
-"""The door for TorchX AppDefs, of 0.7.0 and nightly: duck-typed, never mutated, TorchX itself not needed.
+"""TorchX AppDefs, of 0.7.0 and nightly, as a `JobSpec`. They are read by attribute names and never changed.
 
-Fields are taken as they are; what is wrong with them is said by `checks`, all at once.
+TorchX itself is not needed. `AppReader` also holds what every form of an AppDef has in common: the parts of a role's
+metadata that are ours.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx_pulumi.inputs.overlay_file import read_overlay_file
-from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import invalid_job
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.planning.checks.job import check_job
-from torchx_pulumi.planning.checks.values import found, is_list, unknown_keys
+from torchx_pulumi.planning.checks.job import MOUNT_KINDS, check_job_rules
+from torchx_pulumi.planning.checks.values import found, is_list, shown, unknown_keys
 from torchx_pulumi.planning.overlay import select_overlay
+from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, field_types, uncovered
 
 EXTRAS_KEY = "torchx_pulumi"
 """Where `role.metadata` holds what an AppDef has no field for."""
@@ -23,31 +25,123 @@ EXTRAS_KEY = "torchx_pulumi"
 EXTRAS = ("secret_env", "secret_mounts", "node_selector", "tolerations")
 
 OVERLAY_KEY = "kubernetes"
-"""Where `role.metadata` holds the pod overlay, or the place of a file that has it."""
+"""Where `role.metadata` holds the pod overlay, or the path or URI of its file."""
 _OVERLAY_KIND = "V1Pod"
 
 _MOUNT_KINDS = {"BindMount": "bind", "VolumeMount": "volume", "DeviceMount": "device"}
+_SECRET_FIELDS = ("name", "key", "optional")
+
+
+class AppReader(TypedReader):
+    """Reads AppDefs."""
+
+    def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
+        """Return the fields of an AppDef or a part of it."""
+        if isinstance(value, FieldValues):
+            return super().fields_of(kind, value, path)
+        if kind is JobSpec:
+            names = ("name", "roles", "metadata")
+            given = {name: getattr(value, name, None) for name in names}
+            return {**given, "metadata": _or_empty(given["metadata"]), "torchx_version": installed_torchx_version()}
+        if kind is RoleSpec:
+            return self._role(value, path)
+        if kind is ResourceSpec and all(hasattr(value, name) for name in ("cpu", "gpu", "memMB")):
+            given = {name: getattr(value, name) for name, _, _ in field_types(kind) if hasattr(value, name)}
+            return {**given, "memory_mb": value.memMB}
+        if kind is MountSpec:
+            return self._mount(value, path)
+        return self.secret(value, path) if kind is SecretRef else super().fields_of(kind, value, path)
+
+    def _role(self, role: Any, path: str) -> Mapping[str, Any]:
+        given = {name: getattr(role, name) for name, _, _ in field_types(RoleSpec) if hasattr(role, name)}
+        metadata = given["metadata"] = _or_empty(given.get("metadata"))
+        if given.get("resource") is None:
+            given.pop("resource", None)
+        policy = given.get("retry_policy", "APPLICATION")
+        given["retry_policy"] = getattr(policy, "value", policy)
+        given["pod_overlay"] = self.overlay_of(metadata, f"{path}.metadata[{OVERLAY_KEY!r}]")
+        return self.with_extras(given, metadata, f"{path}.metadata[{EXTRAS_KEY!r}]")
+
+    def _mount(self, mount: Any, path: str) -> Mapping[str, Any] | None:
+        """Return the fields of a mount. Its kind is that of its class or of a class that it derives from."""
+        kind = next(
+            (_MOUNT_KINDS[base.__name__] for base in type(mount).__mro__ if base.__name__ in _MOUNT_KINDS), None
+        )
+        if kind is None:
+            known = ", ".join(MOUNT_KINDS)
+            self.refuse(path, f"is of unknown kind {shown(type(mount).__name__)}, must be {known}", "mount")
+            return None
+        source, given = "src" if kind == "volume" else "src_path", {"kind": kind}
+        names = {"src": source, "dst": "dst_path", "read_only": "read_only", "permissions": "permissions"}
+        return {**given, **{name: getattr(mount, key) for name, key in names.items() if hasattr(mount, key)}}
+
+    def secret(self, ref: Any, path: str) -> Mapping[str, Any] | None:
+        """Return the fields of a reference to a Secret."""
+        if not isinstance(ref, Mapping):
+            return super().fields_of(SecretRef, ref, path)
+        self.problems.extend(unknown_keys(path, ref, _SECRET_FIELDS))
+        return {name: ref[name] for name in _SECRET_FIELDS if name in ref}
+
+    def overlay_of(self, metadata: object, path: str) -> dict[str, Any] | None:
+        """Return the pod overlay in a role's metadata; a text there is the path or URI of a file, which is read."""
+        value = metadata.get(OVERLAY_KEY) if isinstance(metadata, Mapping) else None
+        if isinstance(value, str):
+            value = self.overlay_file(value, path)
+        return select_overlay(value, _OVERLAY_KIND) or None
+
+    def overlay_file(self, uri: str, path: str) -> dict[str, Any] | None:
+        """Read a file with a pod overlay."""
+        try:
+            return read_overlay_file(uri)
+        except ValueError as error:
+            self.refuse(path, str(error))
+            return None
+
+    def with_extras(self, given: dict[str, Any], metadata: object, path: str) -> dict[str, Any]:
+        """Add what `metadata["torchx_pulumi"]` says of a role: secrets, node selector, tolerations."""
+        extras = metadata.get(EXTRAS_KEY, {}) if isinstance(metadata, Mapping) else {}
+        if not isinstance(extras, Mapping):
+            self.refuse(path, f"{found(extras)}, must be a mapping: {', '.join(EXTRAS)}")
+            extras = {}
+        self.problems.extend(unknown_keys(path, extras, EXTRAS))
+        mounts = extras.get("secret_mounts", ())
+        if not is_list(mounts):
+            self.refuse(f"{path}.secret_mounts", f"{found(mounts)}, must be a list of {{src, dst}}")
+            mounts = ()
+        found_mounts = (self._secret_mount(mount, f"{path}.secret_mounts[{i}]") for i, mount in enumerate(mounts))
+        secret_mounts = [mount for mount in found_mounts if mount is not None]
+        if is_list(given.get("mounts", ())):
+            given["mounts"] = [*given.get("mounts", ()), *secret_mounts]
+        return {**{name: extras[name] for name in EXTRAS if name in extras and name != "secret_mounts"}, **given}
+
+    def _secret_mount(self, mount: Any, path: str) -> FieldValues | None:
+        if not isinstance(mount, Mapping):
+            self.refuse(path, f"{found(mount)}, must be {{src, dst}}")
+            return None
+        self.problems.extend(unknown_keys(path, mount, ("src", "dst")))
+        return FieldValues(kind="secret", src=mount.get("src"), dst=mount.get("dst"), read_only=True)
 
 
 def read_app(app: Any) -> JobSpec:
-    """Read a TorchX AppDef.
+    """Read a TorchX AppDef, or check the types of a `JobSpec`.
 
     Raises:
-        InvalidJobError: The AppDef, or an overlay file that it names, cannot be read.
+        InvalidJobError: A value of the AppDef, or an overlay file that it names, cannot be read. All problems at once,
+            those of the rules included.
     """
-    problems: list[Problem] = []
-    roles = getattr(app, "roles", None)
-    if is_list(roles):
-        roles = [_read_role(f"roles[{index}]", role, problems) for index, role in enumerate(roles)]
-    spec = JobSpec(
-        name=getattr(app, "name", None),  # type: ignore[arg-type]  # checks say what is wrong with it
-        roles=roles,  # type: ignore[arg-type]
-        metadata=_or_empty(getattr(app, "metadata", None)),
-        torchx_version=installed_torchx_version(),
-    )
-    if problems:
-        raise invalid_job(spec.name, [*check_job(spec), *problems])
-    return spec
+    return read_with(TypedReader() if isinstance(app, JobSpec) else AppReader(), app)
+
+
+def read_with(reader: TypedReader, app: Any) -> JobSpec:
+    """Read a job.
+
+    Raises:
+        InvalidJobError: As `read_app`.
+    """
+    job = reader.read(JobSpec, app, "")
+    if reader.problems:
+        raise invalid_job(job.name or None, [*reader.problems, *uncovered(check_job_rules(job), reader.problems)])
+    return job
 
 
 def installed_torchx_version() -> str | None:
@@ -61,109 +155,5 @@ def installed_torchx_version() -> str | None:
     return version if isinstance(version, str) else None
 
 
-def _read_role(path: str, role: Any, problems: list[Problem]) -> RoleSpec:
-    metadata = _or_empty(getattr(role, "metadata", None))
-    extras = read_extras(f"{path}.metadata[{EXTRAS_KEY!r}]", metadata, problems)
-    mounts = getattr(role, "mounts", ())
-    policy = getattr(role, "retry_policy", "APPLICATION")
-    return RoleSpec(
-        name=getattr(role, "name", None),  # type: ignore[arg-type]
-        image=getattr(role, "image", None),  # type: ignore[arg-type]
-        entrypoint=getattr(role, "entrypoint", None),  # type: ignore[arg-type]
-        args=getattr(role, "args", ()),
-        env=getattr(role, "env", {}),
-        num_replicas=getattr(role, "num_replicas", 1),
-        min_replicas=getattr(role, "min_replicas", None),
-        max_retries=getattr(role, "max_retries", 0),
-        retry_policy=getattr(policy, "value", policy),
-        resource=_read_resource(getattr(role, "resource", None)),
-        port_map=getattr(role, "port_map", {}),
-        mounts=[*map(_read_mount, mounts), *extras.pop("mounts")] if is_list(mounts) else mounts,
-        metadata=metadata,
-        pod_overlay=read_overlay(f"{path}.metadata[{OVERLAY_KEY!r}]", metadata, problems),
-        **extras,
-    )
-
-
 def _or_empty(value: Any) -> Any:
     return {} if value is None else value
-
-
-def _read_resource(resource: Any) -> ResourceSpec:
-    if resource is None:
-        return ResourceSpec()
-    if not all(hasattr(resource, field) for field in ("cpu", "gpu", "memMB")):
-        return resource  # type: ignore[no-any-return]
-    return ResourceSpec(
-        cpu=resource.cpu,
-        gpu=resource.gpu,
-        memory_mb=resource.memMB,
-        devices=getattr(resource, "devices", {}),
-        capabilities=getattr(resource, "capabilities", {}),
-    )
-
-
-def _read_mount(mount: Any) -> MountSpec:
-    """Tell the kind of a mount by its class or a class it derives from; an unknown one keeps its class's name."""
-    kinds = [_MOUNT_KINDS[base.__name__] for base in type(mount).__mro__ if base.__name__ in _MOUNT_KINDS]
-    if not kinds:
-        return MountSpec(kind=type(mount).__name__, src="?", dst="?")
-    return MountSpec(
-        kind=kinds[0],
-        src=getattr(mount, "src" if kinds[0] == "volume" else "src_path", None),  # type: ignore[arg-type]
-        dst=getattr(mount, "dst_path", None),  # type: ignore[arg-type]
-        read_only=getattr(mount, "read_only", False),
-        permissions=getattr(mount, "permissions", "rwm"),
-    )
-
-
-def read_overlay(path: str, metadata: object, problems: list[Problem]) -> dict[str, Any] | None:
-    """Find the pod overlay of a role's metadata; a text is the place of a file, which is read here."""
-    value = metadata.get(OVERLAY_KEY) if isinstance(metadata, Mapping) else None
-    if isinstance(value, str):
-        try:
-            value = read_overlay_file(value)
-        except ValueError as error:
-            problems.append(Problem(path, str(error)))
-            return None
-    return select_overlay(value, _OVERLAY_KIND) or None
-
-
-def read_extras(path: str, metadata: object, problems: list[Problem]) -> dict[str, Any]:
-    """Read what `metadata["torchx_pulumi"]` says of a role: secrets, node selector, tolerations."""
-    value = metadata.get(EXTRAS_KEY, {}) if isinstance(metadata, Mapping) else {}
-    if not isinstance(value, Mapping):
-        problems.append(Problem(path, f"{found(value)}, must be a mapping: {', '.join(EXTRAS)}"))
-        value = {}
-    problems.extend(unknown_keys(path, value, EXTRAS))
-    mounts = value.get("secret_mounts", ())
-    if not is_list(mounts):
-        problems.append(Problem(f"{path}.secret_mounts", f"{found(mounts)}, must be a list of {{src, dst}}"))
-        mounts = ()
-    return {
-        "secret_env": read_secret_env(value.get("secret_env", {})),
-        "mounts": [_read_secret_mount(f"{path}.secret_mounts[{i}]", mount, problems) for i, mount in enumerate(mounts)],
-        "node_selector": value.get("node_selector", {}),
-        "tolerations": value.get("tolerations", ()),
-    }
-
-
-def read_secret_env(value: Any) -> Any:
-    """Make references of `{NAME: {name, key, optional}}`; what is none of these is left for the checks."""
-    if not isinstance(value, Mapping):
-        return value
-    return {name: _secret_ref(ref) for name, ref in value.items()}
-
-
-def _secret_ref(ref: Any) -> Any:
-    if isinstance(ref, Mapping) and {"name", "key"} <= set(ref) <= {"name", "key", "optional"}:
-        return SecretRef(name=ref["name"], key=ref["key"], optional=ref.get("optional", False))
-    return ref
-
-
-def _read_secret_mount(path: str, mount: Any, problems: list[Problem]) -> MountSpec:
-    if not isinstance(mount, Mapping):
-        problems.append(Problem(path, f"{found(mount)}, must be {{src, dst}}"))
-        return MountSpec(kind="secret", src="unknown", dst=path)
-    problems.extend(unknown_keys(path, mount, ("src", "dst")))
-    return MountSpec(kind="secret", src=mount.get("src"), dst=mount.get("dst"), read_only=True)  # type: ignore[arg-type]

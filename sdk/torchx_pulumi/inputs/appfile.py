@@ -1,8 +1,7 @@
-"""The door for AppDef files, YAML or JSON, and for mappings of the same form.
+"""AppDef files, YAML or JSON, and mappings of the same keys, as a `JobSpec`.
 
-Here: which keys there are, and what becomes of numbers where text is wanted. A file may also be what
-`dataclasses.asdict` makes of a TorchX AppDef, or what `torchx-pulumi program` makes of a launched one: its metadata
-has marks for what JSON has no form for (`json_values`).
+A file may also be what `dataclasses.asdict` makes of a TorchX AppDef, or what `torchx-pulumi program` makes of a
+launched one. The metadata of the latter has marks for values that JSON has no form for (`json_values`).
 """
 
 from __future__ import annotations
@@ -11,44 +10,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.inputs.appdef import installed_torchx_version, read_extras, read_overlay, read_secret_env
+from torchx_pulumi.inputs.appdef import EXTRAS_KEY, OVERLAY_KEY, AppReader, installed_torchx_version, read_with
 from torchx_pulumi.inputs.document import DocumentError, parse_document
 from torchx_pulumi.inputs.json_values import read_value
-from torchx_pulumi.inputs.overlay_file import read_overlay_file
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
-from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.planning.checks.job import check_job
-from torchx_pulumi.planning.checks.values import is_list, is_number, typed, unknown_keys
+from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.planning.checks.values import is_number, typed, unknown_keys
 from torchx_pulumi.planning.overlay import given_overlay
+from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, field_types
 
-APP_KEYS = ("name", "roles", "metadata")
+_UNUSED_ROLE_KEYS = ("base_image", "workspace", "overrides")
+"""What `dataclasses.asdict` adds to a role. Only the unset value is taken, since another one would have no effect."""
 
-ROLE_KEYS = (
-    "name",
-    "image",
-    "entrypoint",
-    "args",
-    "env",
-    "secret_env",
-    "num_replicas",
-    "min_replicas",
-    "max_retries",
-    "retry_policy",
-    "resource",
-    "port_map",
-    "mounts",
-    "metadata",
-    "node_selector",
-    "tolerations",
-    "pod_overlay",
-)
-
-_TORCHX_ONLY_ROLE_KEYS = ("base_image", "workspace", "overrides")
-"""What `dataclasses.asdict` adds to a role; only the unset value is taken, since nothing here could honour another."""
+ROLE_KEYS = tuple(name for name, _, _ in field_types(RoleSpec))
 
 RESOURCE_KEYS = ("cpu", "gpu", "memory_mb", "memMB", "devices", "capabilities", "tags")
 
 MOUNT_KEYS = ("kind", "type", "src", "src_path", "dst", "dst_path", "read_only", "permissions")
+
+_KEYS: Mapping[type, tuple[str, ...]] = {
+    JobSpec: ("name", "roles", "metadata"),
+    RoleSpec: (*ROLE_KEYS, *_UNUSED_ROLE_KEYS),
+    ResourceSpec: RESOURCE_KEYS,
+    MountSpec: MOUNT_KEYS,
+    SecretRef: ("name", "key", "optional"),
+}
+"""Keys of every part of a job."""
 
 
 def read_app_file(path: str | Path) -> JobSpec:
@@ -78,143 +65,80 @@ def read_app_file(path: str | Path) -> JobSpec:
 
 
 def read_app_mapping(app: Mapping[str, Any]) -> JobSpec:
-    """Read an AppDef of plain mappings and lists.
+    """Read an AppDef of plain mappings and lists. A null is the same as an absent key.
 
     Raises:
-        InvalidJobError: A key is unknown or a part has the wrong form; all problems at once.
+        InvalidJobError: A key is unknown or a value cannot be read. All problems at once.
     """
-    problems = list(unknown_keys("", app, APP_KEYS))
-    roles = app.get("roles")
-    if is_list(roles):
-        roles = [_read_role(f"roles[{index}]", role, problems) for index, role in enumerate(roles)]
-    spec = JobSpec(
-        name=_text(app.get("name")),
-        roles=roles,  # type: ignore[arg-type]  # checks say what is wrong with it
-        metadata=read_value(_given(app, "metadata", {})),
-        torchx_version=installed_torchx_version(),
-    )
-    if problems:
-        raise invalid_job(spec.name, [*problems, *check_job(spec)])
-    return spec
+    return read_with(MappingReader(), app)
 
 
-def _read_role(path: str, role: Any, problems: list[Problem]) -> Any:
-    if not isinstance(role, Mapping):
-        return role
-    problems.extend(unknown_keys(path, {key: 0 for key in role if key not in _TORCHX_ONLY_ROLE_KEYS}, ROLE_KEYS))
-    for key in _TORCHX_ONLY_ROLE_KEYS:
-        if role.get(key):
-            problems.append(Problem(f"{path}.{key}", "has no effect here; remove it"))
-    metadata = read_value(_given(role, "metadata", {}))
-    extras = read_extras(f"{path}.metadata['torchx_pulumi']", metadata, problems)
-    secret_mounts = extras.pop("mounts")
-    for field in ("node_selector", "tolerations", "secret_env"):
-        if role.get(field) is not None:
-            extras[field] = read_secret_env(role[field]) if field == "secret_env" else role[field]
-    mounts = _given(role, "mounts", ())
-    if is_list(mounts):
-        mounts = [
-            *(_read_mount(f"{path}.mounts[{i}]", mount, problems) for i, mount in enumerate(mounts)),
-            *secret_mounts,
-        ]
-    return RoleSpec(
-        name=_text(role.get("name")),
-        image=_text(role.get("image")),
-        entrypoint=_text(role.get("entrypoint")),
-        args=_texts(_given(role, "args", ())),
-        env=_text_values(_given(role, "env", {})),
-        num_replicas=_whole(_given(role, "num_replicas", 1)),
-        min_replicas=_whole(role.get("min_replicas")),
-        max_retries=_whole(_given(role, "max_retries", 0)),
-        retry_policy=_given(role, "retry_policy", "APPLICATION"),
-        resource=_read_resource(f"{path}.resource", role.get("resource"), problems),
-        port_map=_whole_values(_given(role, "port_map", {})),
-        mounts=mounts,
-        metadata=metadata,
-        pod_overlay=_read_pod_overlay(path, role, metadata, problems),
-        **extras,
-    )
+class MappingReader(AppReader):
+    """Reads mappings of YAML and JSON: numbers and booleans are taken as text, and 2.0 as 2."""
+
+    def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
+        """Return the fields of a mapping."""
+        if isinstance(value, FieldValues) or not isinstance(value, Mapping):
+            return TypedReader.fields_of(self, kind, value, path)
+        self.problems.extend(unknown_keys(path, value, _KEYS[kind]))
+        given = {key: item for key, item in value.items() if item is not None and key in _KEYS[kind]}
+        if kind is JobSpec:
+            metadata = read_value(given.get("metadata", {}))
+            return {**given, "metadata": metadata, "torchx_version": installed_torchx_version()}
+        if kind is RoleSpec:
+            return self._role(given, path)
+        if kind is ResourceSpec:
+            return self._resource(given, path)
+        return _mount(given) if kind is MountSpec else given
+
+    def text(self, value: Any, path: str) -> str:
+        """Return a text."""
+        return super().text(self.as_text(value), path)
+
+    def whole(self, value: Any, path: str) -> int:
+        """Return a whole number."""
+        return super().whole(whole_number(value), path)
+
+    def as_text(self, value: Any) -> Any:
+        """Return the text of a number or a boolean, as JSON writes it; any other value as it is.
+
+        >>> [MappingReader().as_text(value) for value in (2.0, True, "a", None)]
+        ['2', 'true', 'a', None]
+        """
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(whole_number(value)) if is_number(value) else value
+
+    def _role(self, role: dict[str, Any], path: str) -> Mapping[str, Any]:
+        for key in _UNUSED_ROLE_KEYS:
+            if role.pop(key, None):
+                self.refuse(f"{path}.{key}", "has no effect here; remove it")
+        metadata = role["metadata"] = read_value(role.get("metadata", {}))
+        overlay = read_value(role.get("pod_overlay"))
+        if overlay is None:
+            overlay = self.overlay_of(metadata, f"{path}.metadata[{OVERLAY_KEY!r}]")
+        else:
+            overlay = self.overlay_file(overlay, f"{path}.pod_overlay") if isinstance(overlay, str) else overlay
+            overlay = given_overlay(overlay) if isinstance(overlay, dict) else overlay
+        role["pod_overlay"] = overlay
+        return self.with_extras(role, metadata, f"{path}.metadata[{EXTRAS_KEY!r}]")
+
+    def _resource(self, resource: dict[str, Any], path: str) -> Mapping[str, Any]:
+        if "memory_mb" in resource and "memMB" in resource:
+            self.refuse(f"{path}.memMB", "is the same as memory_mb; remove one of the two")
+        memory = resource.get("memory_mb", resource.get("memMB"))
+        return {**resource, "memory_mb": whole_number(memory), "gpu": whole_number(resource.get("gpu"))}
 
 
-def _read_resource(path: str, resource: Any, problems: list[Problem]) -> Any:
-    if resource is None:
-        return ResourceSpec()
-    if not isinstance(resource, Mapping):
-        return resource
-    problems.extend(unknown_keys(path, resource, RESOURCE_KEYS))
-    if "memory_mb" in resource and "memMB" in resource:
-        problems.append(Problem(f"{path}.memMB", "is the same as memory_mb; remove one of the two"))
-    return ResourceSpec(
-        cpu=resource.get("cpu"),
-        gpu=_whole(resource.get("gpu")),
-        memory_mb=_whole(resource.get("memory_mb", resource.get("memMB"))),
-        devices=_whole_values(_given(resource, "devices", {})),
-        capabilities=_given(resource, "capabilities", {}),
-    )
+def _mount(mount: Mapping[str, Any]) -> Mapping[str, Any]:
+    is_volume = "src" in mount and "src_path" not in mount
+    inferred = "volume" if is_volume else "device" if "permissions" in mount else "bind"
+    named = {"kind": mount.get("kind", mount.get("type", inferred))}
+    for name in ("src", "dst"):
+        named[name] = mount.get(name, mount.get(f"{name}_path"))
+    return {**mount, **named}
 
 
-def _read_mount(path: str, mount: Any, problems: list[Problem]) -> Any:
-    if not isinstance(mount, Mapping):
-        return mount
-    problems.extend(unknown_keys(path, mount, MOUNT_KEYS))
-    kind = mount.get("kind", mount.get("type"))
-    if kind is None:
-        kind = (
-            "volume" if "src" in mount and "src_path" not in mount else "device" if "permissions" in mount else "bind"
-        )
-    return MountSpec(
-        kind=kind,
-        src=_text(mount.get("src", mount.get("src_path"))),
-        dst=_text(mount.get("dst", mount.get("dst_path"))),
-        read_only=_given(mount, "read_only", False),
-        permissions=_given(mount, "permissions", "rwm"),
-    )
-
-
-def _read_pod_overlay(path: str, role: Mapping[str, Any], metadata: object, problems: list[Problem]) -> Any:
-    overlay = read_value(role.get("pod_overlay"))
-    if overlay is None:
-        return read_overlay(f"{path}.metadata['kubernetes']", metadata, problems)
-    if isinstance(overlay, str):
-        try:
-            overlay = read_overlay_file(overlay)
-        except ValueError as error:
-            problems.append(Problem(f"{path}.pod_overlay", str(error)))
-            return None
-    return given_overlay(overlay) if isinstance(overlay, dict) else overlay
-
-
-def _given(mapping: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Take a value; null is the same as absent."""
-    value = mapping.get(key)
-    return default if value is None else value
-
-
-def _text(value: Any) -> Any:
-    """Write a number or a boolean as text; what is neither is left for the checks.
-
-    >>> _text(2.0), _text(True), _text("a"), _text(None)
-    ('2', 'true', 'a', None)
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if is_number(value):
-        return str(_whole(value))
-    return value
-
-
-def _whole(value: Any) -> Any:
-    """Take 2.0 for 2, as it comes from other languages; what is no number is left for the checks."""
+def whole_number(value: Any) -> Any:
+    """Return 2 for 2.0, as other languages write it; any other value as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _texts(value: Any) -> Any:
-    return [_text(item) for item in value] if is_list(value) else value
-
-
-def _text_values(value: Any) -> Any:
-    return {key: _text(item) for key, item in value.items()} if isinstance(value, Mapping) else value
-
-
-def _whole_values(value: Any) -> Any:
-    return {key: _whole(item) for key, item in value.items()} if isinstance(value, Mapping) else value

@@ -1,21 +1,22 @@
-"""From whatever a user hands in to the manifest: the one way through doors, planner and renderers."""
+"""From an app and run options of any form to a plan and its manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_pulumi.inputs.appdef import read_app
-from torchx_pulumi.inputs.appfile import read_app_mapping
-from torchx_pulumi.inputs.run_options import read_options
-from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
+from torchx_pulumi.inputs.appdef import AppReader
+from torchx_pulumi.inputs.appfile import MappingReader
+from torchx_pulumi.inputs.run_options import OptionsReader
+from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Options
-from torchx_pulumi.planning.checks.job import check_job
+from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.checks.values import found
 from torchx_pulumi.planning.planner import plan_job
-from torchx_pulumi.schedulers.registry import SCHEDULERS, VOLCANO, Scheduler, scheduler_of
+from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
+from torchx_pulumi.schedulers.registry import SCHEDULERS, VOLCANO, scheduler_of
 
 
 def render_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> Manifest:
@@ -34,39 +35,44 @@ def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: st
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
     """
-    problems: list[Problem] = []
-    known = SCHEDULERS.get(scheduler) if isinstance(scheduler, str) else None
-    if known is None:
-        problems.append(Problem("scheduler", f"{found(scheduler)}, must be {', '.join(SCHEDULERS)}"))
-    spec, job = None, "unnamed"
-    try:
-        spec = read_any_app(app)
-        job = spec.name
-    except InvalidJobError as error:
-        problems.extend(error.problems)
-        job = error.job
-    try:
-        chosen = read_options(options, (known or VOLCANO).name)
-    except InvalidJobError as error:
-        problems.extend(error.problems)
-        chosen = None
-    if spec is None or chosen is None or problems:
-        every = [*_other_problems(known or VOLCANO, spec, chosen, app_id), *problems]
-        raise invalid_job(job, [problem for problem in every if problem.rule not in (known or VOLCANO).tolerated])
+    spec, chosen = read_job_and_options(app, options, scheduler, app_id=app_id)
     return plan_job(spec, chosen, app_id)
 
 
-def _other_problems(scheduler: Scheduler, spec: JobSpec | None, options: Options | None, app_id: str) -> list[Problem]:
-    """Find what is wrong beside what could not even be read, so that one error says it all."""
-    chosen = options or scheduler.placeholder
-    if spec is None:
-        return list(scheduler.check_app_id(app_id, chosen))
-    problems = [*check_job(spec), *scheduler.check_launch(spec, chosen, app_id, {})]
-    return problems if options is None else [*problems, *scheduler.check_options(options)]
+def read_job_and_options(
+    app: Any, options: Mapping[str, Any], scheduler: str, *, app_id: object | None = None
+) -> tuple[JobSpec, Options]:
+    """Read a job and its options.
+
+    Args:
+        app: An AppDef, a JobSpec or a mapping.
+        options: Options by name.
+        scheduler: Its name.
+        app_id: Name of the job object. None: it is made later, and its rules are checked with the plan.
+
+    Raises:
+        InvalidJobError: The job or an option is wrong; all problems at once, those of the rules included.
+    """
+    known = SCHEDULERS.get(scheduler) if isinstance(scheduler, str) else None
+    backend = known or VOLCANO
+    problems = []
+    if known is None:
+        problems.append(Problem("scheduler", f"{found(scheduler)}, must be {', '.join(SCHEDULERS)}"))
+    app_reader, options_reader = app_reader_of(app), OptionsReader(backend.name)
+    spec = app_reader.read(JobSpec, app, "")
+    chosen = options_reader.options(options)
+    unread = [*problems, *app_reader.problems, *options_reader.problems]
+    rules = [*check_job_rules(spec), *backend.check_options(chosen)]
+    if app_id is not None:
+        rules += backend.check_launch(spec, chosen, app_id, {})
+    problems = [problem for problem in (*uncovered(rules, unread), *unread) if problem.rule not in backend.tolerated]
+    if problems:
+        raise invalid_job(spec.name or None, problems)
+    return spec, chosen
 
 
-def read_any_app(app: Any) -> JobSpec:
-    """Read a job through the door that fits it."""
+def app_reader_of(app: Any) -> TypedReader:
+    """Return the reader for the form of an app."""
     if isinstance(app, JobSpec):
-        return app
-    return read_app_mapping(app) if isinstance(app, Mapping) else read_app(app)
+        return TypedReader()
+    return MappingReader() if isinstance(app, Mapping) else AppReader()

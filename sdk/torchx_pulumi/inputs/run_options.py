@@ -1,34 +1,20 @@
-"""Run options by name -> a scheduler's options: names in snake_case or camelCase, values of their own type or as text.
-
-Whether a value makes sense is said by `option_checks`; here it only gets its type.
-"""
+"""Run options by name as the options of a scheduler: snake_case or camelCase names, typed values or texts."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from enum import Enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-from torchx_pulumi.model.errors import Problem, invalid_job
-from torchx_pulumi.model.options import (
-    AppWrapperApi,
-    Gang,
-    MCADOptions,
-    NetworkTopology,
-    Options,
-    PodGroupApi,
-    VolcanoOptions,
-)
-from torchx_pulumi.planning.checks.values import found, shown, typed
-
-_MANY = ("labels", "annotations", "plugins", "image_secrets", "network_topology")
-"""Options of several values, which messages do not repeat: one of them may be a secret."""
+from torchx_pulumi.model.errors import invalid_job
+from torchx_pulumi.model.options import MCADOptions, NetworkTopology, Options, VolcanoOptions
+from torchx_pulumi.planning.checks.values import found, is_int
+from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
-"""Options of TorchX's own schedulers that change how a job is launched, never its manifest. Taken and left alone."""
+"""Options of TorchX's own schedulers that change how a job is launched, never its manifest. No effect here."""
 
 
 @overload
@@ -43,130 +29,112 @@ def read_options(options: Mapping[str, Any], scheduler: str = "volcano") -> Opti
     Raises:
         InvalidJobError: An option is unknown, of the wrong type, given twice or missing; all problems at once.
     """
-    form = _FORMS[scheduler]
-    if isinstance(options, form.kind):
-        return options
-    if not isinstance(options, Mapping):
-        raise invalid_job(
-            "unnamed", [Problem("options", f"{found(options)}, must be a mapping of option names to values")]
-        )
-    problems: list[Problem] = []
-    values: dict[str, Any] = {}
-    for given, value in options.items():
-        name = _snake_case(given) if isinstance(given, str) else ""
-        name = form.aliases.get(name, name)
-        if name in LAUNCH_ONLY:
-            continue
-        if name not in form.readers:
-            known = ", ".join((*form.readers, *LAUNCH_ONLY))
-            problems.append(Problem(f"options.{given}", form.elsewhere.get(name, f"is unknown; known are {known}")))
-        elif name in values:
-            problems.append(Problem(f"options.{given}", f"is given twice: {name} is the same option"))
-        elif value is not None:
-            try:
-                values[name] = form.readers[name](value)
-            except ValueError as error:
-                what = typed(value) if name in _MANY else found(value)
-                problems.append(Problem(f"options.{given}", f"{what}, {error}"))
-    for name in form.unset_by_nothing:
-        if values.get(name) == "":
-            del values[name]
-    for name, wanted in form.required.items():
-        if name not in values and not any(problem.path == f"options.{name}" for problem in problems):
-            problems.append(Problem(f"options.{name}", f"is not set, must be {wanted}", rule="required"))
-    if problems:
-        raise invalid_job("unnamed", problems)
-    return form.kind(**values)
-
-
-def _snake_case(name: str) -> str:
-    """Write an option's name as Python does.
-
-    >>> _snake_case("priorityClass"), _snake_case("ttl_seconds_after_finished")
-    ('priority_class', 'ttl_seconds_after_finished')
-    """
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be text")  # noqa: TRY004 - becomes a problem of the job
-    return value
-
-
-def _queue(value: Any) -> Any:
-    return value
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value.strip()):
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("must be a whole number")  # noqa: TRY004 - becomes a problem of the job
-    return value
-
-
-def _one_of(choices: type[Enum]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        try:
-            return choices(value)
-        except ValueError:
-            raise ValueError(f"must be {' or '.join(choice.value for choice in choices)}") from None
-
+    reader = OptionsReader(scheduler)
+    read: Options = reader.options(options)
+    if reader.problems:
+        raise invalid_job("unnamed", reader.problems)
     return read
 
 
-def _yes_or_no(value: Any) -> Any:
-    words = {"true": True, "false": False}
-    return words.get(value.strip().lower(), value) if isinstance(value, str) else value
+class OptionsReader(TypedReader):
+    """Reads the run options of one scheduler."""
 
+    def __init__(self, scheduler: str) -> None:
+        super().__init__()
+        self._names = _NAMES[scheduler]
+        self._spelling: dict[str, str] = {}
 
-def _texts(value: Any) -> Any:
-    """Read a mapping of texts; from text: JSON, `key=value,key=value` or `key:value,key:value`."""
-    if isinstance(value, str):
-        return _json_or(value, dict, lambda: read_pairs(word for word in value.split(",") if word.strip()))
-    return value
+    def options(self, options: Any) -> Any:
+        """Return the options. Those that cannot be read are problems, and have the empty value of their type."""
+        return self.read(self._names.kind, options, "options")
 
+    def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
+        """Return the options, or the fields of the network topology."""
+        if kind is NetworkTopology and isinstance(value, str):
+            value = self._parse(value, path) if _is_json(value) else {"mode": value}
+        if not isinstance(value, Mapping):
+            return super().fields_of(kind, value, path)
+        names = self._names if kind is self._names.kind else _OptionNames(kind=kind)
+        fields = [name for name, _, _ in field_types(kind)]
+        ignored = LAUNCH_ONLY if names is self._names else ()
+        given: dict[str, Any] = {}
+        for spelling, item in value.items():
+            name = snake_case(spelling) if isinstance(spelling, str) else ""
+            name = names.aliases.get(name, name)
+            if name in given:
+                self.refuse(f"{path}.{spelling}", f"is given twice: {name} is the same option")
+            elif name in fields:
+                given[name] = item
+                self._spelling[f"{path}.{name}"] = f"{path}.{spelling}"
+            elif name not in ignored:
+                known = ", ".join((*fields, *ignored))
+                self.refuse(f"{path}.{spelling}", names.elsewhere.get(name, f"is unknown; known are {known}"))
+        unset = {name for name in names.unset_if_empty if given.get(name) == ""}
+        return {name: item for name, item in given.items() if item is not None and name not in unset}
 
-def _names(value: Any) -> Any:
-    """Read a list of texts; from text: JSON, or texts with commas between them."""
-    if isinstance(value, str):
-        return _json_or(value, list, lambda: [word.strip() for word in value.split(",") if word.strip()])
-    return tuple(value) if isinstance(value, list) else value
+    def field_path(self, path: str, name: str) -> str:
+        """Return the path of an option as the user wrote it."""
+        return self._spelling.get(f"{path}.{name}", f"{path}.{name}")
 
+    def missing(self, hint: Any, path: str) -> Any:
+        """Return the empty value of a required option that is absent."""
+        self.refuse(path, "is not set; give a value")
+        return empty(hint)
 
-def _plugins(value: Any) -> Any:
-    """Read plugins; from text: JSON."""
-    return _json_or(value, dict, _refuse('must be JSON, for example {"svc": []}')) if isinstance(value, str) else value
+    def refuse(self, path: str, message: str, rule: str = "") -> None:
+        """Add a problem. The error of a required option is a `TypeError` as well, as in TorchX."""
+        required = [f"options.{name}" for name, _, is_required in field_types(self._names.kind) if is_required]
+        super().refuse(path, message, "required" if path in required else rule)
 
+    def whole(self, value: Any, path: str) -> int:
+        """Return a whole number; 2.0 and "2" are 2."""
+        is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value.strip())
+        if is_number or (isinstance(value, float) and value.is_integer()):
+            return int(value)
+        return value if is_int(value) else self.other(int, path, f"{found(value)}, must be a whole number")
 
-def _network_topology(value: Any) -> Any:
-    """Read a mapping with mode and highest_tier_allowed; from text: JSON, or the mode alone."""
-    if isinstance(value, str):
-        value = _json_or(value, dict, lambda: {"mode": value})
-    if not isinstance(value, Mapping):
-        return value
-    read = {_snake_case(str(name)): part for name, part in value.items()}
-    unknown = sorted(set(read) - {item.name for item in fields(NetworkTopology)})
-    if unknown:
-        raise ValueError(f"has the unknown key {shown(unknown[0])}; known are mode, highest_tier_allowed")
-    if isinstance(read.get("highest_tier_allowed"), (str, float)):
-        read["highest_tier_allowed"] = _whole(read["highest_tier_allowed"])
-    return NetworkTopology(**read)
+    def flag(self, value: Any, path: str) -> bool:
+        """Return a truth value; true and false may be text."""
+        words = {"true": True, "false": False}
+        return super().flag(words.get(value.strip().lower(), value) if isinstance(value, str) else value, path)
 
+    def items(self, hint: Any, value: Any, path: str) -> Sequence[Any]:
+        """Return a list; an option may also be a text: JSON, or words with commas between them."""
+        if "[" in path:
+            return super().items(hint, value, path)
+        if isinstance(value, str):
+            words = [word.strip() for word in value.split(",") if word.strip()]
+            value = self._parse(value, path) if _is_json(value) else words
+            return super().items(hint, value, path)
+        return super().items(hint, tuple(value) if isinstance(value, list) else value, path)
 
-def _json_or(text: str, kind: type, otherwise: Callable[[], Any]) -> Any:
-    if text.lstrip().startswith(("{", "[")):
+    def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
+        """Return a mapping; an option may also be a text: JSON, `key=value,key=value` or `key:value,key:value`."""
+        if isinstance(value, str) and (hint is str or _is_json(value)):
+            value = self._parse(value, path)
+        return super().mapping(hint, value, path)
+
+    def _parse(self, text: str, path: str) -> Any:
+        """Return the value of JSON or of pairs. None, with a problem: the text is neither."""
         try:
-            value = json.loads(text)
+            return json.loads(text) if _is_json(text) else read_pairs(filter(str.strip, text.split(",")))
         except ValueError as error:
-            raise ValueError(f"must be valid JSON: {error}") from None
-        if not isinstance(value, kind):
-            raise ValueError(f"must be a {'mapping' if kind is dict else 'list'}")
-        return value
-    return otherwise()
+            what = f"valid JSON: {error}" if _is_json(text) else "name:value,name:value or name=value,name=value"
+            self.refuse(path, f"is of type str, must be {what}")
+            return None
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith(("{", "["))
+
+
+def snake_case(name: str) -> str:
+    """Return the name of an option or argument as Python writes it.
+
+    >>> snake_case("priorityClass"), snake_case("ttl_seconds_after_finished")
+    ('priority_class', 'ttl_seconds_after_finished')
+    """
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
 def read_pairs(words: Iterable[str]) -> dict[str, str]:
@@ -184,77 +152,28 @@ def read_pairs(words: Iterable[str]) -> dict[str, str]:
     return {pair[1].strip(): pair[2].strip() for pair in pairs if pair}
 
 
-def _refuse(message: str) -> Callable[[], Any]:
-    def refuse() -> Any:
-        raise ValueError(message)
-
-    return refuse
-
-
-_SHARED: Mapping[str, Callable[[Any], Any]] = {
-    "namespace": _text,
-    "service_account": _text,
-    "reserved_millicpu": _whole,
-    "reserved_memmb": _whole,
-    "efa_device_count": _whole,
-    "labels": _texts,
-    "annotations": _texts,
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
-    """How the options of one scheduler are read."""
+class _OptionNames:
+    """Names of the options of one scheduler."""
 
-    kind: type[VolcanoOptions] | type[MCADOptions]
-    readers: Mapping[str, Callable[[Any], Any]]
-    """Every option, and what gives its value a type."""
-    required: Mapping[str, str] = field(default_factory=dict)
-    """Options that must be there, and what they must be."""
+    kind: type[Any]
+    """Class of the options."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of options."""
-    unset_by_nothing: frozenset[str]
+    unset_if_empty: frozenset[str] = frozenset()
     """Options for which an empty text is the same as unset, as it is for Kubernetes."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Options of other schedulers, and what to do instead."""
 
 
-_FORMS: Mapping[str, _Form] = {
-    "volcano": _Form(
-        kind=VolcanoOptions,
-        readers={
-            "queue": _queue,
-            **_SHARED,
-            "priority_class": _text,
-            "gang": _one_of(Gang),
-            "scheduler_name": _text,
-            "ttl_seconds_after_finished": _whole,
-            "network_topology": _network_topology,
-            "plugins": _plugins,
-            "image_secrets": _names,
-        },
-        required={"queue": "the name of a Volcano queue"},
-        unset_by_nothing=frozenset({"namespace", "service_account", "priority_class"}),
+_NAMES: Mapping[str, _OptionNames] = {
+    "volcano": _OptionNames(
+        kind=VolcanoOptions, unset_if_empty=frozenset({"namespace", "service_account", "priority_class"})
     ),
-    "mcad": _Form(
+    "mcad": _OptionNames(
         kind=MCADOptions,
-        readers={
-            **_SHARED,
-            "priority": _whole,
-            "priority_class_name": _text,
-            "image_secret": _text,
-            "coscheduler_name": _text,
-            "network": _text,
-            "pod_group_api": _one_of(PodGroupApi),
-            "api_version": _one_of(AppWrapperApi),
-            "local_queue": _text,
-            "suspend": _yes_or_no,
-            "requeuing_time_s": _whole,
-            "requeuing_max_time_s": _whole,
-            "requeuing_growth": _text,
-        },
         aliases={"priority_class": "priority_class_name"},
-        unset_by_nothing=frozenset({"namespace", "service_account", "priority_class_name"}),
+        unset_if_empty=frozenset({"namespace", "service_account", "priority_class_name"}),
         elsewhere={
             "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
             "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
@@ -267,8 +186,5 @@ _FORMS: Mapping[str, _Form] = {
     ),
 }
 
-ELSEWHERE: Mapping[str, Mapping[str, str]] = {name: form.elsewhere for name, form in _FORMS.items()}
+ELSEWHERE: Mapping[str, Mapping[str, str]] = {name: names.elsewhere for name, names in _NAMES.items()}
 """Scheduler to the options of others, and what to do instead."""
-
-SCHEDULERS = tuple(_FORMS)
-"""Names of the schedulers whose options can be read."""

@@ -17,9 +17,9 @@ class ResourceSpec:
 
     cpu: float | None = None
     """Cores. None, zero or less: no request and no limit."""
-    gpu: int | None = None
+    gpu: float | None = None
     """GPUs (`nvidia.com/gpu`). None, zero or less: none."""
-    memory_mb: int | None = None
+    memory_mb: float | None = None
     """Memory in MB (10^6 bytes; TorchX `memMB`). None, zero or less: no request and no limit."""
     devices: Mapping[str, int] = field(default_factory=dict)
     """Named devices and their number, for example `{"vpc.amazonaws.com/efa": 1}`. Rendered as limits only."""

@@ -183,12 +183,11 @@ def total(counted: Sequence[tuple[ResourceSpec, int]]) -> ResourceOutput:
     for resource, times in counted:
         for name, number in resource.devices.items():
             devices[name] = devices.get(name, 0) + number * times
-    return {
-        "cpu": sum(max(resource.cpu or 0, 0) * times for resource, times in counted),
-        "gpu": sum(max(resource.gpu or 0, 0) * times for resource, times in counted),
-        "memory_mb": sum(max(resource.memory_mb or 0, 0) * times for resource, times in counted),
-        "devices": devices,
-    }
+
+    def total(field: str) -> Any:
+        return sum(max(getattr(resource, field) or 0, 0) * times for resource, times in counted)
+
+    return {"cpu": total("cpu"), "gpu": total("gpu"), "memory_mb": total("memory_mb"), "devices": devices}
 
 
 def build_observed(

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.schedulers.ids import make_unique
 
-from torchx_pulumi.inputs.appdef import read_app
-from torchx_pulumi.inputs.rendering import render_plan
-from torchx_pulumi.inputs.run_options import read_options
+from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kubeconfig import is_contents
 from torchx_pulumi.kube.manifest_objects import objects_of
@@ -21,7 +19,6 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import (
     ClusterError,
     ImageOptionError,
-    InvalidJobError,
     Problem,
     invalid_job,
 )
@@ -30,11 +27,9 @@ from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.redaction import path_shown
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.planning import names
-from torchx_pulumi.planning.checks.job import check_job
 from torchx_pulumi.planning.planner import plan_job
 from torchx_pulumi.schedulers import form_of
 from torchx_pulumi.schedulers.preflight import discover
-from torchx_pulumi.schedulers.registry import SCHEDULERS
 from torchx_pulumi.stack_state.organization import check_organization
 from torchx_pulumi.stack_state.places import choose_backend
 from torchx_pulumi.torchx_adapter.api_object import attributed
@@ -68,7 +63,7 @@ def make_request(
         ImageOptionError: An image of this machine's daemon has no repository to be pushed to.
     """
     chosen, launch = split_options(config)
-    spec, options = _read(app, chosen, scheduler)
+    spec, options = read_job_and_options(app, chosen, scheduler)
     given = write_app(app)
     spec, pushed = _with_remote_images(spec, launch.get("image_repo"), shared=bool(launch.get("shared_daemon")))
     for written, role in zip(given["roles"], spec.roles, strict=True):
@@ -96,7 +91,7 @@ def check_app(app: Any, config: Mapping[str, Any], scheduler: str) -> None:
         InvalidJobError: The job or an option is wrong; all problems at once.
     """
     chosen, _ = split_options(config)
-    spec, options = _read(app, chosen, scheduler)
+    spec, options = read_job_and_options(app, chosen, scheduler)
     plan_job(spec, options, _new_name(spec, options))
 
 
@@ -163,28 +158,6 @@ def namespace_of(manifest: Manifest, default: str) -> str:
     """Return the namespace that a manifest goes to."""
     _, head = objects_of(manifest)[0]
     return head["metadata"].get("namespace") or default
-
-
-def _read(app: Any, chosen: Mapping[str, Any], scheduler: str) -> tuple[JobSpec, Options]:
-    problems: list[Problem] = []
-    job = str(getattr(app, "name", "unnamed"))
-    spec, options = None, None
-    # A port that this scheduler tolerates, and all rules of job and options together, are the planner's.
-    tolerated = SCHEDULERS[scheduler].tolerated
-    try:
-        spec = read_app(app)
-    except InvalidJobError as error:
-        problems.extend(error.problems)
-    try:
-        options = read_options(chosen, scheduler)
-    except InvalidJobError as error:
-        problems.extend(error.problems)
-    if spec is not None:
-        problems.extend(check_job(spec))
-    found = [problem for problem in problems if problem.rule not in tolerated]
-    if spec is None or options is None or found:
-        raise invalid_job(job, found)
-    return spec, options
 
 
 def _with_remote_images(

@@ -92,15 +92,21 @@ def test_json_is_read_as_json_whatever_its_letters(tmp_path: Path, ascii_only: b
 
 
 def test_numbers_in_json_are_numbers_and_where_text_is_wanted_as_written(tmp_path: Path) -> None:
-    text = """{"name": 1.50, "roles": [{"name": "a", "image": "i", "entrypoint": "m", "args": [1e5, 0.10, true, null],
+    text = """{"name": 1.50, "roles": [{"name": "a", "image": "i", "entrypoint": "m", "args": [1e5, 0.10, true],
         "resource": {"cpu": 1e0, "gpu": -0, "memMB": 1E3}, "pod_overlay": {"spec": {"a": [1e5, -7, 0.5, "1e5"]}}}]}"""
     spec = read_app_file(write(tmp_path, text, "app.json"))
     (made,) = spec.roles
-    assert (spec.name, list(made.args)) == ("1.50", ["1e5", "0.10", "true", None])
+    assert (spec.name, list(made.args)) == ("1.50", ["1e5", "0.10", "true"])
     assert made.resource == ResourceSpec(cpu=1.0, gpu=0, memory_mb=1000)
     assert made.pod_overlay == {"spec": {"a": [100000.0, -7, 0.5, "1e5"]}}
     (found,) = problems_of(write(tmp_path, '{"name": "a", "roles": [], "metadata": {"a": %s}}' % ("1" * 5000)))
     assert "metadata.a: the value cannot be read" in found
+
+
+def test_a_null_where_text_is_wanted_is_refused(tmp_path: Path) -> None:
+    role = {"name": "a", "image": "i", "entrypoint": "m", "args": ["x", None], "env": {"A": None}}
+    found = problems_of(write(tmp_path, json.dumps({"name": "app", "roles": [role]}), "app.json"))
+    assert [problem.partition(":")[0] for problem in found] == ["roles[0].args[1]", "roles[0].env['A']"]
 
 
 def test_problems_of_json_have_lines_where_yaml_can_read_it(tmp_path: Path) -> None:
