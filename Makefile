@@ -66,8 +66,10 @@ demo: $(SYNCED) ## A real PyTorch job on a local cluster (KEEP=1 leaves it, CLUS
 bench: $(SYNCED) ## Ratios against the alternative (ONLY=render)
 	@$(VENV)/python -m bench $(ONLY)
 
-schema: $(SYNCED) ## Write components/schema.json again
+schema: $(SYNCED) ## Write the schemas of the components and of the stack output again
 	@$(VENV)/python -m torchx_pulumi_components.plugin --schema > components/schema.json
+	@$(VENV)/python -m tools.output_schema > sdk/torchx_pulumi/outputs/.schema.json
+	@mv sdk/torchx_pulumi/outputs/.schema.json sdk/torchx_pulumi/outputs/schema.json
 
 wheel: $(SYNCED) ## Build the wheel into dist/
 	@$(VENV)/uv build --wheel --out-dir dist .

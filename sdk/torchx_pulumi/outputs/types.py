@@ -1,6 +1,7 @@
-"""The shapes of what a stack says of a job: the versioned object `torchx` and the flat outputs. Types only.
+"""The shapes of the stack outputs: the versioned object `torchx` and the flat outputs. Types only.
 
-`outputs` builds them, `outputs_reader` reads them back; the JSON Schema beside this says the same to other languages.
+`building` builds them and `reader` reads them. `make schema` writes schema.json, the JSON Schema for other languages,
+from these types and the texts under their fields. In a stack's state, fields that are null may be absent.
 """
 
 from __future__ import annotations
@@ -11,142 +12,208 @@ SCHEMA_VERSION: Final = 1
 """Version of the object `torchx`. A new field keeps it; a removed or changed one raises it."""
 
 Source = Literal["live", "record"]
-"""`live`: the cluster said so; `record`: the stack remembers it."""
+"""`live`: read from the cluster; `record`: the last known state, kept by the stack."""
 
 
 class AppOutput(TypedDict):
     """Which job this is."""
 
     id: str
+    """namespace:name"""
     handle: str
+    """Handle by which TorchX finds the job."""
     name: str
+    """Name of the app, as the user wrote it."""
     scheduler: str
+    """Name of the scheduler, for example volcano or mcad."""
     namespace: str
+    """Namespace of the job object."""
     queue: str | None
+    """Queue of the job. Null: the scheduler has no queues, or none was chosen."""
 
 
 class ResourceOutput(TypedDict):
-    """Amounts that were asked for; memory in MB (10^6 bytes)."""
+    """Requested amounts. An amount that is not set or negative counts as 0."""
 
     cpu: float
+    """CPU cores."""
     gpu: int
+    """GPUs."""
     memory_mb: int
+    """Memory in MB (10^6 bytes)."""
     devices: dict[str, int]
+    """Other devices: Kubernetes resource name to number."""
 
 
 class DeclaredRole(TypedDict):
-    """One role as asked for; `resource` is of one replica."""
+    """One role as requested."""
 
     name: str
+    """Name of the role."""
     image: str
+    """Image reference of its containers."""
     digest: str | None
+    """Digest of the image. Null: not known."""
     replicas: int
+    """Number of replicas, at least 0."""
     min_replicas: int | None
+    """Replicas that are enough to start. Null: all."""
     resource: ResourceOutput
+    """Amounts of one replica."""
 
 
 class Declared(TypedDict):
-    """What was asked for."""
+    """What was requested; equal from `up` to `up`."""
 
     roles: list[DeclaredRole]
+    """Roles in the order of the app."""
     resources_total: ResourceOutput
+    """Amounts of all replicas together."""
     priority: str | None
+    """PriorityClass. Null: the cluster's default."""
     spec_hash: str
+    """Hash of the run."""
     created_by: str | None
+    """User who requested the job. Null: not known."""
 
 
 class ObservedCondition(TypedDict):
     """One thing that is true of the job, or not."""
 
     type: str
+    """Admitted (by the queue), PodsScheduled (all on nodes) or Finished."""
     status: str
+    """True, False or Unknown."""
     reason: str
+    """One word that never changes; docs/diagnosis.md lists them."""
     message: str
+    """Details. Empty: there are none."""
     since: str | None
+    """When it changed to this status. Null: not known."""
 
 
 class ObservedObject(TypedDict):
     """One object of the cluster."""
 
     kind: str
+    """Kubernetes kind."""
     namespace: str | None
+    """Null: the object belongs to the whole cluster."""
     name: str
+    """Name of the object."""
 
 
 class ObservedDiagnosis(TypedDict):
     """One cause for which the job does not run, or did not succeed."""
 
     reason: str
+    """One word that never changes; docs/diagnosis.md lists them."""
     summary: str
+    """What is wrong, in one line."""
     detail: str
+    """Evidence, quoted from its source, at most 2,000 characters. Empty: the summary is complete."""
     resolution: str
+    """What to do next."""
     objects: list[ObservedObject]
+    """Objects from which it was read, the most important first."""
 
 
 class ReplicaTimes(TypedDict, total=False):
     """When a replica ran; a time that is not known is absent."""
 
     started_at: str | None
+    """When its first container started."""
     finished_at: str | None
+    """When its last container ended."""
 
 
 class ObservedReplica(ReplicaTimes):
-    """One replica as seen."""
+    """One observed replica."""
 
     id: int
+    """Number of the replica in its role, from 0."""
     pod: str | None
+    """Name of its pod. Null: not known."""
     state: str
+    """State, by the names of TorchX's AppState."""
     reason: str
+    """One word that never changes; docs/diagnosis.md lists them."""
     message: str
+    """Details, at most 400 characters."""
     exit_code: int | None
+    """Exit code of the container that ended last. Null: still running, or never ran."""
     node: str | None
+    """Node of the pod. Null: not on a node."""
     restarts: int
+    """Restarts of the pod's containers."""
 
 
 class ObservedRole(TypedDict):
-    """One role as seen: `counts` by state covers all replicas, `omitted` of which are not listed."""
+    """One observed role."""
 
     name: str
+    """Name of the role."""
     replicas: list[ObservedReplica]
+    """Replicas in rank order. Of a role with more than 64 replicas the failed ones only, and at most 64; fewer where
+    `observed` would be larger than 60,000 bytes."""
     omitted: int
+    """Replicas that are not listed."""
     counts: dict[str, int]
+    """State to the number of replicas in it, all replicas counted."""
 
 
 class ObservedObjectUid(TypedDict, total=False):
-    """Which job object was seen; absent where that is not known, or where 0.1.0 wrote it."""
+    """Which job object was observed; absent where that is not known, or where 0.1.0 wrote it."""
 
     uid: str | None
+    """Uid of the observed job object."""
 
 
 class Observed(ObservedObjectUid):
-    """What was seen; times are ISO 8601 in UTC. The first of `diagnoses` is what `reason` and `message` tell."""
+    """What was observed. Updated by `pulumi up` and `pulumi refresh --run-program`."""
 
     state: str
+    """State, by the names of TorchX's AppState."""
     phase: str | None
+    """The scheduler's own word for the state. Null: it has none yet."""
     reason: str
+    """One word that never changes; docs/diagnosis.md lists them."""
     message: str
+    """Details, those of the first diagnosis where there is one."""
     diagnoses: list[ObservedDiagnosis]
+    """The most important first, at most 8."""
     conditions: list[ObservedCondition]
+    """Empty: not known."""
     roles: list[ObservedRole]
+    """Roles in the order of the app. Empty: nothing of them was observed."""
     attempt: int
+    """1 for the first start, one more for each restart of the whole job."""
     queued_at: str | None
+    """When the job object was created. Null: not known."""
     started_at: str | None
+    """When the first container started. Null: none did yet, or not known."""
     finished_at: str | None
+    """When the job ended. Null: it did not, or not known."""
     observed_at: str
+    """When it was observed; changes only when something else here does."""
     source: Source
+    """live: read from the cluster; record: the last known state, kept by the stack."""
 
 
 class Links(TypedDict):
-    """Where to go from here."""
+    """Where to find more."""
 
     log_command: str
+    """Shell command that prints and follows the logs of all replicas."""
     ui_url: str | None
+    """Link to the job in a dashboard. Null: none was configured."""
 
 
 class TorchxOutput(TypedDict):
-    """The stack output `torchx`."""
+    """The stack output `torchx`. Fields may be added without a new schema_version; what is null may be absent."""
 
     schema_version: int
+    """Version of this object."""
     app: AppOutput
     declared: Declared
     observed: Observed
@@ -157,7 +224,12 @@ class FlatOutputs(TypedDict):
     """The stack outputs for shells."""
 
     app_id: str
+    """`torchx.app.id`"""
     app_handle: str
+    """`torchx.app.handle`"""
     state: str
+    """`torchx.observed.state`"""
     reason: str
+    """`torchx.observed.reason`"""
     log_command: str
+    """`torchx.links.log_command`"""

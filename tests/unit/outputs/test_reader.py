@@ -27,6 +27,8 @@ from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, b
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.planning.planner import plan_job
 
+from tools.output_schema import output_schema
+
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 
 FAILED = JobStatus(
@@ -157,6 +159,16 @@ def test_the_schema_refuses_what_is_wrong_and_knows_every_field() -> None:
     value["app"].pop("id")
     assert len(list(violations(value, schema, schema))) == 2
     assert list(unknown_fields(built(), schema, schema)) == []
+
+
+def test_the_schema_is_made_of_the_types() -> None:
+    assert read_schema() == output_schema(), "run `make schema`"
+
+
+def test_every_field_of_the_output_has_a_description() -> None:
+    schemas = {"TorchxOutput": output_schema(), **output_schema()["$defs"]}
+    values = [(kind, name, field) for kind, made in schemas.items() for name, field in made["properties"].items()]
+    assert [(kind, name) for kind, name, field in values if not {"description", "$ref"} & field.keys()] == []
 
 
 def test_a_real_validator_agrees_where_there_is_one() -> None:

@@ -1,0 +1,94 @@
+"""Write the JSON Schema (2020-12) of the stack output `torchx` from its types: `python -m tools.output_schema`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import sys
+import types
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from torchx_pulumi.model.status import JobState
+from torchx_pulumi.outputs import types as output_types
+
+_ABSENT_IN_0_1_0 = ("diagnoses",)
+"""Fields that a stack of an early release may lack although they are never null."""
+
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+_VALUES: Mapping[tuple[str, str], Any] = {
+    ("TorchxOutput", "schema_version"): {"const": output_types.SCHEMA_VERSION},
+    ("AppOutput", "scheduler"): {"enum": ["volcano", "mcad"]},
+    ("ObservedCondition", "status"): {"enum": ["True", "False", "Unknown"]},
+    ("ObservedReplica", "state"): {"enum": [state.value for state in JobState]},
+    ("Observed", "state"): {"enum": [state.value for state in JobState]},
+    ("ResourceOutput", "cpu"): {"minimum": 0},
+}
+"""Limits of a value that its type does not have. Readers accept other values, which a later release may write."""
+
+
+def output_schema() -> dict[str, Any]:
+    """Return the schema."""
+    used: dict[str, Any] = {}
+    root = _object(output_types.TorchxOutput, used)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "The stack output torchx",
+        **root,
+        "$defs": used,
+    }
+
+
+def _object(kind: Any, used: dict[str, Any]) -> dict[str, Any]:
+    properties, required = {}, []
+    for name, hint in get_type_hints(kind).items():
+        properties[name] = _value(hint, used) | _VALUES.get((kind.__name__, name), {})
+        if name.endswith("_at") or name == "since":
+            properties[name]["format"] = "date-time"
+        if text := _texts()[kind.__name__].get(name):
+            properties[name]["description"] = text
+        if type(None) not in get_args(hint) and name not in _ABSENT_IN_0_1_0:
+            required.append(name)
+    description = " ".join(str(kind.__doc__).split())
+    return {"type": "object", "description": description, "properties": properties, "required": required}
+
+
+def _value(hint: Any, used: dict[str, Any]) -> dict[str, Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_typeddict(hint):
+        if hint.__name__ not in used:
+            used[hint.__name__] = {}
+            used[hint.__name__] = _object(hint, used)
+        return {"$ref": f"#/$defs/{hint.__name__}"}
+    if origin in (Union, types.UnionType):
+        return {"type": [_value(arguments[0], used)["type"], "null"]}
+    if origin is Literal:
+        return {"type": "string", "enum": list(arguments)}
+    if origin is list:
+        return {"type": "array", "items": _value(arguments[0], used)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _value(arguments[1], used)}
+    return {"type": _PLAIN[hint]}
+
+
+@cache
+def _texts() -> Mapping[str, Mapping[str, str]]:
+    """Return class to field to the text under it, inherited fields included."""
+    found: dict[str, dict[str, str]] = {}
+    for each in ast.parse(inspect.getsource(output_types)).body:
+        if not isinstance(each, ast.ClassDef):
+            continue
+        texts = found.setdefault(each.name, {})
+        for base in each.bases:
+            texts.update(found.get(getattr(base, "id", ""), {}))
+        for field, below in zip(each.body, each.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                texts[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(below.value)).split())
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(output_schema(), indent=2) + "\n")
