@@ -65,7 +65,7 @@ def checkpoint(number: int) -> dict[str, Any]:
     from torchx_pulumi.model.options import VolcanoOptions
     from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
     from torchx_pulumi.outputs.building import build_outputs
-    from torchx_pulumi.planning.planner import plan_job
+    from torchx_pulumi.schedulers import plan_job
 
     role = RoleSpec(
         name="trainer",

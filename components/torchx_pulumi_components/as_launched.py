@@ -11,8 +11,8 @@ from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.planning.planner import plan_job
-from torchx_pulumi.schedulers import choice_of_run, chooser
+from torchx_pulumi.runs.identity import variant_of_run
+from torchx_pulumi.schedulers import backend_of, plan_job
 
 from torchx_pulumi_components.read_args import ParsedArgs
 
@@ -53,7 +53,9 @@ def plan_as_launched(
         )
         for role in declared["roles"]
     ]
-    fields = {chooser(options): choice_of_run(run, options), "priority_class": declared.get("priority")}
+    fields = {"priority_class": declared.get("priority")}
+    if (option := backend_of(options).variant_option) is not None:
+        fields[option] = variant_of_run(run, options).name
     queue = (job.get("spec") or {}).get("queue")
     fields |= {} if queue is None else {"queue": queue}
     known = {field.name for field in dataclasses.fields(options)}

@@ -22,7 +22,7 @@ from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.identity import owner_digest
-from torchx_pulumi.schedulers import form_of
+from torchx_pulumi.schedulers import variant_of
 
 from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.cluster_access import connect
@@ -265,7 +265,7 @@ def _past(door: ComponentType, name: str, wanted: ParsedArgs, opts: pulumi.Resou
     """Read what the stack's state holds of the component, which is not registered yet."""
     parent = real_parent(opts)
     aliases = [collapse_alias_to_urn(alias, name, door.type, parent) for alias in opts.aliases or []]
-    head = form_of(wanted.options).head
+    head = variant_of(wanted.options).job_object
     return read_past(create_urn(name, door.type, parent), aliases, name, parent, head)
 
 

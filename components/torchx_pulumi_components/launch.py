@@ -16,7 +16,6 @@ from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunHistory, RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
-from torchx_pulumi.planning.planner import plan_job
 from torchx_pulumi.runs.decision import (
     GONE,
     Action,
@@ -27,20 +26,16 @@ from torchx_pulumi.runs.decision import (
     foreign_object,
     launched_replicas,
 )
-from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, run_hash_of
+from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, run_hash_of, variant_of_run
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import (
-    Form,
     ObservedObjects,
-    choice_of,
-    choice_of_run,
-    chooser,
-    form_of,
-    form_of_run,
-    pods_of_run,
+    Variant,
+    backend_of,
+    plan_job,
+    variant_of,
 )
 from torchx_pulumi.schedulers.preflight import discover, preflight
-from torchx_pulumi.schedulers.registry import scheduler_of
 
 from torchx_pulumi_components.as_launched import plan_as_launched
 from torchx_pulumi_components.input_resolution import is_placeholder
@@ -146,7 +141,7 @@ def plan_launch(request: Request) -> Launch:
     undecided = undecided_fields(new.digests, request.other, IDENTITY_VERSION) if request.unknown else set()
     wish = _wish(request, last, new, undecided)
     begun = last or request.memory.intent
-    cluster = find_cluster(request.name, request.cluster, begun, request.origin, seen.head)
+    cluster = find_cluster(request.name, request.cluster, begun, request.origin, seen.job_object)
     look = _judge(request, last, seen)
     known = last if last is None else replace(last, observed=request.end_of(last))
     decision = decide(known, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
@@ -176,7 +171,7 @@ def _last_run(request: Request) -> tuple[RunRecord | None, ObservedObjects, bool
     memory = request.memory
     if memory.interrupted and memory.intent is not None:
         seen = _look_at(request, memory.intent)
-        head = seen.head or {}
+        head = seen.job_object or {}
         if run_hash_of(head) == memory.intent.hash and _is_ours(request, None, head):
             return replace(memory.intent, uid=head["metadata"].get("uid")), seen, False
         if run_hash_of(memory.job or {}) == memory.intent.hash and (memory.job or {})["metadata"].get("uid"):
@@ -200,18 +195,19 @@ def _look(request: Request, namespace: str, name: str, run: RunRecord | None) ->
         return ObservedObjects()
     if request.cluster is not None:
         # Of a run that is recorded all pods were made.
-        expected = pods_of_run(run) if run is not None and run is request.memory.record else None
-        return _form_of(request, run).look(request.cluster, namespace, name, expected)
+        variant = _variant_of(request, run)
+        expected = variant.recorded_pods(run) if run is not None and run is request.memory.record else None
+        return variant.observe(request.cluster, namespace, name, expected)
     job = request.memory.job
     metadata = (job or {}).get("metadata") or {}
     if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):
         return ObservedObjects()
-    return ObservedObjects(head=dict(job))
+    return ObservedObjects(job_object=dict(job))
 
 
-def _form_of(request: Request, run: RunRecord | None) -> Form:
-    """Return the form of a recorded run, which the wanted one may differ from."""
-    return form_of_run(run, request.wanted.options)
+def _variant_of(request: Request, run: RunRecord | None) -> Variant:
+    """Return the variant of a recorded run, which the wanted one may differ from."""
+    return variant_of_run(run, request.wanted.options)
 
 
 def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: Set[str]) -> DesiredRun:
@@ -223,7 +219,7 @@ def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: S
     if last is None:
         return DesiredRun(digests=new.digests, hash=new.hash, job_name=wanted.settings.job_name)
     replicas = new.replicas
-    launched = launched_replicas(last, replicas) if scheduler_of(wanted.options).resizes else replicas
+    launched = launched_replicas(last, replicas) if backend_of(wanted.options).resizes else replicas
     version, rerun = last.identity_version, wanted.settings.rerun
     digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
     digests = as_recorded(digests, {*undecided, *wanted.left_open}, last.digests)
@@ -234,11 +230,11 @@ def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: S
 def _without_record(request: Request, new: RunRecord) -> tuple[RunRecord, ObservedObjects]:
     """Look for a run that no record is of, also under the name that an earlier release gave it."""
     seen = _look(request, new.namespace, new.job_name, None)
-    if seen.head is not None or request.wanted.settings.job_name is not None:
+    if seen.job_object is not None or request.wanted.settings.job_name is not None:
         return new, seen
     earlier = _new_run(request, FIRST_VERSION)
     found = _look(request, earlier.namespace, earlier.job_name, None)
-    if found.head is not None and _is_ours(request, None, found.head):
+    if found.job_object is not None and _is_ours(request, None, found.job_object):
         return earlier, found
     return new, seen
 
@@ -251,7 +247,7 @@ def _job_name(request: Request, run: str, version: int) -> str:
         for dns_name, role in zip(roles, wanted.spec.roles, strict=True)
         for index in range(max(role.num_replicas, 1))
     ]
-    tail = form_of(wanted.options).name_tail(tasks)
+    tail = variant_of(wanted.options).name_tail(tasks)
     return job_name(request.name, run, request.owners[0], version=version, tail=tail)
 
 
@@ -279,12 +275,12 @@ def _new_run(request: Request, version: int) -> RunRecord:
 
 
 def _judge(request: Request, last: RunRecord | None, seen: ObservedObjects) -> ObservedRun:
-    if seen.head is None:
+    if seen.job_object is None:
         return GONE
-    status = _form_of(request, last).read_status(seen, request.now)
+    status = _variant_of(request, last).read_status(seen, request.now)
     return ObservedRun(
         exists=True,
-        owned=request.importing or _is_ours(request, last, seen.head),
+        owned=request.importing or _is_ours(request, last, seen.job_object),
         finished=status.state.terminal,
         state=status.state.value,
         started_at=status.started_at or status.queued_at,
@@ -306,16 +302,16 @@ def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_na
         raise invalid_job(request.name, [Problem("job_name", f"there is no job {where} to import")])
     if decision.action is Action.REFUSE and look.exists and not look.owned:
         namespace, name = (last.namespace, last.job_name) if last else (options.namespace, new_name)
-        raise DeployError(foreign_object(_form_of(request, last).head.kind, namespace, name))
+        raise DeployError(foreign_object(_variant_of(request, last).job_object.kind, namespace, name))
     if decision.action is Action.REFUSE:
         raise RelaunchRefusedError(f"job {request.name!r}: {decision.message}")
     unfinished = look.exists and not look.finished
-    was, wanted = choice_of_run(last, options), choice_of(options)
+    was, wanted = variant_of_run(last, options), variant_of(options)
     if last is not None and unfinished and was is not wanted:
         raise RelaunchRefusedError(
-            f"job {request.name!r}: {chooser(options)} cannot change from {was.value} to {wanted.value} while "
-            f"run {last.job_name} has not finished: the new run would start before the old one is gone. Wait for its "
-            f"end, or destroy it first"
+            f"job {request.name!r}: {backend_of(options).variant_option} cannot change from {was.name} to "
+            f"{wanted.name} while run {last.job_name} has not finished: the new run would start before the old one is "
+            f"gone. Wait for its end, or destroy it first"
         )
 
 
@@ -324,8 +320,8 @@ def _refuse_foreign(request: Request, name: str) -> None:
         return
     options = request.wanted.options
     seen = _look(request, options.namespace, name, None)
-    if seen.head is not None and not _is_ours(request, None, seen.head):
-        raise DeployError(foreign_object(form_of(options).head.kind, options.namespace, name))
+    if seen.job_object is not None and not _is_ours(request, None, seen.job_object):
+        raise DeployError(foreign_object(variant_of(options).job_object.kind, options.namespace, name))
 
 
 def _launch(
@@ -339,14 +335,14 @@ def _launch(
     """Put together what a decision comes to."""
     wanted, memory = request.wanted, request.memory
     spec = wanted.spec
-    status = None if seen.head is None else _form_of(request, last).read_status(seen, request.now)
+    status = None if seen.job_object is None else _variant_of(request, last).read_status(seen, request.now)
     if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
-        run = new if seen.head is None or decision.action is not Action.KEEP else _with_uid(new, seen)
+        run = new if seen.job_object is None or decision.action is not Action.KEEP else _with_uid(new, seen)
         plan = _plan(spec, run, request)
         kept = decision.action is Action.KEEP
         if kept and request.importing:
             run = replace(run, imported=True)
-        ended = last if seen.head is not None and not kept else None
+        ended = last if seen.job_object is not None and not kept else None
         return Launch(
             plan=plan,
             decision=decision,
@@ -395,7 +391,7 @@ def _with_cluster(request: Request, launch: Launch, last: RunRecord | None, know
 
 
 def _with_uid(run: RunRecord, seen: ObservedObjects) -> RunRecord:
-    return replace(run, uid=((seen.head or {}).get("metadata") or {}).get("uid") or run.uid)
+    return replace(run, uid=((seen.job_object or {}).get("metadata") or {}).get("uid") or run.uid)
 
 
 def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:

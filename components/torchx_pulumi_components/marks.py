@@ -9,8 +9,7 @@ from typing import Any
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.planning.planner import plan_job
-from torchx_pulumi.schedulers import form_of
+from torchx_pulumi.schedulers import plan_job, variant_of
 
 from torchx_pulumi_components.input_resolution import Leaves, is_placeholder
 from torchx_pulumi_components.launch import Launch
@@ -119,7 +118,7 @@ def _plan(wanted: ParsedArgs | None, launch: Launch, name: str, run: str) -> Job
         labels={**wanted.options.labels, **ours},
         annotations={**wanted.options.annotations, labels.RUN: run},
     )
-    if form_of(own) is not form_of(plan.options):
+    if variant_of(own) is not variant_of(plan.options):
         return None
     asked: Mapping[str, int] = {role.name: role.num_replicas for role in plan.spec.roles}
     roles = [replace(role, num_replicas=asked.get(role.name, role.num_replicas)) for role in wanted.spec.roles]

@@ -14,8 +14,7 @@ from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import app_handle, build_declared, build_observed
 from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.outputs.types import Source
-from torchx_pulumi.schedulers import ObservedObjects, asked, form_of
-from torchx_pulumi.schedulers.registry import scheduler_of
+from torchx_pulumi.schedulers import ObservedObjects, asked, variant_of
 
 from torchx_pulumi_components.kubernetes_objects import ROLE_TYPE
 from torchx_pulumi_components.launch import Launch
@@ -84,15 +83,15 @@ def view_job(
 
 def _planned(plan: JobPlan[Any], launch: Launch, created_by: str | None, digests: Mapping[str, str]) -> dict[str, Any]:
     """Build the outputs that a plan is enough for."""
-    form = form_of(plan.options)
+    variant = variant_of(plan.options)
     return {
         "app_id": f"{plan.namespace}:{plan.job_name}",
-        "app_handle": app_handle(scheduler_of(plan.options).name, plan.namespace, plan.job_name),
+        "app_handle": app_handle(plan.options.scheduler, plan.namespace, plan.job_name),
         "job_name": plan.job_name,
         "namespace": plan.namespace,
-        "service": form.service(plan),
+        "service": variant.service(plan),
         "pod_names": [_pod(plan, replica) for role in plan.roles for replica in asked(role)],
-        "rank0_host": form.rank0_host(plan),
+        "rank0_host": variant.rank0_host(plan),
         "images": {role.name: role.image for role in plan.roles},
         "declared": build_declared(plan, spec_hash=launch.run.hash, created_by=created_by, digests=digests),
     }
@@ -136,10 +135,10 @@ def _first_look(plan: JobPlan[Any], now: datetime) -> Any:
     """Read the status that the object was created with: usually none."""
 
     def read(status: Any) -> Any:
-        form = form_of(plan.options)
+        variant = variant_of(plan.options)
         metadata = {"name": plan.job_name, "namespace": plan.namespace}
-        head = {"apiVersion": form.head.api_version, "metadata": metadata, "status": status or {}}
-        return build_observed(form.read_status(ObservedObjects(head=head, pods=())), observed_at=now)
+        head = {"apiVersion": variant.job_object.api_version, "metadata": metadata, "status": status or {}}
+        return build_observed(variant.read_status(ObservedObjects(job_object=head, pods=())), observed_at=now)
 
     return read
 
@@ -164,7 +163,7 @@ def _planned_role(plan: JobPlan[Any], index: int, launch: Launch) -> dict[str, A
         uid = ((pods.get(name) or {}).get("metadata") or {}).get("uid")
         known = {"uid": uid} if uid else {}
         objects.append({"kind": "Pod", "name": name, **known, "image": role.image, "resources": resources})
-    service = form_of(plan.options).service(plan)
+    service = variant_of(plan.options).service(plan)
     shared = [{"kind": "Service", "name": service}] if service else []
     return {
         "name": role.name,
@@ -177,17 +176,17 @@ def _planned_role(plan: JobPlan[Any], index: int, launch: Launch) -> dict[str, A
 
 
 def _pod(plan: JobPlan[Any], replica: ReplicaPlan) -> str:
-    return form_of(plan.options).pod_name(plan, replica)
+    return variant_of(plan.options).pod_name(plan, replica)
 
 
 def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, uid: Any) -> Any:
     """Name the PodGroups of some roles as far as that is known."""
-    form = form_of(plan.options)
-    waits_for = [job_name, uid] if form.pod_groups_by_uid else [job_name]
+    variant = variant_of(plan.options)
+    waits_for = [job_name, uid] if variant.pod_groups_by_uid else [job_name]
     if not any(isinstance(item, pulumi.Output) for item in waits_for):
-        return form.pod_groups(plan, roles, str(uid or ""))
+        return variant.pod_groups(plan, roles, str(uid or ""))
     return pulumi.Output.all(*waits_for).apply(lambda known: _groups_of(plan, roles, known))
 
 
 def _groups_of(plan: JobPlan[Any], roles: Sequence[RolePlan], known: Sequence[Any]) -> list[str]:
-    return form_of(plan.options).pod_groups(plan, roles, str(known[-1] or ""))
+    return variant_of(plan.options).pod_groups(plan, roles, str(known[-1] or ""))

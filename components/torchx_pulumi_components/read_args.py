@@ -21,7 +21,7 @@ from torchx_pulumi.model.options import (
 )
 from torchx_pulumi.planning.checks.job import check_job
 from torchx_pulumi.runs.decision import Policy
-from torchx_pulumi.schedulers.registry import scheduler_of
+from torchx_pulumi.schedulers import backend_of
 
 from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.arg_values import Fields, whole_numbers
@@ -114,7 +114,7 @@ def read_args(name: str, args: Mapping[str, Any], dialect: ArgsReader, spec: Job
 
 def _further(spec: JobSpec, options: Options, known: set[str]) -> Iterator[Problem]:
     """Yield what the planner would find as well, so that one error has it all."""
-    scheduler = scheduler_of(options)
+    scheduler = backend_of(options)
     found = [problem for problem in check_job(spec) if problem.rule not in scheduler.tolerated]
     for problem in in_words_of_args([*found, *scheduler.check_options(options)]):
         if not any(problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")) for path in known):

@@ -11,7 +11,7 @@ from torchx_pulumi.model.app_entry import without_backend_password
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.schedulers import asked, choice_of, form_of
+from torchx_pulumi.schedulers import asked, variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marks import Marks
@@ -48,11 +48,11 @@ def keep_app(
 
 def _of_run(app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a note says of a run."""
-    plan, run, form = launch.plan, launch.run, form_of(launch.plan.options)
+    plan, run, variant = launch.plan, launch.run, variant_of(launch.plan.options)
     value: dict[str, Any] = {
         "app_id": outputs["app_id"],
-        "choice": str(choice_of(plan.options).value),
-        "pods": {role.name: [form.pod_name(plan, item) for item in asked(role)] for role in plan.roles},
+        "choice": variant.name,
+        "pods": {role.name: [variant.pod_name(plan, item) for item in asked(role)] for role in plan.roles},
         "run": run.hash,
         "uid": outputs["uid"],
     }

@@ -19,9 +19,7 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.schedulers import form_of
-from torchx_pulumi.schedulers.registry import scheduler_of
-from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
+from torchx_pulumi.schedulers import variant_of
 
 from torchx_pulumi_components.kubernetes_objects import ChildOptions, KubernetesObject, type_token
 from torchx_pulumi_components.launch import Launch
@@ -55,7 +53,7 @@ def register_gang(
 ) -> Gang | None:
     """Register the objects of a run. None: the run is over and gone, and nothing is registered."""
     if launch.decision.action is Action.DONE_AND_GONE:
-        if pulumi.runtime.is_dry_run() and launch.stored and not form_of(launch.plan.options).makes_pods:
+        if pulumi.runtime.is_dry_run() and launch.stored and not variant_of(launch.plan.options).makes_pods:
             _register_gone(name, launch, marks, options)
         return None
     ended, run = launch.ended, launch.run
@@ -63,7 +61,7 @@ def register_gang(
     relaunched = launch.decision.action is Action.RELAUNCH and same_name
     hide = pulumi.runtime.is_dry_run() and relaunched
     options = replace(options, replaces_head=relaunched)
-    if form_of(launch.plan.options).makes_pods:
+    if variant_of(launch.plan.options).makes_pods:
         return register_pods(name, launch, marks, options, cluster, hide=hide)
     return register_job(name, launch, marks, options, hide=hide)
 
@@ -78,16 +76,16 @@ def register_job(name: str, launch: Launch, marks: Marks, options: ChildOptions,
         options: Of the component.
         hide: Leave the server's dry run out of the preview: it would judge the new job as a change of the old one.
     """
-    form, render = form_of(launch.plan.options), scheduler_of(launch.plan.options).render
-    manifest = marks.of(render)
-    ignored = form.kept_fields if launch.decision.action is Action.KEEP else ()
+    variant = variant_of(launch.plan.options)
+    (manifest,) = marks.of(variant.render)
+    ignored = variant.kept_fields if launch.decision.action is Action.KEEP else ()
     if launch.run.imported:
         ignored = ALL_FIELDS
-        if options.import_id is not None and launch.seen.head is not None:
-            manifest = marks.leaves.mark_texts(_as_it_is(launch.seen.head))
+        if options.import_id is not None and launch.seen.job_object is not None:
+            manifest = marks.leaves.mark_texts(_as_it_is(launch.seen.job_object))
     if hide:
         manifest = _with_unknown(manifest)
-    return Gang(head=KubernetesObject(form.head, name, manifest, options.of_head(ignored)), pods={})
+    return Gang(head=KubernetesObject(variant.job_object, name, manifest, options.of_head(ignored)), pods={})
 
 
 def _register_gone(name: str, launch: Launch, marks: Marks, options: ChildOptions) -> None:
@@ -98,8 +96,9 @@ def _register_gone(name: str, launch: Launch, marks: Marks, options: ChildOption
     """
     if refreshes_first():
         return
-    manifest = marks.of(scheduler_of(launch.plan.options).render)
-    KubernetesObject(form_of(launch.plan.options).head, name, manifest, options.of_head(ALL_FIELDS))
+    variant = variant_of(launch.plan.options)
+    (manifest,) = marks.of(variant.render)
+    KubernetesObject(variant.job_object, name, manifest, options.of_head(ALL_FIELDS))
 
 
 def refreshes_first() -> bool:
@@ -118,12 +117,12 @@ def register_pods(
     name: str, launch: Launch, marks: Marks, options: ChildOptions, cluster: Cluster | None, *, hide: bool
 ) -> Gang:
     """Register PodGroup, Service and Pods; see `register_job`."""
-    group, service, *pods = marks.of(render_gang_pods)
+    variant = variant_of(launch.plan.options)
+    group, service, *pods = marks.of(variant.render)
     kept = launch.decision.action is Action.KEEP
     if hide:
         group = _with_unknown(group)
-    form = form_of(launch.plan.options)
-    head = KubernetesObject(form.head, name, group, options.of_head(form.kept_fields if kept else ()))
+    head = KubernetesObject(variant.job_object, name, group, options.of_head(variant.kept_fields if kept else ()))
     # What follows takes its name through the PodGroup, so that the engine deletes it before the PodGroup, and the whole
     # last run before anything of the next one.
     ready = pulumi.Output.unsecret(head.metadata.apply(_until_gone(launch, cluster)))
@@ -151,11 +150,11 @@ def register_as_launched(
         children: Type and end of the name of each child in the state to its outputs.
         options: Of the component.
     """
-    form, run = form_of(launch.plan.options), launch.run
+    variant, run = variant_of(launch.plan.options), launch.run
     # The engine puts the stored values in the place of all fields that are ignored.
     where = {"name": run.job_name, "namespace": run.namespace}
-    head = KubernetesObject(form.head, name, {"metadata": where, "spec": {}}, options.of_head(ALL_FIELDS))
-    if not form.makes_pods:
+    head = KubernetesObject(variant.job_object, name, {"metadata": where, "spec": {}}, options.of_head(ALL_FIELDS))
+    if not variant.makes_pods:
         return Gang(head=head, pods={})
     ready = head.metadata.apply(lambda _: True)
     found = [(SERVICE, "-service", run.job_name)]

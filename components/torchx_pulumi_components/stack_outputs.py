@@ -8,7 +8,6 @@ from typing import Any, cast
 import pulumi
 from torchx_pulumi.outputs.building import assemble, log_command
 from torchx_pulumi.outputs.types import Declared, Observed, TorchxOutput
-from torchx_pulumi.schedulers.registry import scheduler_of
 
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
@@ -62,7 +61,7 @@ def _build(
         job.plan,
         cast("Declared", {**declared, "roles": roles, "created_by": who}),
         cast("Observed", observed),
-        scheduler=scheduler_of(job.plan.options).name,
+        scheduler=job.plan.options.scheduler,
         kube_context=job.made.kube_context,
         ui_url=ui_url or note.get("ui_url"),
     )

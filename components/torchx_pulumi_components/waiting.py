@@ -20,7 +20,7 @@ from torchx_pulumi.model.errors import ClusterError, JobFailedError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.runs.waiting import POLL_S, Wait, WaitGoal
-from torchx_pulumi.schedulers import ObservedObjects, asked, form_of
+from torchx_pulumi.schedulers import ObservedObjects, asked, variant_of
 
 from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.input_resolution import wait_for
@@ -84,17 +84,17 @@ def wait_until(
 async def _poll(
     plan: JobPlan[Any], gang: Gang, cluster: Cluster, goal: WaitFor, timeout_s: int | None, hide: Callable[[str], str]
 ) -> tuple[ObservedObjects, JobStatus, str | None]:
-    begun, form, note = (
+    begun, variant, note = (
         time.monotonic(),
-        form_of(plan.options),
+        variant_of(plan.options),
         "; an interrupt ends the wait and leaves the job running",
     )
-    expected = {role.name: [form.pod_name(plan, item) for item in asked(role)] for role in plan.roles}
+    expected = {role.name: [variant.pod_name(plan, item) for item in asked(role)] for role in plan.roles}
     wait = Wait(WaitGoal(goal.value), job=f"job {plan.namespace}/{plan.job_name}", timeout_s=timeout_s)
     found: tuple[ObservedObjects, JobStatus] | None = None
     while True:
         try:
-            seen = await asyncio.to_thread(form.look, cluster, plan.namespace, plan.job_name, expected)
+            seen = await asyncio.to_thread(variant.observe, cluster, plan.namespace, plan.job_name, expected)
         except ClusterError as error:
             try:
                 turn = wait.unanswered(error, time.monotonic() - begun)
@@ -103,7 +103,7 @@ async def _poll(
                     raise
                 return *found, str(given_up)
         else:
-            status = form.read_status(seen, datetime.now(timezone.utc))
+            status = variant.read_status(seen, datetime.now(timezone.utc))
             found = (seen, status)
             turn = wait.look(status, time.monotonic() - begun)
             if turn.done or turn.failure is not None:

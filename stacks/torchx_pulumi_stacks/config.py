@@ -10,9 +10,9 @@ from typing import Any
 import pulumi
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
-from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.options import Options, defaults_of
 from torchx_pulumi.outputs.ui_url import check_ui_url
-from torchx_pulumi.schedulers.registry import SCHEDULERS, scheduler_of
+from torchx_pulumi.schedulers import scheduler_names
 from torchx_pulumi_components.read_args import OPTION_TO_ARGUMENT
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
@@ -90,9 +90,9 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
     settings = Settings(config)
     settings.check_keys((*KEYS, *IMAGE_KEYS))
     app = _read_app(settings, root)
-    scheduler = settings.choice("scheduler", tuple(SCHEDULERS), "volcano")
-    # With a scheduler that nobody knows, the options are still read, so that one error says it all.
-    known = scheduler if scheduler in SCHEDULERS else "volcano"
+    scheduler = settings.choice("scheduler", scheduler_names(), scheduler_names()[0])
+    # With an unknown scheduler the options are still read, so that one error has all problems.
+    known = scheduler if scheduler in scheduler_names() else scheduler_names()[0]
     options = _collect(settings, "options", lambda: read_options(settings.mapping("options"), known))
     read: dict[str, Any] = {
         "component": settings.text("component"),
@@ -152,11 +152,10 @@ def _collect(settings: Settings, key: str, read: Callable[[], Any]) -> Any:
 
 def chosen_options(options: Options) -> Mapping[str, Any]:
     """Return the options that differ from their defaults, by the names of the component's arguments."""
-    # What stands for a required option there is no value that a user would choose.
-    default = scheduler_of(options).placeholder
+    default = defaults_of(type(options))
     chosen = {each.name: getattr(options, each.name) for each in fields(options)}
     return {
         OPTION_TO_ARGUMENT.get(name, name): value
         for name, value in chosen.items()
-        if value != getattr(default, name) or name == "queue"
+        if name not in default or value != default[name]
     }

@@ -20,7 +20,7 @@ from torchx_pulumi.model.options import AppWrapperApi, Gang
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed, same
 from torchx_pulumi.outputs.reader import read_outputs
-from torchx_pulumi.schedulers import FORMS, Form
+from torchx_pulumi.schedulers import Variant, find_backend
 from torchx_pulumi.schedulers.diagnosis import diagnose_refusal
 
 from tests.e2e.app_wrappers import FAKE, shell
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.e2e
 TIMEOUT_S = 240
 LINK = "https://ui.example/{namespace}/{name}"
 soon = partial(eventually, timeout_s=TIMEOUT_S)
-JOB = FORMS["volcano"][1][Gang.JOB]
-MCAD = FORMS["mcad"][1][AppWrapperApi.V1BETA1]
+JOB = find_backend("volcano").variants[Gang.JOB]
+MCAD = find_backend("mcad").variants[AppWrapperApi.V1BETA1]
 
 
 class Jobs:
@@ -56,12 +56,12 @@ class Jobs:
         self._made.append((kind, name))
         return name
 
-    def status(self, name: str, form: Form = JOB) -> JobStatus:
+    def status(self, name: str, form: Variant = JOB) -> JobStatus:
         """Read a job's status as everybody does who asks."""
-        return form.read_status(form.look(self.look, self.namespace, name), datetime.now(timezone.utc))
+        return form.read_status(form.observe(self.look, self.namespace, name), datetime.now(timezone.utc))
 
     def wait(
-        self, name: str, reason: Reason, form: Form = JOB, until: Callable[[JobStatus], bool] | None = None
+        self, name: str, reason: Reason, form: Variant = JOB, until: Callable[[JobStatus], bool] | None = None
     ) -> JobStatus:
         """Wait until a job's first diagnosis has this reason."""
         deadline = time.monotonic() + TIMEOUT_S
@@ -104,7 +104,7 @@ def test_an_image_that_is_not_there_is_named_in_words_that_stay(jobs: Jobs, clus
     observed = build_observed(status, observed_at=datetime.now(timezone.utc))
     words = set()
     for _ in range(12):
-        seen = JOB.look(jobs.look, jobs.namespace, name)
+        seen = JOB.observe(jobs.look, jobs.namespace, name)
         waits = [pod["status"]["containerStatuses"][0]["state"].get("waiting") or {} for pod in seen.pods or ()]
         # A busy registry may say something else for once; that is news then.
         if all("not found" in wait.get("message", "") for wait in waits):
@@ -230,8 +230,8 @@ def test_a_stopped_job_says_how_it_goes_on(jobs: Jobs, look: KubernetesCluster) 
 
 def test_a_scheduler_that_is_not_there_is_named_when_a_minute_is_over(jobs: Jobs) -> None:
     name = jobs.submit(shell("true", pod_overlay={"spec": {"schedulerName": "none-such"}}))
-    soon(lambda: bool(JOB.look(jobs.look, jobs.namespace, name).pods))
-    seen = JOB.look(jobs.look, jobs.namespace, name)
+    soon(lambda: bool(JOB.observe(jobs.look, jobs.namespace, name).pods))
+    seen = JOB.observe(jobs.look, jobs.namespace, name)
     status = JOB.read_status(seen, datetime.now(timezone.utc) + timedelta(minutes=2))
     assert status.reason is Reason.SCHEDULER_ABSENT
     assert "'none-such'" in status.message

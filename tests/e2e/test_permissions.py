@@ -17,7 +17,7 @@ from torchx_pulumi.fleet.collect import read_fleet
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import form_named
+from torchx_pulumi.torchx_adapter.observe import variant_named
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks.entrypoints import make_driver
 
@@ -167,7 +167,7 @@ def costs(world: World, scheduler: PulumiScheduler, app_id: str, form: str) -> d
     """Return how many requests each way of looking at a healthy job makes."""
     cluster = world.connect(world.admin)(None, None)
     choice = {"volcano": ("volcano", "job"), "mcad": ("mcad", "v1beta1"), "pods": ("volcano", "pods")}[form]
-    looking = form_named(*choice)
+    looking = variant_named(*choice)
     namespace, _, name = app_id.partition(":")
 
     def fleet() -> None:

@@ -15,7 +15,7 @@ from torchx_pulumi.inputs.appfile import read_app_mapping
 from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.kube.yaml_text import to_yaml
-from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.schedulers import plan_job
 
 from tests.golden.cases import CASES
 

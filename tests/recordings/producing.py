@@ -24,11 +24,11 @@ from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.app_entry import RunEntry, Stage, read_entry
 from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.planning.planner import plan_job
 from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import observed, read_observation, write_observation
+from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.stack_state.places import own_backend
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext

@@ -15,20 +15,13 @@ import jsonschema
 import pytest
 import torchx
 from torchx_pulumi.model.app_entry import read_entry, write_entry
-from torchx_pulumi.model.run_record import RunRecord, read_record, write_record
+from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunRecord, read_record, write_record
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, DesiredRun, ObservedRun, Policy, decide
-from torchx_pulumi.runs.identity import (
-    FIRST_VERSION,
-    IDENTITY_VERSION,
-    field_digests,
-    job_name,
-    owner_digest,
-    relaunch_hash,
-)
+from torchx_pulumi.runs.identity import field_digests, job_name, owner_digest, relaunch_hash
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.schedulers import form_of
+from torchx_pulumi.schedulers import variant_of
 from torchx_pulumi_components.read_args import VOLCANO, read_args
 from torchx_pulumi_components.read_mcad_args import MCAD
 
@@ -107,7 +100,7 @@ def tail_of(job: ProgramJob) -> int:
         for dns_name, role in zip(names.role_names([role.name for role in roles]), roles, strict=True)
         for index in range(role.num_replicas)
     ]
-    return form_of(wanted.options).name_tail(tasks)
+    return variant_of(wanted.options).name_tail(tasks)
 
 
 @pytest.mark.parametrize("job", REGISTERED)

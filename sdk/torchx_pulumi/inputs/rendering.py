@@ -14,9 +14,8 @@ from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.checks.values import found
-from torchx_pulumi.planning.planner import plan_job
 from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
-from torchx_pulumi.schedulers.registry import SCHEDULERS, VOLCANO, scheduler_of
+from torchx_pulumi.schedulers import find_backend, plan_job, scheduler_names, variant_of
 
 
 def render_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> Manifest:
@@ -26,7 +25,8 @@ def render_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: 
 
 def render_plan(plan: JobPlan[Any]) -> Manifest:
     """Render a plan as one manifest; several objects become a `List`."""
-    return scheduler_of(plan.options).render(plan)
+    objects = variant_of(plan.options).render(plan)
+    return objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
 def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: str) -> JobPlan[Any]:
@@ -53,11 +53,11 @@ def read_job_and_options(
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once, those of the rules included.
     """
-    known = SCHEDULERS.get(scheduler) if isinstance(scheduler, str) else None
-    backend = known or VOLCANO
+    known = scheduler_names()
     problems = []
-    if known is None:
-        problems.append(Problem("scheduler", f"{found(scheduler)}, must be {', '.join(SCHEDULERS)}"))
+    if scheduler not in known:
+        problems.append(Problem("scheduler", f"{found(scheduler)}, must be {', '.join(known)}"))
+    backend = find_backend(scheduler if scheduler in known else known[0])
     app_reader, options_reader = app_reader_of(app), OptionsReader(backend.name)
     spec = app_reader.read(JobSpec, app, "")
     chosen = options_reader.options(options)

@@ -12,10 +12,10 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import Options, VolcanoOptions
+from torchx_pulumi.model.options import Options
 
-OptionsT = TypeVar("OptionsT", bound=Options, default=VolcanoOptions)
-"""Whose options a plan has; a plan that does not say is one for Volcano."""
+OptionsT = TypeVar("OptionsT", bound=Options, default=Any)
+"""Class of the options of a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

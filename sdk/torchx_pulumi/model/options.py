@@ -6,10 +6,10 @@ The text under each field is the option's help, everywhere: `torchx runopts`, st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 RESERVED_CPU_MILLI = 100
 """Share of a node's CPU that Kubernetes keeps, as TorchX assumes it, in millicores."""
@@ -45,6 +45,8 @@ class NetworkTopology:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolcanoOptions:
     """Options of a job that Volcano runs."""
+
+    scheduler: ClassVar[str] = "volcano"
 
     queue: str
     """Volcano queue to schedule job in"""
@@ -105,6 +107,8 @@ class AppWrapperApi(str, Enum):
 class MCADOptions:
     """Options of a job that MCAD runs, or its successor, the AppWrapper operator."""
 
+    scheduler: ClassVar[str] = "mcad"
+
     namespace: str = "default"
     """Kubernetes namespace to schedule job in"""
     service_account: str | None = None
@@ -155,8 +159,69 @@ class MCADOptions:
         return () if self.image_secret is None else (self.image_secret,)
 
 
-Options = VolcanoOptions | MCADOptions
-"""Options of any scheduler."""
+class Options(Protocol):
+    """What the options of every scheduler have. Each scheduler has a frozen dataclass of its own."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    scheduler: ClassVar[str]
+    """Name of the scheduler."""
+
+    @property
+    def namespace(self) -> str:
+        """Kubernetes namespace of the job."""
+        ...
+
+    @property
+    def service_account(self) -> str | None:
+        """Service account of the pods. None: the namespace's default."""
+        ...
+
+    @property
+    def priority_class(self) -> str | None:
+        """PriorityClass of the job. None: none."""
+        ...
+
+    @property
+    def image_secrets(self) -> Sequence[str]:
+        """Names of the pull secrets of the pods. Empty: none."""
+        ...
+
+    @property
+    def reserved_millicpu(self) -> int:
+        """CPU in millicores that a request leaves to the node."""
+        ...
+
+    @property
+    def reserved_memmb(self) -> int:
+        """Memory in MB that a request leaves to the node."""
+        ...
+
+    @property
+    def efa_device_count(self) -> int | None:
+        """EFA devices of each replica. None: as the resource says."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels of the job object."""
+        ...
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations of the job object."""
+        ...
+
 
 Manifest = dict[str, Any]
 """One Kubernetes object, as its API server takes it."""
+
+
+def defaults_of(options: type[Any]) -> dict[str, Any]:
+    """Return the defaults of an options class by field; a required option is not in it."""
+    defaults: dict[str, Any] = {}
+    for item in fields(options):
+        if item.default is not MISSING:
+            defaults[item.name] = item.default
+        elif item.default_factory is not MISSING:
+            defaults[item.name] = item.default_factory()
+    return defaults

@@ -30,7 +30,7 @@ from torchx_pulumi.outputs.types import (
     Source,
     TorchxOutput,
 )
-from torchx_pulumi.schedulers.registry import scheduler_of
+from torchx_pulumi.schedulers import backend_of
 
 MAX_REPLICAS_LISTED: Final = 64
 """A role with more replicas lists the failed ones only, and at most this many; `omitted` counts the rest."""
@@ -138,7 +138,7 @@ def log_command(plan: JobPlan[Any], *, kube_context: str | None = None) -> str:
     replicas = sum(role.replicas for role in plan.roles)
     words += [
         "--selector",
-        f"{scheduler_of(plan.options).pod_label}={plan.job_name}",
+        f"{backend_of(plan.options).pod_label}={plan.job_name}",
         "--prefix",
         "--tail=-1",
         "--follow",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.errors import invalid_job
+from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, OptionsT, ReplicaPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
 from torchx_pulumi.model.options import Options
@@ -13,37 +14,73 @@ from torchx_pulumi.planning import names, quantities
 from torchx_pulumi.planning.checks.job import check_job
 from torchx_pulumi.planning.macros import IMAGE_ENV, RANK0_HOST_ENV, macro_values, substitute
 from torchx_pulumi.planning.ports import is_port
-from torchx_pulumi.schedulers.registry import scheduler_of
 
 FIELD_PATH = "[FIELD_PATH]"
 """Start of an environment value that is read from a field of the pod."""
 
 
-def plan_job(
-    spec: JobSpec, options: OptionsT, app_id: str, *, launched: Mapping[str, int] | None = None
+class SchedulerRules(Protocol):
+    """What planning needs to know of a scheduler; `schedulers.SchedulerBackend` has it."""
+
+    @property
+    def tolerated(self) -> frozenset[str]:
+        """Rules of `check_job` that do not refuse a job."""
+        ...
+
+    def check_options(self, options: Any, /) -> Iterator[Problem]:
+        """Check every option by itself."""
+        ...
+
+    def check_launch(
+        self, spec: JobSpec, options: Any, app_id: object, launched: Mapping[str, int], /
+    ) -> Iterator[Problem]:
+        """Check job, options and app id together."""
+        ...
+
+    def warnings(self, spec: JobSpec, options: Any, /) -> Sequence[str]:
+        """Return what the user should know about a job that passed the checks."""
+        ...
+
+    def rank0_env(self, role: str, /) -> str:
+        """Name the variable with the host of rank 0, of a first role of some name."""
+        ...
+
+
+def check_spec(rules: SchedulerRules, spec: JobSpec) -> list[Problem]:
+    """Return the problems of a job by itself, without those that a scheduler tolerates."""
+    return [problem for problem in check_job(spec) if problem.rule not in rules.tolerated]
+
+
+def make_plan(
+    rules: SchedulerRules,
+    spec: JobSpec,
+    options: OptionsT,
+    app_id: str,
+    *,
+    launched: Mapping[str, int] | None = None,
 ) -> JobPlan[OptionsT]:
     """Make every choice about a job.
 
     Args:
+        rules: Rules of the scheduler that runs the job.
         spec: What the user asks for.
-        options: What was chosen about the launch.
-        app_id: Name of the job object; a DNS label, taken as it is.
-        launched: Replicas of each role when the job object was made, by role name. More than the spec has: the surplus
-            replicas stay in the plan, asked for no more.
+        options: Options of the launch.
+        app_id: Name of the job object; a DNS label, used unchanged.
+        launched: Replicas of each role when the job object was created, by role name. None: as the spec says. More
+            than the spec has: the surplus replicas stay in the plan and are rendered with 0 replicas.
 
     Raises:
         InvalidJobError: The job cannot be planned; all problems at once.
     """
-    scheduler = scheduler_of(options)
     problems = [
-        *(problem for problem in check_job(spec) if problem.rule not in scheduler.tolerated),
-        *scheduler.check_options(options),
-        *scheduler.check_launch(spec, options, app_id, launched or {}),
+        *check_spec(rules, spec),
+        *rules.check_options(options),
+        *rules.check_launch(spec, options, app_id, launched or {}),
     ]
     if problems:
         raise invalid_job(spec.name, problems)
     dns_names = names.role_names([role.name for role in spec.roles])
-    shared = {"app_id": app_id, "rank0_env": scheduler.rank0_env(dns_names[0])}
+    shared = {"app_id": app_id, "rank0_env": rules.rank0_env(dns_names[0])}
     roles = [
         _plan_role(spec, options, index, dns_names[index], (launched or {}).get(role.name, 0), **shared)
         for index, role in enumerate(spec.roles)
@@ -55,7 +92,7 @@ def plan_job(
         spec=spec,
         options=options,
         roles=tuple(roles),
-        warnings=tuple(scheduler.warnings(spec, options)),
+        warnings=tuple(rules.warnings(spec, options)),
     )
 
 

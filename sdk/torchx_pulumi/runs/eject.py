@@ -20,8 +20,8 @@ from torchx_pulumi.inputs.json_values import KEY_ORDER, in_key_order, is_text_on
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.options import defaults_of
 from torchx_pulumi.model.redaction import MARK, is_redacted, without_password
-from torchx_pulumi.schedulers.registry import scheduler_of
 
 COMPONENTS: Mapping[str, str] = {"volcano": "VolcanoTrainingJob", "mcad": "MCADTrainingJob"}
 """Scheduler to the component that runs its jobs."""
@@ -119,12 +119,12 @@ def _chosen_options(entry: RunEntry) -> dict[str, Any]:
     """Return the run options that differ from their defaults, by the names and in the form of component arguments."""
     given = {**entry.options, **({} if entry.queue is None else {"queue": entry.queue})}
     options: Any = read_options({**given, "namespace": entry.namespace}, entry.scheduler)
-    default = scheduler_of(options).placeholder
+    default = defaults_of(type(options))
     chosen = {item.name: getattr(options, item.name) for item in dataclasses.fields(options)}
     return {
         ARGUMENTS.get(name, name): _argument(value)
         for name, value in chosen.items()
-        if name == "queue" or value != getattr(default, name)
+        if name not in default or value != default[name]
     }
 
 

@@ -19,10 +19,9 @@ from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.run_record import FIRST_VERSION
 from torchx_pulumi.planning import names
-from torchx_pulumi.planning.planner import plan_job
 from torchx_pulumi.runs.identity import is_in_place, is_runner_env, relaunch_hash
 from torchx_pulumi.runs.identity_fields import TABLES, canonical
-from torchx_pulumi.schedulers import form_of
+from torchx_pulumi.schedulers import plan_job, variant_of
 
 NAME = "identity"
 """Stands for the names of app and job."""
@@ -69,7 +68,7 @@ def _render(spec: JobSpec, options: Options, launched: Mapping[str, int]) -> Any
     roles = [_fixed_role(role, launched.get(role.name, role.num_replicas)) for role in spec.roles]
     dns_names = names.role_names([role.name for role in roles])
     tasks = [names.task_name(name, REPLICAS) for name in dns_names]
-    name = names.job_name(NAME, NAME, tail=form_of(neutral).name_tail(tasks))
+    name = names.job_name(NAME, NAME, tail=variant_of(neutral).name_tail(tasks))
     return render_plan(plan_job(JobSpec(name=NAME, roles=roles), neutral, name))
 
 

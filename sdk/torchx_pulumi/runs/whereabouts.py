@@ -16,7 +16,7 @@ from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers.variants import FORMS
+from torchx_pulumi.schedulers import find_backend
 
 UNDECIDED_CLUSTER = "UndecidedCluster"
 """`reason` of the error about a cluster that is not known to be the one of the launch. Reading is allowed there."""
@@ -79,8 +79,8 @@ def check_before_change(entry: RunEntry, cluster: LiveCluster) -> None:
     Raises:
         ClusterError: As `check_cluster`.
     """
-    form = next((form for choice, form in FORMS[entry.scheduler][1].items() if choice.value == entry.choice), None)
-    head = None if form is None else cluster.get(form.head, entry.namespace, entry.job_name)
+    variant = find_backend(entry.scheduler).variants.get(entry.choice)
+    head = None if variant is None else cluster.get(variant.job_object, entry.namespace, entry.job_name)
     check_cluster(entry, cluster, head)
 
 

@@ -1,25 +1,30 @@
-"""The ways of making a run: which there are, and how each is looked at and read."""
+"""Registry of scheduler backends, and the protocol that each of them implements."""
 
-from torchx_pulumi.schedulers.protocol import Form, ObservedObjects, asked
-from torchx_pulumi.schedulers.variants import (
-    FORMS,
-    choice_of,
-    choice_of_run,
-    chooser,
-    form_of,
-    form_of_run,
-    pods_of_run,
-)
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchx_pulumi.model.job_plan import JobPlan, OptionsT
+from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.schedulers.protocol import ObservedObjects, SchedulerBackend, Variant, asked
+from torchx_pulumi.schedulers.registry import backend_of, find_backend, register, scheduler_names, variant_of
 
 __all__ = [
-    "FORMS",
-    "Form",
     "ObservedObjects",
+    "SchedulerBackend",
+    "Variant",
     "asked",
-    "choice_of",
-    "choice_of_run",
-    "chooser",
-    "form_of",
-    "form_of_run",
-    "pods_of_run",
+    "backend_of",
+    "find_backend",
+    "plan_job",
+    "register",
+    "scheduler_names",
+    "variant_of",
 ]
+
+
+def plan_job(
+    spec: JobSpec, options: OptionsT, app_id: str, *, launched: Mapping[str, int] | None = None
+) -> JobPlan[OptionsT]:
+    """Plan a job by the rules of the scheduler that its options are for; see `planning.planner.make_plan`."""
+    return backend_of(options).plan(spec, options, app_id, launched=launched)

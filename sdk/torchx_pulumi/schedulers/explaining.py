@@ -62,7 +62,7 @@ def look_further_at_line(
     """Look at what can say why an AppWrapper waits."""
     if status.state not in WAITS:
         return seen
-    pending = text_at(seen.head, "status", "state") == "Pending"
+    pending = text_at(seen.job_object, "status", "state") == "Pending"
     nodes, neighbours = run_concurrently(
         _only(status.reason is Reason.UNSCHEDULABLE, lambda: _nodes(cluster)),
         _only(pending, lambda: _everywhere(cluster, kind, namespace)),
@@ -103,11 +103,11 @@ def _asks_events(status: JobStatus) -> bool:
 
 
 def _names(seen: ObservedObjects) -> set[str | None]:
-    return {text_at(one, "metadata", "name") for one in (seen.head, *(seen.pods or ()), *seen.pod_groups)}
+    return {text_at(one, "metadata", "name") for one in (seen.job_object, *(seen.pods or ()), *seen.pod_groups)}
 
 
 def _queue_name(seen: ObservedObjects) -> str:
-    names = (text_at(one, "spec", "queue") for one in (seen.head, *seen.pod_groups))
+    names = (text_at(one, "spec", "queue") for one in (seen.job_object, *seen.pod_groups))
     return next((name for name in names if name), "default")
 
 

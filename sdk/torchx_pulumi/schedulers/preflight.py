@@ -20,7 +20,7 @@ from torchx_pulumi.kube.kinds import (
 )
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.options import AppWrapperApi, Manifest, MCADOptions, Options, PodGroupApi, VolcanoOptions
-from torchx_pulumi.schedulers import form_of
+from torchx_pulumi.schedulers import variant_of
 from torchx_pulumi.schedulers.appwrapper.wrapped import POD_GROUP_APIS
 
 
@@ -69,6 +69,7 @@ def preflight(
     if isinstance(options, VolcanoOptions):
         absent, needed = _absent_volcano(cluster, options), _needed_by_volcano(options)
     else:
+        assert isinstance(options, MCADOptions)  # noqa: S101 - the backends take this over
         absent, needed = _absent_mcad(cluster, options), _needed_by_mcad(options)
     if absent:
         return absent, []
@@ -97,7 +98,7 @@ def discover(cluster: Cluster | None, options: Options, left_open: Iterable[str]
 
 
 def _absent_volcano(cluster: Cluster, options: VolcanoOptions) -> list[Problem]:
-    kind = form_of(options).head
+    kind = variant_of(options).job_object
     if cluster.serves(kind):
         return []
     text = f"serves no {kind.kind} of {kind.group}: Volcano is not installed; install it, or choose another cluster"
@@ -115,7 +116,7 @@ def _needed_by_volcano(options: VolcanoOptions) -> list[Needed]:
 
 def _absent_mcad(cluster: Cluster, options: MCADOptions) -> list[Problem]:
     problems: list[Problem] = []
-    kind = form_of(options).head
+    kind = variant_of(options).job_object
     if not cluster.serves(kind):
         by_mcad = kind is APP_WRAPPER
         other, version = (

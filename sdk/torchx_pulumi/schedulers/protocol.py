@@ -1,129 +1,230 @@
-"""What a run consists of in one way of making it, and how that is looked at. Shapes only; the ways are in `forms`."""
+"""The `SchedulerBackend` protocol: everything that differs between schedulers, reached through one object each.
+
+A scheduler is one package with a `BACKEND` of this type, and one line in `registry`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
-from torchx_pulumi.kube import Cluster
-from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.job_plan import JobPlan, OptionsT, ReplicaPlan, RolePlan
+from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.object_fields import text_at
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.options import Manifest, Options
+from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.planning.planner import make_plan
 from torchx_pulumi.schedulers.diagnosis import Diagnosis, Evidence, agree, diagnose
 
 Expected = Mapping[str, Sequence[str]] | None
-"""Role name to its pods in rank order, all of which were made. None: not known."""
+"""Role name to the names of its pods in rank order, all of which were created. None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedObjects:
-    """The objects of one run. Empty: there are none."""
+    """The observed objects of one run. Without any field: the run has no objects."""
 
-    head: Manifest | None = None
-    """The object that stands for the run."""
+    job_object: Manifest | None = None
+    """The object that stands for the run. None: it does not exist."""
     pods: Sequence[Manifest] | None = None
-    """None: not looked at, or they may not be read."""
+    """None: not read, or the credentials may not read pods."""
     listed: bool = True
-    """False: pods may not be listed, and `pods` has only those that were asked for by name."""
+    """False: pods may not be listed, and `pods` has only those that were requested by name."""
     expected: Expected = None
-    """What is known of the pods that were made."""
+    """The pods that were created."""
     pod_groups: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
-    """Events of all these, as far as they can explain anything."""
+    """Events of these objects that can explain why the run waits."""
     queues: Sequence[Manifest] | None = None
-    """The Volcano queue of the run; empty where it does not exist. None: not looked at."""
+    """The queue of the run; empty where it does not exist. None: not read."""
     neighbours: Sequence[Manifest] = ()
-    """What else waits or runs in the same queue: PodGroups, or AppWrappers."""
+    """Other objects that wait or run in the same queue."""
     nodes: Sequence[Manifest] | None = None
-    """All nodes. None: not looked at."""
+    """All nodes. None: not read."""
     at: datetime | None = None
-    """When the cluster was asked; aware. None: the objects were not read from one."""
+    """When the cluster was read; aware. None: the objects are not from a cluster."""
     last_lines: Mapping[str, str] = field(default_factory=dict)
-    """Pod to the end of its log, of the one that failed first."""
+    """Pod name to the last lines of its log, for the pod that failed first."""
 
 
 class Observe(Protocol):
-    """Reads the objects of a run from a cluster; without pods where its head is gone.
+    """Reads the objects of a run from a cluster; no pods where its job object does not exist.
 
-    Two requests where the run is healthy; more only where it waits or failed, and only for what can say why.
+    Two requests where the run is healthy; more only where it waits or failed, and only for what can explain that.
     """
 
     def __call__(self, cluster: Cluster, namespace: str, name: str, expected: Expected = None, /) -> ObservedObjects:
         """Read the objects of a run.
 
         Raises:
-            ClusterError: No answer, or the object that stands for the run may not be read.
+            ClusterError: No answer, or the credentials may not read the job object.
         """
         ...
 
 
+class Control(Protocol):
+    """Suspends and resumes a run whose job object stays."""
+
+    def suspend(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
+        """Stop the pods of a run and keep its job object.
+
+        Args:
+            cluster: Where the run is.
+            namespace: Namespace of the job object.
+            name: Its name.
+            uid: Its uid; another object of that name is not changed.
+
+        Raises:
+            ClusterError: No answer or no permission.
+        """
+        ...
+
+    def resume(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
+        """Start the pods of a suspended run again; arguments and errors as `suspend`."""
+        ...
+
+    def is_suspended(self, status: JobStatus) -> bool:
+        """Return whether a run is suspended, or is being suspended."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """One way of making a run."""
+class Variant:
+    """One way in which a scheduler runs a job: which object stands for the run, and how it is rendered and observed."""
 
     scheduler: str
-    """`volcano` or `mcad`."""
-    head: Kind
+    """Name of the scheduler."""
+    name: str
+    """Value of the option that chooses it. Stored with each run."""
+    job_object: Kind
     """Kind of the object that stands for the run."""
-    look: Observe
-    """Reads the objects of a run, by namespace and job name."""
+    render: Callable[[JobPlan[Any]], list[Manifest]]
+    """Render the objects of a plan, the job object first. The same plan gives the same bytes."""
+    observe: Observe
+    """Read the objects of a run, by namespace and job name."""
     read: Callable[[ObservedObjects], JobStatus]
     """Read the status of a run from its objects, without diagnoses."""
     pod_name: Callable[[JobPlan[Any], ReplicaPlan], str]
     """Name the pod of a replica."""
-    service: Callable[[JobPlan[Any]], str]
-    """Name the headless Service. Empty: there is none."""
-    pod_groups: Callable[[JobPlan[Any], Sequence[RolePlan], str], list[str]]
-    """Name the PodGroups of some roles; the text is the uid of the head."""
-    name_tail: Callable[[Sequence[str]], int]
+    service: Callable[[JobPlan[Any]], str] = lambda _plan: ""
+    """Name the headless Service. Empty: the run has none."""
+    pod_groups: Callable[[JobPlan[Any], Sequence[RolePlan], str], list[str]] = lambda _plan, _roles, _uid: []
+    """Name the PodGroups of some roles; the last argument is the uid of the job object."""
+    pod_groups_by_uid: bool = False
+    """The controller puts the uid of the job object into the names of PodGroups."""
+    name_tail: Callable[[Sequence[str]], int] = lambda _tasks: 0
     """Task names -> characters that the longest pod name adds to the job's name."""
     kept_fields: tuple[str, ...] = ()
-    """Fields of the head which, while a run is kept, keep the values that it was launched with."""
-    pod_groups_by_uid: bool = False
-    """The controller names them by the head's uid."""
-    makes_pods: bool = False
-    """Service and pods are resources of their own."""
+    """Fields of the job object which, while a run is kept, keep the values that it was launched with."""
+    companions: tuple[Kind, ...] = ()
+    """Kinds of the objects that are created next to the job object and are not owned by it."""
+    recorded_pods: Callable[[RunRecord], Expected] = lambda _run: None
+    """Return the pods that were created for a recorded run. None: a controller creates them."""
+    listed_with_pods: bool = True
+    """A list of runs reads their pods as well: the job object does not have the state of its pods."""
+    control: Control | None = None
+    """How a run is cancelled and resumed. None: cancelling deletes the job object, and no run can be resumed."""
+
+    @property
+    def makes_pods(self) -> bool:
+        """Return whether pods are created by the launch and not by a controller."""
+        return POD in self.companions
+
+    @property
+    def look(self) -> Observe:
+        """Return `observe`, by its name in 0.1.0."""
+        return self.observe
 
     def rank0_host(self, plan: JobPlan[Any]) -> str:
-        """Name the host of rank 0 as the other replicas find it."""
+        """Name the host of rank 0, as the other replicas resolve it."""
         pod, service = self.pod_name(plan, plan.roles[0].replica_plans[0]), self.service(plan)
         return f"{pod}.{service}" if service else pod
 
-    def read_status(self, seen: ObservedObjects, now: datetime | None = None) -> JobStatus:
-        """Read the status of a run with its diagnoses, the first of which is its reason and message.
+    def read_status(self, observed: ObservedObjects, now: datetime | None = None) -> JobStatus:
+        """Read the status of a run with its diagnoses, the first of which gives its reason and message.
 
         Args:
-            seen: The objects of the run.
-            now: What time it is. None: when they were looked at; where that is not known either, what needs time to
-                tell (nobody looks at the job for a minute) is not told.
+            observed: The objects of the run.
+            now: The current time, aware. None: when the objects were observed; where that is not known either,
+                diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
-        status = replace(self.read(seen), uid=text_at(seen.head, "metadata", "uid"))
-        return agree(status, diagnose(self._evidence(seen, status, now)))
+        status = replace(self.read(observed), uid=text_at(observed.job_object, "metadata", "uid"))
+        return agree(status, diagnose(self._evidence(observed, status, now)))
 
-    def diagnose(self, seen: ObservedObjects, now: datetime | None = None) -> tuple[Diagnosis, ...]:
-        """Find why a run does not run or did not succeed, the most telling cause first. Empty: nothing is wrong."""
-        return self.read_status(seen, now).diagnoses
+    def diagnose(self, observed: ObservedObjects, now: datetime | None = None) -> tuple[Diagnosis, ...]:
+        """Return why a run does not run or did not succeed, the most likely cause first. Empty: nothing is wrong."""
+        return self.read_status(observed, now).diagnoses
 
-    def _evidence(self, seen: ObservedObjects, status: JobStatus, now: datetime | None) -> Evidence:
+    def _evidence(self, observed: ObservedObjects, status: JobStatus, now: datetime | None) -> Evidence:
         return Evidence(
             scheduler=self.scheduler,
             status=status,
-            head=seen.head,
-            pods=seen.pods or (),
-            pod_groups=seen.pod_groups,
-            events=seen.events,
-            queues=seen.queues,
-            neighbours=seen.neighbours,
-            nodes=seen.nodes,
-            last_lines=seen.last_lines,
-            now=now or seen.at,
+            head=observed.job_object,
+            pods=observed.pods or (),
+            pod_groups=observed.pod_groups,
+            events=observed.events,
+            queues=observed.queues,
+            neighbours=observed.neighbours,
+            nodes=observed.nodes,
+            last_lines=observed.last_lines,
+            now=now or observed.at,
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerBackend(Generic[OptionsT]):
+    """One scheduler: its options, rules, variants, and what it needs of a cluster."""
+
+    name: str
+    """What users call it, for example `volcano`. App handles begin with `pulumi_<name>://`."""
+    options: type[OptionsT]
+    """Class of its options, a frozen dataclass. The text under each field is the option's help."""
+    variants: Mapping[str, Variant]
+    """Variants by name, the default first."""
+    variant_option: str | None = None
+    """Option that chooses the variant. None: there is one variant."""
+    check_options: Callable[[OptionsT], Iterator[Problem]]
+    """Rules for every option by itself."""
+    check_launch: Callable[[JobSpec, OptionsT, object, Mapping[str, int]], Iterator[Problem]]
+    """Rules for job, options and app id together; the last argument is the replicas of each role at the launch."""
+    check_app_id: Callable[[object, OptionsT], Iterator[Problem]]
+    """Rules for the name of the job object."""
+    warnings: Callable[[JobSpec, OptionsT], Sequence[str]] = lambda _spec, _options: ()
+    """What the user should know about a job that passed the checks."""
+    rank0_env: Callable[[str], str]
+    """Role name in object names -> variable with the host of rank 0."""
+    diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
+    """Return what the scheduler's own objects say about a run that waits or failed. Pods are diagnosed for all."""
+    pod_label: str
+    """Label of every pod whose value is the job's name."""
+    tolerated: frozenset[str] = frozenset()
+    """Rules of `check_job` that give a warning here, where other schedulers refuse."""
+    resizes: bool = False
+    """Fewer replicas are the same run."""
+
+    def variant_of(self, options: Options) -> Variant:
+        """Return the variant that options choose."""
+        if self.variant_option is None:
+            return next(iter(self.variants.values()))
+        return self.variants[getattr(options, self.variant_option)]
+
+    def plan(
+        self, spec: JobSpec, options: OptionsT, app_id: str, *, launched: Mapping[str, int] | None = None
+    ) -> JobPlan[OptionsT]:
+        """Plan a job by the rules of this scheduler; see `planning.planner.make_plan`.
+
+        Raises:
+            InvalidJobError: The job cannot be planned; all problems at once.
+        """
+        return make_plan(self, spec, options, app_id, launched=launched)
+
+
 def asked(role: RolePlan) -> list[ReplicaPlan]:
-    """Return the replicas of a role that are asked for, without the surplus of an elastic job."""
+    """Return the replicas of a role that are requested, without the surplus of an elastic job."""
     return [replica for replica in role.replica_plans if not replica.surplus]

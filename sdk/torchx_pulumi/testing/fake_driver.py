@@ -19,7 +19,7 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.whereabouts import check_before_change
-from torchx_pulumi.schedulers import FORMS
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.owner import CheckOwner, is_working, unowned
 
 
@@ -193,9 +193,9 @@ def owned_objects(entry: RunEntry, manifest: Manifest) -> list[tuple[Kind, Manif
 
 def _lost(entry: RunEntry) -> Manifest:
     """Return as much of the manifest of an app whose state is lost as names its object."""
-    form = next(form for choice, form in FORMS[entry.scheduler][1].items() if choice.value == entry.choice)
+    kind = find_backend(entry.scheduler).variants[entry.choice].job_object
     meta = {"name": entry.job_name, "namespace": entry.namespace}
-    return {"apiVersion": form.head.api_version, "kind": form.head.kind, "metadata": meta}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
 
 
 def _is_ours(entry: RunEntry, found: Manifest) -> bool:

@@ -22,13 +22,12 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.lease import Lease, claim
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers import ObservedObjects, Variant
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
-from torchx_pulumi.schedulers.protocol import Form
 from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import form_named, gone_status, note, note_cluster, now_text, uid_of
+from torchx_pulumi.torchx_adapter.observe import gone_status, note, note_cluster, now_text, uid_of, variant_named
 
 logger = logging.getLogger(__name__)
 
@@ -62,22 +61,22 @@ def cancel_app(
     found = _found(context, lookup, app_id, progress, take_over=take_over)
     if found is None:
         return False
-    entry, cluster, form, seen = found
-    if seen.head is None or not is_ours(entry, seen.head):
+    entry, cluster, variant, seen = found
+    if seen.job_object is None or not is_ours(entry, seen.job_object):
         if not gone_status(entry, context.index.observation(entry)).state.terminal:
             _note_cancel(context, lookup, entry)
         return True
     note_cluster(context, entry, cluster)
-    status = form.read_status(seen)
+    status = variant.read_status(seen)
     note(context, entry, status)
     if status.state.terminal:
         return True
     known = context.index.get(entry)
     entry = _note_cancel(context, lookup, entry)
-    uid = uid_of(seen.head) or ""
+    uid = uid_of(seen.job_object) or ""
     try:
-        if form.head != VOLCANO_JOB:
-            cluster.delete(form.head, entry.namespace, entry.job_name, uid=uid or None)
+        if variant.job_object != VOLCANO_JOB:
+            cluster.delete(variant.job_object, entry.namespace, entry.job_name, uid=uid or None)
         elif status.phase != "Aborting":
             cluster.abort(entry.namespace, entry.job_name, uid)
     except ClusterError as error:
@@ -85,7 +84,7 @@ def cancel_app(
         if not error.retryable and (known is None or known.cancelled_at is None):
             context.index.change(entry, lambda now: replace(now, cancelled_at=None))
         raise
-    if form.makes_pods:
+    if variant.makes_pods:
         _delete_pods(cluster, entry)
     return True
 
@@ -114,17 +113,17 @@ def resume_app(
     found = _found(context, lookup, app_id, progress, take_over=take_over)
     if found is None:
         raise invalid_job(app_id, [Problem("app_id", "is unknown here; `torchx list` names the apps that are known")])
-    entry, cluster, form, seen = found
-    if form.head != VOLCANO_JOB:
-        text = f"was cancelled by deleting its {form.head.kind}, which cannot be resumed; launch it anew"
+    entry, cluster, variant, seen = found
+    if variant.job_object != VOLCANO_JOB:
+        text = f"was cancelled by deleting its {variant.job_object.kind}, which cannot be resumed; launch it anew"
         raise invalid_job(app_id, [Problem("app_id", text)])
-    if seen.head is None or not is_ours(entry, seen.head):
+    if seen.job_object is None or not is_ours(entry, seen.job_object):
         raise invalid_job(app_id, [Problem("app_id", "has no job in the cluster any more; launch it anew")])
-    status = form.read_status(seen)
+    status = variant.read_status(seen)
     if status.phase not in ("Aborted", "Aborting"):
         text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
         raise invalid_job(app_id, [Problem("app_id", text)])
-    cluster.resume(entry.namespace, entry.job_name, uid_of(seen.head) or "")
+    cluster.resume(entry.namespace, entry.job_name, uid_of(seen.job_object) or "")
     if lookup.adopt(entry) is not None:
         context.index.change(entry, lambda now: replace(now, cancelled_at=None))
 
@@ -214,7 +213,7 @@ def _settled_or_unreachable(
 
 def _found(
     context: AdapterContext, lookup: AppLookup, app_id: str, progress: ProgressCallback, *, take_over: bool
-) -> tuple[RunEntry, LiveCluster, Form, ObservedObjects] | None:
+) -> tuple[RunEntry, LiveCluster, Variant, ObservedObjects] | None:
     """Return an app that is about to be changed, with its objects. None: there is no such app.
 
     Where the cluster has no object of the run that is known here, the app is read again from its stack: a colleague
@@ -226,19 +225,19 @@ def _found(
     entry = lookup.settled(app_id, progress, take_over=take_over)
     if entry is None:
         return None
-    cluster, form = context.cluster_of(entry), form_named(entry.scheduler, entry.choice)
-    seen = form.look(cluster, entry.namespace, entry.job_name, entry.made_pods)
-    if seen.head is not None and is_ours(entry, seen.head):
-        return entry, cluster, form, seen
-    if is_shared(entry) or (seen.head is not None and is_of_stack(entry, seen.head)):
+    cluster, variant = context.cluster_of(entry), variant_named(entry.scheduler, entry.choice)
+    seen = variant.observe(cluster, entry.namespace, entry.job_name, entry.made_pods)
+    if seen.job_object is not None and is_ours(entry, seen.job_object):
+        return entry, cluster, variant, seen
+    if is_shared(entry) or (seen.job_object is not None and is_of_stack(entry, seen.job_object)):
         now = lookup.again(entry)
         if now is None:
             return None
         if now is not entry:
-            entry, cluster, form = now, context.cluster_of(now), form_named(now.scheduler, now.choice)
-            seen = form.look(cluster, entry.namespace, entry.job_name, entry.made_pods)
-    check_cluster(entry, cluster, seen.head)
-    return entry, cluster, form, seen
+            entry, cluster, variant = now, context.cluster_of(now), variant_named(now.scheduler, now.choice)
+            seen = variant.observe(cluster, entry.namespace, entry.job_name, entry.made_pods)
+    check_cluster(entry, cluster, seen.job_object)
+    return entry, cluster, variant, seen
 
 
 def _note_cancel(context: AdapterContext, lookup: AppLookup, entry: RunEntry) -> RunEntry:

@@ -10,8 +10,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers import ObservedObjects
-from torchx_pulumi.schedulers.variants import FORMS
+from torchx_pulumi.schedulers import ObservedObjects, find_backend
 
 NOWHERE = StackRef(backend="", project="", stack="")
 """Place of an app whose stack nobody here knows."""
@@ -24,22 +23,22 @@ def find_in_cluster(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEnt
         ClusterError: The cluster cannot be reached.
     """
     namespace, _, name = app_id.partition(":")
-    for choice, form in FORMS[scheduler][1].items():
+    for variant in find_backend(scheduler).variants.values():
         try:
-            seen = form.look(cluster, namespace, name)
+            seen = variant.observe(cluster, namespace, name)
         except ClusterError as error:
             if error.retryable:
                 raise
             # A kind that is not served, or not to be read, has no app of ours that could be told of.
             continue
-        metadata = (seen.head or {}).get("metadata") or {}
+        metadata = (seen.job_object or {}).get("metadata") or {}
         if (metadata.get("labels") or {}).get(labels.LAUNCH) and not metadata.get("ownerReferences"):
-            return _entry(cluster, scheduler, str(choice.value), app_id, seen)
+            return _entry(cluster, scheduler, variant.name, app_id, seen)
     return None
 
 
 def _entry(cluster: LiveCluster, scheduler: str, choice: str, app_id: str, seen: ObservedObjects) -> RunEntry:
-    head: Mapping[str, Any] = seen.head or {}
+    head: Mapping[str, Any] = seen.job_object or {}
     metadata = head["metadata"]
     own: Mapping[str, str] = metadata.get("labels") or {}
     name = app_id.partition(":")[2]

@@ -27,8 +27,7 @@ from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.redaction import path_shown
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.planning import names
-from torchx_pulumi.planning.planner import plan_job
-from torchx_pulumi.schedulers import form_of
+from torchx_pulumi.schedulers import plan_job, variant_of
 from torchx_pulumi.schedulers.preflight import discover
 from torchx_pulumi.stack_state.organization import check_organization
 from torchx_pulumi.stack_state.places import choose_backend
@@ -179,14 +178,13 @@ def _with_remote_images(
 
 def _new_name(spec: JobSpec, options: Options) -> str:
     """Make a name that no other launch has; the one place where there is randomness."""
-    form = form_of(options)
     dns_names = names.role_names([role.name for role in spec.roles])
     tasks = [
         names.task_name(dns_name, index)
         for dns_name, role in zip(dns_names, spec.roles, strict=True)
         for index in range(max(role.num_replicas, 1))
     ]
-    tail = form.name_tail(tasks)
+    tail = variant_of(options).name_tail(tasks)
     unique = names.normalize(make_unique(names.normalize(spec.name)))
     if len(unique) + tail <= names.MAX_LABEL and names.is_service_name(unique):
         return unique

@@ -34,7 +34,6 @@ from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.runs.whereabouts import Ambient, ambient
-from torchx_pulumi.schedulers.registry import scheduler_of
 from torchx_pulumi.stack_state.organization import choose_organization
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.stack_state.places import DEFAULT_PROJECT, choose_backend, stack_name
@@ -117,11 +116,11 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
     """
     identity = cluster.identify()
     chosen_plan, chosen = split_options(launch.config)
-    plan, scheduler = launch.plan, scheduler_of(launch.plan.options).name
+    plan, scheduler = launch.plan, launch.plan.options.scheduler
     _, head = job_object(launch.request.resource)
     name = str(head["metadata"]["name"])
     namespace = str(head["metadata"].get("namespace") or plan.namespace)
-    form = schedulers.form_of(plan.options)
+    variant = schedulers.variant_of(plan.options)
     backend = choose_backend(chosen.get("pulumi_backend"))
     place = StackRef(
         backend=backend,
@@ -139,7 +138,7 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
     return RunEntry(
         app_id=f"{namespace}:{name}",
         scheduler=scheduler,
-        choice=str(schedulers.choice_of(plan.options).value),
+        choice=variant.name,
         place=place,
         cluster=identity.key,
         cluster_identity=identity,
@@ -150,7 +149,9 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
         name=plan.spec.name,
         queue=queue,
         app=_with_overlay_files(write_app(launch.app), plan.spec),
-        pods={role.name: [form.pod_name(plan, replica) for replica in schedulers.asked(role)] for role in plan.roles},
+        pods={
+            role.name: [variant.pod_name(plan, replica) for replica in schedulers.asked(role)] for role in plan.roles
+        },
         declared=build_declared(plan, spec_hash=run, created_by=user),
         launch=owner_digest(place.organization, place.project, place.stack, urn),
         run=run,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.kube import LiveCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, POD, VOLCANO_POD_GROUP, Kind
+from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import Match
@@ -18,19 +18,15 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.runs.recording import with_cancel
 from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
-from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
-from torchx_pulumi.schedulers.protocol import Form
-from torchx_pulumi.schedulers.registry import SCHEDULERS
-from torchx_pulumi.schedulers.variants import FORMS
 from torchx_pulumi.torchx_adapter.compat import listed
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import form_named, note, note_cluster, observe_app, shown
+from torchx_pulumi.torchx_adapter.observe import note, note_cluster, observe_app, shown, variant_named
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
 
-_BY_PODS = (VOLCANO_POD_GROUP, APP_WRAPPER, APP_WRAPPER_V1BETA2)
 """Heads that do not say how a run went; its pods do."""
 
 
@@ -163,7 +159,9 @@ def _list_cluster(
     choice: ListFilter,
 ) -> list[tuple[str, str, str, JobState]]:
     """Return id, name, state, and what tells two objects of one id apart, of the apps in a cluster."""
-    known = {(form_named(scheduler, entry.choice).head, entry.namespace, entry.job_name): entry for entry in entries}
+    known = {
+        (variant_named(scheduler, entry.choice).job_object, entry.namespace, entry.job_name): entry for entry in entries
+    }
     if isinstance(cluster, ClusterError):
         raise cluster
     others = frozenset({cluster.namespace, *(entry.namespace for entry in entries)})
@@ -173,18 +171,18 @@ def _list_cluster(
         logger.warning("namespace %s is not listed, states in it are as last seen: %s", namespace, error)
     rows = []
     for kind, seen in heads:
-        metadata = (seen.head or {})["metadata"]
+        metadata = (seen.job_object or {})["metadata"]
         app_id, uid = f"{metadata.get('namespace')}:{metadata['name']}", str(metadata.get("uid") or "")
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
-        form = _form_of_head(scheduler, kind)
-        own = entry is not None and is_ours(entry, seen.head or {})
-        status = form.read_status(replace(seen, expected=entry.made_pods) if entry is not None and own else seen)
+        variant = _variant_of_kind(scheduler, kind)
+        own = entry is not None and is_ours(entry, seen.job_object or {})
+        status = variant.read_status(replace(seen, expected=entry.made_pods) if entry is not None and own else seen)
         # An app that a colleague launched again has another uid than is known here, and is the same app.
-        if entry is not None and (own or _is_relaunched(entry, cluster, seen.head or {})):
+        if entry is not None and (own or _is_relaunched(entry, cluster, seen.job_object or {})):
             del known[kind, entry.namespace, entry.job_name]
             if own:
                 note_cluster(context, entry, cluster)
-            state = _noted_state(context, entry, with_cancel(entry, status, seen.head)) if own else status.state
+            state = _noted_state(context, entry, with_cancel(entry, status, seen.job_object)) if own else status.state
             rows.append((app_id, entry.name, uid, state))
         elif entry is None and choice.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
@@ -206,8 +204,8 @@ def _heads(
     listing: ClusterListing, scheduler: str, used: set[Kind], choice: ListFilter
 ) -> list[tuple[Kind, ObservedObjects]]:
     """Read the objects that stand for jobs, and the pods of those that do not say how a job went."""
-    _, forms = FORMS[scheduler]
-    default = next(iter(forms.values())).head
+    backend = find_backend(scheduler)
+    default = next(iter(backend.variants.values())).job_object
     wanted = {} if choice.everything else {labels.LAUNCHER: labels.LAUNCHER_VALUE}
     found: list[tuple[Kind, ObservedObjects]] = []
     for kind in dict.fromkeys((default, *used)):
@@ -221,10 +219,11 @@ def _heads(
             continue
         # Volcano's controller copies a job's labels to the PodGroup that it makes.
         heads = [head for head in heads if not head["metadata"].get("ownerReferences")]
-        pods = _pods(listing, SCHEDULERS[scheduler].pod_label) if heads and kind in _BY_PODS else None
+        with_pods = heads and _variant_of_kind(scheduler, kind).listed_with_pods
+        pods = _pods(listing, backend.pod_label) if with_pods else None
         for head in heads:
             own = None if pods is None else pods(head["metadata"].get("namespace", ""), head["metadata"]["name"])
-            found.append((kind, ObservedObjects(head=head, pods=own)))
+            found.append((kind, ObservedObjects(job_object=head, pods=own)))
     return found
 
 
@@ -242,8 +241,8 @@ def _pods(listing: ClusterListing, label: str) -> Callable[[str, str], tuple[Man
     return lambda namespace, name: None if namespace in of_pods.refused else tuple(known.get((namespace, name), ()))
 
 
-def _form_of_head(scheduler: str, kind: Kind) -> Form:
-    return next(form for form in FORMS[scheduler][1].values() if form.head == kind)
+def _variant_of_kind(scheduler: str, kind: Kind) -> Variant:
+    return next(variant for variant in find_backend(scheduler).variants.values() if variant.job_object == kind)
 
 
 def _is_relaunched(entry: RunEntry, cluster: LiveCluster, head: Manifest) -> bool:

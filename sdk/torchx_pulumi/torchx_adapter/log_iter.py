@@ -16,7 +16,7 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import form_named, warn_if_undecided
+from torchx_pulumi.torchx_adapter.observe import variant_named, warn_if_undecided
 from torchx_pulumi.torchx_adapter.responses import dns_names
 from torchx_pulumi.torchx_adapter.shared_observation import PodOfApp, SharedObservation
 
@@ -75,7 +75,7 @@ def read_log(
     )
     cluster = context.cluster_of(entry)
     if not follow:
-        head = cluster.get(form_named(entry.scheduler, entry.choice).head, entry.namespace, entry.job_name)
+        head = cluster.get(variant_named(entry.scheduler, entry.choice).job_object, entry.namespace, entry.job_name)
         warn_if_undecided(entry, cluster, head)
         return read_lines(cluster, query, label=label, clock=context.clock)
     snapshot = look.later(entry, None, threading.Event())

@@ -23,7 +23,7 @@ from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
 from torchx_pulumi.stack_state.places import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE, find_in_cluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import form_named
+from torchx_pulumi.torchx_adapter.observe import variant_named
 
 logger = logging.getLogger(__name__)
 
@@ -256,10 +256,10 @@ class AppLookup:
 
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object that an entry tells of."""
-        options, form = self.ambient(), form_named(entry.scheduler, entry.choice)
+        options, variant = self.ambient(), variant_named(entry.scheduler, entry.choice)
         try:
             cluster = self.context.cluster(options.get("kubeconfig"), options.get("kube_context"))
-            head = cluster.get(form.head, entry.namespace, entry.job_name)
+            head = cluster.get(variant.job_object, entry.namespace, entry.job_name)
         except ClusterError:
             return False
         return head is not None and entry.uid is not None and is_ours(entry, head)

@@ -18,9 +18,7 @@ from torchx_pulumi.runs import recording
 from torchx_pulumi.runs.observation import Observation, remembered
 from torchx_pulumi.runs.recording import cancelled_words, with_cancel
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER, check_cluster, is_of_stack, is_ours
-from torchx_pulumi.schedulers import ObservedObjects
-from torchx_pulumi.schedulers.protocol import Form
-from torchx_pulumi.schedulers.variants import FORMS
+from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 
 logger = logging.getLogger(__name__)
@@ -48,19 +46,18 @@ class AppSnapshot:
     @property
     def present(self) -> bool:
         """Return whether the app's object is in the cluster."""
-        return self.seen.head is not None
+        return self.seen.job_object is not None
 
 
-def form_named(scheduler: str, choice: str) -> Form:
-    """Return the form of a recorded run.
+def variant_named(scheduler: str, choice: str) -> Variant:
+    """Return the variant of a recorded run.
 
     Raises:
         DeployError: A newer release made it in a way that this one does not know.
     """
-    _, forms = FORMS[scheduler]
-    for known, form in forms.items():
-        if known.value == choice:
-            return form
+    variant = find_backend(scheduler).variants.get(choice)
+    if variant is not None:
+        return variant
     raise DeployError(
         f"{choice!r} is no way of making a {scheduler} job that this release of torchx-pulumi knows; "
         "install the release that launched it, or a newer one"
@@ -78,21 +75,21 @@ def observe_app(context: AdapterContext, entry: RunEntry, through: Through = lam
     Raises:
         ClusterError: The kubeconfig leads to another cluster than the one of the launch.
     """
-    form = form_named(entry.scheduler, entry.choice)
+    variant = variant_named(entry.scheduler, entry.choice)
     try:
         cluster = context.cluster_of(entry)
-        seen = form.look(through(cluster, form.head), entry.namespace, entry.job_name, entry.made_pods)
-        check_cluster(entry, cluster, seen.head)
+        seen = variant.observe(through(cluster, variant.job_object), entry.namespace, entry.job_name, entry.made_pods)
+        check_cluster(entry, cluster, seen.job_object)
     except ClusterError as error:
         if error.reason == DIFFERENT_CLUSTER:
             raise
         return AppSnapshot(status=_unreachable_status(entry, context.index.observation(entry), error), error=error)
-    if seen.head is None or not is_ours(entry, seen.head):
+    if seen.job_object is None or not is_ours(entry, seen.job_object):
         return AppSnapshot(
             status=_note_gone(context, entry),
-            relaunched=seen.head is not None and is_of_stack(entry, seen.head),
+            relaunched=seen.job_object is not None and is_of_stack(entry, seen.job_object),
         )
-    status = with_cancel(entry, form.read_status(seen), seen.head)
+    status = with_cancel(entry, variant.read_status(seen), seen.job_object)
     noted = note(context, entry, status)
     note_cluster(context, entry, cluster)
     return AppSnapshot(status=shown(status, noted), seen=seen)

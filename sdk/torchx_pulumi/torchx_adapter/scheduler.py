@@ -40,7 +40,7 @@ from torchx_pulumi.torchx_adapter.launch import Launch, launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.log_iter import read_log
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import AppSnapshot, form_named, observe_app, warn_if_undecided
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, variant_named, warn_if_undecided
 from torchx_pulumi.torchx_adapter.request import PulumiJob
 from torchx_pulumi.torchx_adapter.responses import describe_app
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
@@ -235,8 +235,8 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         entry = self._lookup.find(app_id)
         if entry is None:
             return None
-        form, cluster = form_named(entry.scheduler, entry.choice), self._context.cluster_of(entry)
-        head = cluster.get(form.head, entry.namespace, entry.job_name)
+        variant, cluster = variant_named(entry.scheduler, entry.choice), self._context.cluster_of(entry)
+        head = cluster.get(variant.job_object, entry.namespace, entry.job_name)
         warn_if_undecided(entry, cluster, head)
         if head is None or not is_ours(entry, head):
             return None

@@ -17,7 +17,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.schedulers import FORMS, Form
+from torchx_pulumi.schedulers import Variant, find_backend
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
 from torchx_pulumi.stack_state.state_file import Checkpoint, is_object
 
@@ -121,13 +121,13 @@ def delete_objects(
     Raises:
         ClusterError: The cluster cannot be reached, or an object does not go.
     """
-    form = _form(entry)
-    if form is None or not entry.launch:
+    variant = _variant(entry)
+    if variant is None or not entry.launch:
         return
     cluster = connect()
-    if form.makes_pods:
-        _delete_followers(cluster, form.head, entry, tell, check)
-    _delete(cluster, form.head, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell, check)
+    if variant.makes_pods:
+        _delete_followers(cluster, variant.job_object, entry, tell, check)
+    _delete(cluster, variant.job_object, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell, check)
 
 
 def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
@@ -156,8 +156,8 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: Ch
     Raises:
         ClusterError: The cluster cannot be reached, or a pod does not end.
     """
-    form = _form(entry)
-    if form is None or not form.makes_pods:
+    variant = _variant(entry)
+    if variant is None or not variant.makes_pods:
         return
     cluster, end = connect(), time.monotonic() + GONE_TIMEOUT_S
     while pods := cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}):
@@ -231,9 +231,8 @@ def _has_image(entry: RunEntry, found: Manifest) -> bool:
     return any(container.get("image") == images.get(role) for container in containers)
 
 
-def _form(entry: RunEntry) -> Form | None:
-    forms = FORMS[entry.scheduler][1]
-    return next((form for choice, form in forms.items() if choice.value == entry.choice), None)
+def _variant(entry: RunEntry) -> Variant | None:
+    return find_backend(entry.scheduler).variants.get(entry.choice)
 
 
 def _delete(

@@ -20,8 +20,7 @@ from torchx_pulumi.outputs.building import assemble, build_declared, build_obser
 from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers import ObservedObjects, asked, form_of
-from torchx_pulumi.schedulers.registry import scheduler_of
+from torchx_pulumi.schedulers import ObservedObjects, asked, variant_of
 
 
 def prepare(order: LaunchRequest, now: datetime | None = None) -> RegistrationPlan:
@@ -36,20 +35,20 @@ def prepare(order: LaunchRequest, now: datetime | None = None) -> RegistrationPl
         DeployError: The manifest is not of the kind that the plan is for.
     """
     entry, plan, at = order.entry, order.plan, now or datetime.now(timezone.utc)
-    form = form_of(plan.options)
+    variant = variant_of(plan.options)
     objects = [copy.deepcopy(dict(item)) for _, item in objects_of(order.manifest)]
     head = objects[0]
-    _check_head(head, form.head.api_version, form.head.kind)
+    _check_head(head, variant.job_object.api_version, variant.job_object.kind)
     record = _record(order, at)
     _mark(head, entry.launch, record.hash)
     for follower in objects[1:]:
         _add_annotation(follower, labels.LAUNCH, entry.launch)
-    status = form.read_status(
-        ObservedObjects(head={key: value for key, value in head.items() if key != "status"}, pods=())
+    status = variant.read_status(
+        ObservedObjects(job_object={key: value for key, value in head.items() if key != "status"}, pods=())
     )
     declared = build_declared(plan, spec_hash=record.hash, created_by=entry.user, digests=order.digests)
     observed = build_observed(status, observed_at=at)
-    scheduler = scheduler_of(plan.options).name
+    scheduler = plan.options.scheduler
     whole = assemble(plan, declared, observed, scheduler=scheduler, kube_context=entry.kube_context)
     if entry.ui_url is not None:
         whole["links"]["ui_url"] = entry.ui_url
@@ -69,10 +68,10 @@ def prepare(order: LaunchRequest, now: datetime | None = None) -> RegistrationPl
             "job_name": plan.job_name,
             "namespace": plan.namespace,
             "uid": UID,
-            "service": form.service(plan),
-            "pod_groups": form.pod_groups(plan, plan.roles, UID),
-            "pod_names": [form.pod_name(plan, item) for role in plan.roles for item in asked(role)],
-            "rank0_host": form.rank0_host(plan),
+            "service": variant.service(plan),
+            "pod_groups": variant.pod_groups(plan, plan.roles, UID),
+            "pod_names": [variant.pod_name(plan, item) for role in plan.roles for item in asked(role)],
+            "rank0_host": variant.rank0_host(plan),
             "images": {role.name: role.image for role in plan.roles},
             "declared": declared,
             "observed": observed,
@@ -127,7 +126,7 @@ def _add_annotation(manifest: dict[str, Any], key: str, value: str) -> None:
 
 def _names(plan: JobPlan[Any], others: Sequence[Manifest], name: str) -> list[str]:
     """Name the resources beside the head as the components do: by kind, a pod by its task."""
-    tasks = {form_of(plan.options).pod_name(plan, item): item.name for role in plan.roles for item in asked(role)}
+    tasks = {variant_of(plan.options).pod_name(plan, item): item.name for role in plan.roles for item in asked(role)}
     named = []
     for manifest in others:
         object_name = str(manifest["metadata"]["name"])
@@ -137,13 +136,13 @@ def _names(plan: JobPlan[Any], others: Sequence[Manifest], name: str) -> list[st
 
 
 def _role(plan: JobPlan[Any], role: RolePlan, uid: str) -> Mapping[str, Any]:
-    form = form_of(plan.options)
+    variant = variant_of(plan.options)
     resources = {"requests": dict(role.requests), "limits": dict(role.limits)}
     pods = [
-        {"kind": "Pod", "name": form.pod_name(plan, replica), "image": role.image, "resources": resources}
+        {"kind": "Pod", "name": variant.pod_name(plan, replica), "image": role.image, "resources": resources}
         for replica in asked(role)
     ]
-    service = form.service(plan)
+    service = variant.service(plan)
     return {
         "name": role.name,
         "image": role.image,
@@ -151,5 +150,5 @@ def _role(plan: JobPlan[Any], role: RolePlan, uid: str) -> Mapping[str, Any]:
         "min_replicas": role.min_replicas,
         "resources": resources,
         "objects": [*pods, *([{"kind": "Service", "name": service}] if service else [])],
-        "pod_groups": [{"kind": "PodGroup", "name": name} for name in form.pod_groups(plan, [role], uid)],
+        "pod_groups": [{"kind": "PodGroup", "name": name} for name in variant.pod_groups(plan, [role], uid)],
     }

@@ -22,9 +22,9 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.model.options import VolcanoOptions
 from torchx_pulumi.outputs.building import build_declared
-from torchx_pulumi.planning.planner import plan_job
 from torchx_pulumi.runs.driver import Driver, LaunchRequest
 from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.stack_state.places import stack_name
 from torchx_pulumi.testing import FakeCluster
@@ -66,11 +66,11 @@ class DriverWorld:
             backend=self.backend, project="torchx", stack=stack_name(self.namespace, name, "volcano", identity)
         )
         urn = f"urn:pulumi:{place.stack}::torchx::torchx:index:VolcanoTrainingJob::train"
-        form = schedulers.form_of(chosen)
+        form = schedulers.variant_of(chosen)
         entry = RunEntry(
             app_id=f"{self.namespace}:{name}",
             scheduler="volcano",
-            choice=schedulers.choice_of(chosen).value,
+            choice=form.name,
             place=place,
             cluster=identity,
             kubeconfig=self.kubeconfig,

@@ -12,7 +12,7 @@ from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
 from torchx_pulumi.model.options import Gang
 from torchx_pulumi.runs.driver import Recorded
-from torchx_pulumi.schedulers.variants import FORMS
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.owner import this_process
 
 from .conftest import DriverWorld
@@ -135,9 +135,9 @@ def test_an_unreachable_cluster_is_forgotten_only_when_asked_for(driver_world: D
 
 def test_a_gang_of_pods_is_made_and_removed_whole(driver_world: DriverWorld) -> None:
     entry = launch(driver_world, driver_world.order(gang=Gang.PODS))
-    form = FORMS["volcano"][1][Gang.PODS]
-    seen = form.look(driver_world.cluster, entry.namespace, entry.job_name)
-    assert seen.head is not None
+    form = find_backend("volcano").variants[Gang.PODS]
+    seen = form.observe(driver_world.cluster, entry.namespace, entry.job_name)
+    assert seen.job_object is not None
     assert [pod["metadata"]["name"] for pod in seen.pods or ()] == list(entry.pods["trainer"])
     driver_world.driver.destroy(entry, nothing)
     assert driver_world.cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}) == []

@@ -25,7 +25,7 @@ from torchx_pulumi.model.status import (
 )
 from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, build_outputs, same
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
-from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.schedulers import plan_job
 
 from tools.output_schema import output_schema
 

@@ -6,7 +6,7 @@ import pytest
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import MountSpec, SecretRef
 from torchx_pulumi.model.options import Gang
-from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.schedulers import plan_job
 
 from tests.unit.builders import job, options, plan, role
 

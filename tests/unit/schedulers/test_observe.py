@@ -70,7 +70,7 @@ def named(each: Manifest) -> Manifest:
 
 def test_a_running_job_takes_two_calls() -> None:
     cluster = Counting(job("Running"), pod(0, "Running"), pod(1, "Running"), group("Running"))
-    seen = JOB.look(cluster, "team", "app")
+    seen = JOB.observe(cluster, "team", "app")
     assert sorted(cluster.asked) == ["get Job", "list Pod"]
     assert JOB.read_status(seen).state is JobState.RUNNING
     assert seen.at is not None
@@ -82,7 +82,7 @@ def test_a_failed_job_takes_three_calls_of_which_one_is_for_its_last_lines() -> 
         pod(phase="Failed", containerStatuses=ended(3)),
         logs={("team", "app-trainer-0-0"): ["a", "ValueError"]},
     )
-    seen = JOB.look(cluster, "team", "app")
+    seen = JOB.observe(cluster, "team", "app")
     assert sorted(cluster.asked) == ["get Job", "list Pod", "log"]
     assert JOB.diagnose(seen)[0].detail == "a\nValueError"
 
@@ -101,28 +101,28 @@ def test_the_log_of_a_pod_with_secrets_is_left_alone(more: Manifest) -> None:
         pod(phase="Failed", containerStatuses=ended(3), spec=more),
         logs={("team", "app-trainer-0-0"): ["TOKEN=hush"]},
     )
-    assert JOB.look(cluster, "team", "app").last_lines == {}
+    assert JOB.observe(cluster, "team", "app").last_lines == {}
     assert "log" not in cluster.asked
 
 
 def test_a_message_that_the_program_left_is_enough_and_a_log_that_is_gone_no_error() -> None:
     cluster = Counting(job("Failed", 1), pod(phase="Failed", containerStatuses=ended(3, message="said")))
-    assert JOB.diagnose(JOB.look(cluster, "team", "app"))[0].detail == "said"
+    assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].detail == "said"
     assert "log" not in cluster.asked
     cluster = Counting(job("Failed", 1), pod(phase="Failed", containerStatuses=ended(3)))
-    assert JOB.diagnose(JOB.look(cluster, "team", "app"))[0].detail == ""
+    assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].detail == ""
 
 
 def test_a_job_in_its_queue_is_explained_by_queue_nodes_and_events() -> None:
     cluster = Counting(job(), group(), queue(state="Closed"), node())
-    assert JOB.diagnose(JOB.look(cluster, "team", "app"))[0].reason is Reason.QUEUE_CLOSED
+    assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].reason is Reason.QUEUE_CLOSED
     assert {"get Queue", "list PodGroup", "list Node", "list Event"} <= set(cluster.asked)
 
 
 def test_what_may_not_be_read_explains_nothing_and_stops_nothing() -> None:
     hidden = (EVENT, NODE, VOLCANO_QUEUE)
     cluster = Counting(job(), group(), queue(state="Closed"), node(), forbidden=hidden)
-    seen = JOB.look(cluster, "team", "app")
+    seen = JOB.observe(cluster, "team", "app")
     assert (seen.nodes, seen.queues, seen.events) == (None, None, ())
     assert JOB.read_status(seen).reason is Reason.WAITING_IN_QUEUE
 
@@ -130,35 +130,35 @@ def test_what_may_not_be_read_explains_nothing_and_stops_nothing() -> None:
 def test_a_cluster_that_does_not_answer_is_an_error() -> None:
     away = ClusterError("no answer", retryable=True)
     with pytest.raises(ClusterError, match="no answer"):
-        JOB.look(FakeCluster(error=away), "team", "app")
+        JOB.observe(FakeCluster(error=away), "team", "app")
 
 
 def test_an_image_that_says_why_needs_no_events() -> None:
     statuses = waits("ErrImagePull", "not found")
     cluster = Counting(job(replicas=1), pod(containerStatuses=statuses), group("Running"))
-    JOB.look(cluster, "team", "app")
+    JOB.observe(cluster, "team", "app")
     assert "list Event" not in cluster.asked
 
 
 def test_pods_of_ones_own_take_two_calls() -> None:
     own = {**group("Running"), "metadata": {**group()["metadata"], "name": "app"}}
     cluster = Counting(own, pod(phase="Running"))
-    assert PODS.read_status(PODS.look(cluster, "team", "app")).state is JobState.RUNNING
+    assert PODS.read_status(PODS.observe(cluster, "team", "app")).state is JobState.RUNNING
     assert sorted(cluster.asked) == ["get PodGroup", "list Pod"]
 
 
 def test_a_settled_app_wrapper_takes_two_calls_and_a_waiting_one_looks_at_the_line() -> None:
     settled = {**pod(phase="Running"), "metadata": {"name": "app-trainer-0", "namespace": "team"}}
     cluster = Counting(wrapper("Running"), settled)
-    assert MCAD.read_status(MCAD.look(cluster, "team", "app")).state is JobState.RUNNING
+    assert MCAD.read_status(MCAD.observe(cluster, "team", "app")).state is JobState.RUNNING
     assert sorted(cluster.asked) == ["get AppWrapper", "list Pod"]
     cluster = Counting(wrapper(status=BACKOFF), wrapper("Running", "other"), node(cpu="1"))
-    found = MCAD.diagnose(MCAD.look(cluster, "team", "app"))
+    found = MCAD.diagnose(MCAD.observe(cluster, "team", "app"))
     assert [one.reason for one in found] == [Reason.NEVER_SCHEDULABLE, Reason.WAITING_IN_QUEUE]
     assert "running: team/other" in found[1].detail
 
 
 @pytest.mark.parametrize("form", [JOB, PODS, MCAD])
 def test_a_job_that_is_gone_has_no_objects(form: Any) -> None:
-    seen = form.look(Counting(), "team", "app")
-    assert (seen.head, form.read_status(seen).reason) == (None, Reason.NOT_FOUND)
+    seen = form.observe(Counting(), "team", "app")
+    assert (seen.job_object, form.read_status(seen).reason) == (None, Reason.NOT_FOUND)

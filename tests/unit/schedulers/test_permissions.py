@@ -57,7 +57,7 @@ def test_without_one_permission_a_waiting_and_a_failed_job_keep_their_state(
         denied=refused(item),
     )
     for cluster in (waiting_job(denied=refused(item)), failed):
-        looks = [JOB.read_status(JOB.look(cluster, "team", "app")) for _ in range(3)]
+        looks = [JOB.read_status(JOB.observe(cluster, "team", "app")) for _ in range(3)]
         assert {status.state for status in looks} == {JobState.FAILED if cluster is failed else JobState.PENDING}
         said = [record.getMessage() for record in caplog.records]
         assert len(said) == len(set(said)), said
@@ -74,7 +74,7 @@ def test_nothing_but_the_job_is_enough_for_its_state(caplog: pytest.LogCaptureFi
         caplog.clear()
         cluster = Counting(job(phase, status=status), group(), denied=refused(*OPTIONAL))
         with caplog.at_level(logging.WARNING):
-            read = [JOB.read_status(JOB.look(cluster, "team", "app")) for _ in range(3)]
+            read = [JOB.read_status(JOB.observe(cluster, "team", "app")) for _ in range(3)]
         assert {one.state for one in read} == {state}
         assert sum("list pods in namespace team" in text for text in caplog.messages) == 1
         assert cluster.asked.count("list Pod") == 1
@@ -85,7 +85,7 @@ def test_a_refusal_is_asked_about_again_after_a_while(monkeypatch: pytest.Monkey
     cluster = Counting(job("Running"), denied=refused(*OPTIONAL))
     monkeypatch.setattr(permissions, "REFUSED_S", 0.0)
     for _ in range(3):
-        JOB.look(cluster, "team", "app")
+        JOB.observe(cluster, "team", "app")
     assert cluster.asked.count("list Pod") == 3
 
 
@@ -97,8 +97,8 @@ def test_a_refusal_that_passes_is_forgotten_soon_and_one_that_stays_is_asked_abo
     passing = Counting(job("Running"), denied=refused(*OPTIONAL))
     staying = Counting(job("Running"), denied=refused(*OPTIONAL))
     for _ in range(600):
-        JOB.look(passing, "team", "app")
-        JOB.look(staying, "team", "app")
+        JOB.observe(passing, "team", "app")
+        JOB.observe(staying, "team", "app")
         passing._denied.clear()
         now += 1
     assert passing.asked.count("list Pod") == 600 - 5 + 1
@@ -115,7 +115,7 @@ def test_pods_that_may_not_be_listed_are_asked_for_by_name_where_they_tell_somet
         pod(3, "Pending"),
         denied={("list", POD)},
     )
-    seen = JOB.look(cluster, "team", "app")
+    seen = JOB.observe(cluster, "team", "app")
     assert sorted(cluster.asked) == ["get Job", "get Pod", "get Pod", "list Pod", "log"]
     read = JOB.read_status(seen)
     assert (read.reason, read.exit_code) == (Reason.EXIT_CODE, 3)
@@ -136,7 +136,7 @@ def test_an_app_wrapper_without_permissions_keeps_its_state(
         ((wrapper("Running"), over), JobState.FAILED if item else JobState.RUNNING),
     ):
         cluster = Counting(*objects, denied=denied)
-        looks = [MCAD.read_status(MCAD.look(cluster, "team", "app")) for _ in range(3)]
+        looks = [MCAD.read_status(MCAD.observe(cluster, "team", "app")) for _ in range(3)]
         assert {one.state for one in looks} == {state}
         assert cluster.asked.count("list Pod") == (1 if ("list", POD) in denied else 3)
         assert len(caplog.messages) == len(set(caplog.messages))
@@ -149,15 +149,15 @@ def test_a_gang_of_pods_that_may_not_be_listed_is_read_by_their_names() -> None:
     own = {**group("Running"), "metadata": {**group()["metadata"], "name": "app"}}
     cluster = Counting(own, pod(0, "Running"), pod(1, "Running"), denied={("list", POD)})
     names = {"trainer": ["app-trainer-0-0", "app-trainer-1-0"]}
-    assert PODS.read_status(PODS.look(cluster, "team", "app", names)).state is JobState.RUNNING
-    seen = PODS.look(cluster, "team", "app")
+    assert PODS.read_status(PODS.observe(cluster, "team", "app", names)).state is JobState.RUNNING
+    seen = PODS.observe(cluster, "team", "app")
     assert (seen.pods, PODS.read_status(seen).state) == (None, JobState.SUBMITTED)
 
 
 @pytest.mark.parametrize(("form", "kind"), [(JOB, VOLCANO_JOB), (PODS, VOLCANO_POD_GROUP), (MCAD, APP_WRAPPER)])
 def test_the_object_of_the_job_itself_must_be_readable(form: Any, kind: Any) -> None:
     with pytest.raises(ClusterError, match="forbids") as caught:
-        form.look(Counting(denied={("get", kind)}), "team", "app")
+        form.observe(Counting(denied={("get", kind)}), "team", "app")
     assert caught.value.reason == "Forbidden"
 
 

@@ -14,9 +14,8 @@ from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.outputs.building import log_command
-from torchx_pulumi.planning.planner import plan_job
 from torchx_pulumi.runs.identity import changed_fields, field_digests, is_in_place
-from torchx_pulumi.schedulers.registry import MCAD, SCHEDULERS, VOLCANO, scheduler_of
+from torchx_pulumi.schedulers import backend_of, find_backend, plan_job, scheduler_names
 
 from tests.unit.builders import job, options
 
@@ -24,9 +23,9 @@ APP = {"name": "app", "roles": [{"name": "trainer", "image": "img:1", "entrypoin
 
 
 def test_every_scheduler_is_found_by_the_options_it_has() -> None:
-    assert scheduler_of(options()) is VOLCANO
-    assert scheduler_of(MCADOptions()) is MCAD
-    assert {name: scheduler.name for name, scheduler in SCHEDULERS.items()} == {"volcano": "volcano", "mcad": "mcad"}
+    assert backend_of(options()) is find_backend("volcano")
+    assert backend_of(MCADOptions()) is find_backend("mcad")
+    assert {name: find_backend(name).name for name in scheduler_names()} == {"volcano": "volcano", "mcad": "mcad"}
 
 
 def test_options_of_mcad_are_read_from_text_and_camel_case() -> None:

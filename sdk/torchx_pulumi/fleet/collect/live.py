@@ -24,11 +24,11 @@ from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.outputs.newer import is_newer
-from torchx_pulumi.runs.identity import digest
+from torchx_pulumi.runs.identity import recorded_variant
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.recording import with_cancel
 from torchx_pulumi.runs.whereabouts import Connect, match_identity, reachable
-from torchx_pulumi.schedulers import FORMS, Form, pods_of_run
+from torchx_pulumi.schedulers import Variant, find_backend, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, StackMemory, UnreadableStateError, read_memory
 
 LOOKS_AT_ONCE = 16
@@ -52,7 +52,7 @@ class Readable(Protocol):
 class Target:
     """Where an app's objects are to be looked for, and what is known of them."""
 
-    form: Form
+    variant: Variant
     kubeconfig: str | None
     context: str | None
     uid: str | None
@@ -209,14 +209,14 @@ class LiveReader:
             ClusterError: The cluster gives no answer.
         """
         try:
-            seen = target.form.look(cluster, row.namespace, row.app_id.partition(":")[2], target.expected)
+            seen = target.variant.observe(cluster, row.namespace, row.app_id.partition(":")[2], target.expected)
         except ClusterError as error:
             if error.retryable:
                 raise
             return replace(row, note=f"not looked at: {error}")
-        uid = (seen.head or {}).get("metadata", {}).get("uid")
+        uid = (seen.job_object or {}).get("metadata", {}).get("uid")
         # The object itself proves the cluster; without it nothing is concluded from a cluster that may be another one.
-        if target.match is not None and (seen.head is None or uid != target.uid):
+        if target.match is not None and (seen.job_object is None or uid != target.uid):
             present = cluster.identify()
             match = target.match(present)
             if match is not Match.SAME:
@@ -227,14 +227,14 @@ class LiveReader:
                     "apps were launched in; name the right kubeconfig with KUBECONFIG",
                 )
                 return replace(row, note=f"not in the cluster of its launch: {called}")
-        if seen.head is not None and target.uid is not None and uid != target.uid:
+        if seen.job_object is not None and target.uid is not None and uid != target.uid:
             return replace(row, note="the cluster has another job of this name; this one is gone")
-        if seen.head is None and target.match is None and target.uid is None:
+        if seen.job_object is None and target.match is None and target.uid is None:
             return replace(row, note="not found in the cluster of the current context")
         now, known = self._now(), app.output.get("observed")
-        status = target.form.read_status(seen, now)
+        status = target.variant.read_status(seen, now)
         if target.entry is not None:
-            status = with_cancel(target.entry, status, seen.head)
+            status = with_cancel(target.entry, status, seen.job_object)
             if self._note is not None and status.state.terminal:
                 self._note(row.stack, target.entry, status, now)
         observed: Mapping[str, Any] = build_observed(
@@ -260,7 +260,7 @@ def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
     if entry is not None:
         here = reachable(entry, connect)
         return Target(
-            form=find_form(entry.scheduler, entry.choice, record),
+            variant=find_variant(entry.scheduler, entry.choice, record),
             kubeconfig=here.kubeconfig or here.ambient_kubeconfig,
             context=here.kube_context or here.ambient_context,
             uid=entry.uid or (record.uid if record else None),
@@ -270,12 +270,13 @@ def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
         )
     identity = app.output.get("app")
     scheduler = identity.get("scheduler") if isinstance(identity, Mapping) else None
+    variant = find_variant(str(scheduler), None, record)
     return Target(
-        form=find_form(str(scheduler), None, record),
+        variant=variant,
         kubeconfig=None,
         context=_context_of(app.output),
         uid=record.uid if record else None,
-        expected=pods_of_run(record) if record else None,
+        expected=variant.recorded_pods(record) if record else None,
         match=partial(compare, record.cluster) if record is not None and record.cluster is not None else None,
     )
 
@@ -288,24 +289,21 @@ def _noted(entry: RunEntry) -> RunEntry:
         return entry
 
 
-def find_form(scheduler: str, choice: str | None, record: RunRecord | None) -> Form:
-    """Return the way a run was made: by the name of the choice, else by what the record has of it.
+def find_variant(scheduler: str, name: str | None, record: RunRecord | None) -> Variant:
+    """Return the variant of a run: by its name, or by its record.
 
     Raises:
-        UnreadableStateError: It is not known here.
+        UnreadableStateError: This release does not have it.
     """
-    if scheduler not in FORMS:
-        raise UnreadableStateError(f"its scheduler is {scheduler!r}, this release knows {', '.join(FORMS)}")
-    option, forms = FORMS[scheduler]
-    recorded = record.digests.get(option) if record else None
-    for known, form in forms.items():
-        if choice == known.value or (choice is None and recorded == digest(known)):
-            return form
-    if choice is not None:
-        allowed = ", ".join(str(known.value) for known in forms)
-        raise UnreadableStateError(f"its {option} is {choice!r}, this release knows {allowed}")
-    # A field at its default is in no record.
-    return next(iter(forms.values()))
+    if scheduler not in scheduler_names():
+        raise UnreadableStateError(f"its scheduler is {scheduler!r}, this release knows {', '.join(scheduler_names())}")
+    backend = find_backend(scheduler)
+    if name is None:
+        return recorded_variant(record, backend)
+    if name not in backend.variants:
+        allowed = ", ".join(backend.variants)
+        raise UnreadableStateError(f"its {backend.variant_option} is {name!r}, this release knows {allowed}")
+    return backend.variants[name]
 
 
 def _context_of(output: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""The ways of making a run with an AppWrapper: v1beta1, which MCAD runs, and v1beta2, which its successor runs."""
+"""Read the objects of a run in an AppWrapper, of either version, from the cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 
 from torchx_pulumi.kube import Cluster, run_concurrently
 from torchx_pulumi.kube.kinds import (
-    APP_WRAPPER,
-    APP_WRAPPER_V1BETA2,
     POD,
     SIGS_POD_GROUP,
     X_K8S_POD_GROUP,
@@ -19,25 +17,22 @@ from torchx_pulumi.kube.kinds import (
 )
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
-from torchx_pulumi.schedulers.appwrapper.wrapped import pod_group_name, pod_name
 from torchx_pulumi.schedulers.explaining import WAITS, events_of, if_allowed, look_further_at_line, with_last_lines
 from torchx_pulumi.schedulers.permissions import GET_COSCHEDULERS_GROUP
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
-from torchx_pulumi.schedulers.protocol import Expected, Form, Observe, ObservedObjects
-
-WRAPPED_FIELDS = ("spec.resources", "spec.schedulingSpec")
-"""An AppWrapper passes no change of these on to its pods."""
+from torchx_pulumi.schedulers.protocol import Expected, Observe, ObservedObjects
 
 POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)}
 
 
-def _look_at(kind: Kind) -> Observe:
-    def look(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
+def observe_app_wrapper(kind: Kind) -> Observe:
+    """Return the function that reads a run whose AppWrapper is of some kind."""
+
+    def observe(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
         try:
             head, listed = run_concurrently(
                 lambda: cluster.get(kind, namespace, name),
@@ -58,8 +53,10 @@ def _look_at(kind: Kind) -> Observe:
             listed = get_pods(cluster, namespace, mine)
         known = set(mine)
         pods = None if listed is None else tuple(pod for pod in listed if pod["metadata"]["name"] in known)
-        seen = ObservedObjects(head=head, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc))
-        status = _read_status(seen)
+        seen = ObservedObjects(
+            job_object=head, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc)
+        )
+        status = read_status(seen)
         seen = with_last_lines(cluster, namespace, seen, status)
         if _is_settled(status, pods, len(mine)):
             return seen
@@ -68,9 +65,9 @@ def _look_at(kind: Kind) -> Observe:
             lambda: events_of(cluster, namespace, {name, *(_names(wrapped))}),
         )
         seen = replace(seen, pod_groups=groups, events=events)
-        return look_further_at_line(cluster, kind, namespace, seen, _read_status(seen))
+        return look_further_at_line(cluster, kind, namespace, seen, read_status(seen))
 
-    return look
+    return observe
 
 
 def _is_settled(status: JobStatus, pods: Sequence[Manifest] | None, wanted: int) -> bool:
@@ -103,29 +100,6 @@ def _pod_groups_in(cluster: Cluster, namespace: str, wrapped: Sequence[Mapping[s
             yield group
 
 
-def _read_status(seen: ObservedObjects) -> JobStatus:
-    return read_mcad(seen.head, seen.pods, seen.pod_groups, seen.events)
-
-
-def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> list[str]:
-    return [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
-
-
-def _form(kind: Kind, kept_fields: tuple[str, ...]) -> Form:
-    return Form(
-        scheduler="mcad",
-        head=kind,
-        look=_look_at(kind),
-        read=_read_status,
-        pod_name=pod_name,
-        service=lambda plan: plan.job_name,
-        pod_groups=_pod_groups,
-        # Names that would be too long have a hash in place of the job's end.
-        name_tail=lambda _tasks: 0,
-        kept_fields=kept_fields,
-    )
-
-
-V1BETA1 = _form(APP_WRAPPER, WRAPPED_FIELDS)
-
-V1BETA2 = _form(APP_WRAPPER_V1BETA2, ("spec.components",))
+def read_status(seen: ObservedObjects) -> JobStatus:
+    """Read the status of an AppWrapper and its pods."""
+    return read_mcad(seen.job_object, seen.pods, seen.pod_groups, seen.events)

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchx_pulumi.model.status import Condition, JobState, JobStatus
-from torchx_pulumi.schedulers.appwrapper.diagnosis import diagnose_mcad
 from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence, Finding, ObjectRef
 from torchx_pulumi.schedulers.diagnosis.pods import diagnose_pods
 from torchx_pulumi.schedulers.diagnosis.ranking import LED_BY_STATUS, by_status, rank
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
-from torchx_pulumi.schedulers.volcano.diagnosis import diagnose_volcano
+from torchx_pulumi.schedulers.registry import find_backend
 
 __all__ = ["Diagnosis", "Evidence", "ObjectRef", "agree", "diagnose", "diagnose_refusal", "one_line"]
 
@@ -35,8 +34,7 @@ def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
 
 def _find(evidence: Evidence) -> Iterator[tuple[Diagnosis, Finding | None]]:
     yield from diagnose_pods(evidence)
-    judge = diagnose_mcad if evidence.scheduler == "mcad" else diagnose_volcano
-    for diagnosis in judge(evidence):
+    for diagnosis in find_backend(evidence.scheduler).diagnose(evidence):
         yield diagnosis, None
 
 

@@ -8,7 +8,7 @@ import pytest
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import RoleSpec
 from torchx_pulumi.model.options import AppWrapperApi, MCADOptions, PodGroupApi
-from torchx_pulumi.planning.planner import plan_job
+from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.appwrapper.checks import check_mcad_launch, check_mcad_options
 
 from tests.unit.builders import job, role

@@ -7,12 +7,12 @@ from typing import Any
 
 from torchx_pulumi.model.options import AppWrapperApi, Gang
 from torchx_pulumi.model.status import Diagnosis
-from torchx_pulumi.schedulers import FORMS, ObservedObjects
+from torchx_pulumi.schedulers import ObservedObjects, find_backend
 
-JOB = FORMS["volcano"][1][Gang.JOB]
-PODS = FORMS["volcano"][1][Gang.PODS]
-MCAD = FORMS["mcad"][1][AppWrapperApi.V1BETA1]
-OPERATOR = FORMS["mcad"][1][AppWrapperApi.V1BETA2]
+JOB = find_backend("volcano").variants[Gang.JOB]
+PODS = find_backend("volcano").variants[Gang.PODS]
+MCAD = find_backend("mcad").variants[AppWrapperApi.V1BETA1]
+OPERATOR = find_backend("mcad").variants[AppWrapperApi.V1BETA2]
 
 CREATED = "2026-03-01T10:00:00Z"
 NOW = datetime(2026, 3, 1, 10, 0, 30, tzinfo=timezone.utc)
@@ -84,12 +84,12 @@ def queue(**status: Any) -> Manifest:
     return {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"capability": {"cpu": "4"}}, "status": status}
 
 
-def found(form: Any = JOB, now: datetime = NOW, **seen: Any) -> tuple[Diagnosis, ...]:
-    return form.read_status(ObservedObjects(**seen), now).diagnoses
+def found(form: Any = JOB, now: datetime = NOW, *, head: Manifest | None = None, **seen: Any) -> tuple[Diagnosis, ...]:
+    return form.read_status(ObservedObjects(job_object=head, **seen), now).diagnoses
 
 
-def first(form: Any = JOB, now: datetime = NOW, **seen: Any) -> Diagnosis:
-    status = form.read_status(ObservedObjects(**seen), now)
+def first(form: Any = JOB, now: datetime = NOW, *, head: Manifest | None = None, **seen: Any) -> Diagnosis:
+    status = form.read_status(ObservedObjects(job_object=head, **seen), now)
     assert status.reason is status.diagnoses[0].reason
     assert status.message.startswith(status.diagnoses[0].summary)
     return status.diagnoses[0]

@@ -116,7 +116,7 @@ def full(head: Manifest, made: Manifest) -> dict[str, Any]:
     }
     condition = {"type": "Unschedulable", "status": "True", "message": "m", "lastTransitionTime": CREATED}
     return {
-        "head": head,
+        "job_object": head,
         "pods": [made],
         "pod_groups": [group("Pending", conditions=[condition])],
         "events": [event],
@@ -164,7 +164,7 @@ TROUBLES = {
 def test_a_field_that_holds_what_nobody_expects_never_raises(form: Any, head: Manifest, trouble: str) -> None:
     whole = full(head, TROUBLES[trouble])
     for number, path in enumerate(paths(whole)):
-        if len(path) == 1 or (path[0] != "head" and len(path) == 2):
+        if len(path) == 1 or (path[0] != "job_object" and len(path) == 2):
             continue
         for strange in (STRANGE[number % len(STRANGE)], None):
             status = form.read_status(ObservedObjects(**replaced(whole, path, strange)), LATER)

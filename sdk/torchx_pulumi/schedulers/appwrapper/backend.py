@@ -1,0 +1,68 @@
+"""The scheduler backend of AppWrappers, with its variants: v1beta1, which MCAD runs, and v1beta2 of its successor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torchx_pulumi.kube.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, Kind
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.job_plan import JobPlan, RolePlan
+from torchx_pulumi.model.options import AppWrapperApi, Manifest, MCADOptions
+from torchx_pulumi.planning import names
+from torchx_pulumi.schedulers.appwrapper.checks import (
+    check_mcad_app_id,
+    check_mcad_launch,
+    check_mcad_options,
+    mcad_warnings,
+)
+from torchx_pulumi.schedulers.appwrapper.diagnosis import diagnose_mcad
+from torchx_pulumi.schedulers.appwrapper.observe import observe_app_wrapper, read_status
+from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
+from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
+from torchx_pulumi.schedulers.appwrapper.wrapped import pod_group_name, pod_name
+from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
+
+
+def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> list[str]:
+    return [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
+
+
+def _variant(
+    api: AppWrapperApi, kind: Kind, render: Callable[[JobPlan[Any]], Manifest], kept_fields: tuple[str, ...]
+) -> Variant:
+    """Make a variant. An AppWrapper passes no change of its kept fields on to its pods."""
+    return Variant(
+        scheduler="mcad",
+        name=api.value,
+        job_object=kind,
+        render=lambda plan: [render(plan)],
+        observe=observe_app_wrapper(kind),
+        read=read_status,
+        pod_name=pod_name,
+        service=lambda plan: plan.job_name,
+        pod_groups=_pod_groups,
+        # Names that would be too long have a hash in place of the job's end.
+        name_tail=lambda _tasks: 0,
+        kept_fields=kept_fields,
+    )
+
+
+V1BETA1 = _variant(AppWrapperApi.V1BETA1, APP_WRAPPER, render_mcad, ("spec.resources", "spec.schedulingSpec"))
+V1BETA2 = _variant(AppWrapperApi.V1BETA2, APP_WRAPPER_V1BETA2, render_mcad_v1beta2, ("spec.components",))
+
+BACKEND = SchedulerBackend(
+    name="mcad",
+    options=MCADOptions,
+    variants={variant.name: variant for variant in (V1BETA1, V1BETA2)},
+    variant_option="api_version",
+    check_options=check_mcad_options,
+    check_launch=check_mcad_launch,
+    check_app_id=check_mcad_app_id,
+    warnings=mcad_warnings,
+    rank0_env=names.mcad_hosts_env,
+    diagnose=diagnose_mcad,
+    pod_label=labels.UNIQUE_NAME,
+    # TorchX gives the Service its default port then.
+    tolerated=frozenset({"port"}),
+)

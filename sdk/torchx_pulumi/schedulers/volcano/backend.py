@@ -1,0 +1,99 @@
+"""The scheduler backend of Volcano, with its variants: one Volcano Job, or PodGroup, Service and Pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchx_pulumi.kube.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.options import Gang, VolcanoOptions
+from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.planning import names
+from torchx_pulumi.schedulers.protocol import Expected, SchedulerBackend, Variant
+from torchx_pulumi.schedulers.volcano.checks import check_app_id, check_launch, check_options, volcano_warnings
+from torchx_pulumi.schedulers.volcano.diagnosis import diagnose_volcano
+from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
+from torchx_pulumi.schedulers.volcano.job import render_volcano
+from torchx_pulumi.schedulers.volcano.observe import observe_job, observe_pods, read_job, read_pods
+
+IMMUTABLE_JOB_FIELDS = (
+    "spec.schedulerName", "spec.queue", "spec.maxRetry", "spec.plugins", "spec.policies", "spec.volumes",
+    "spec.ttlSecondsAfterFinished", "spec.minSuccess", "spec.networkTopology", "spec.runningEstimate",
+    "spec.tasks[*].name", "spec.tasks[*].template", "spec.tasks[*].policies", "spec.tasks[*].maxRetry",
+    "spec.tasks[*].dependsOn", "spec.tasks[*].topologyPolicy", "spec.tasks[*].partitionPolicy",
+)  # fmt: skip
+"""Fields that Volcano's webhook `jobs/admission/admit_job.go` does not let a client change."""
+
+
+def _pod_name(plan: JobPlan[Any], replica: ReplicaPlan) -> str:
+    return names.pod_name(plan.job_name, replica.name)
+
+
+def _service_of_job(plan: JobPlan[Any]) -> str:
+    return plan.job_name if "svc" in plan.options.job_plugins else ""
+
+
+def _pod_groups_of_job(plan: JobPlan[Any], _roles: Sequence[RolePlan], uid: str) -> list[str]:
+    return [f"{plan.job_name}-{uid}"] if uid else []
+
+
+def _pod_groups_of_pods(plan: JobPlan[Any], _roles: Sequence[RolePlan], _uid: str) -> list[str]:
+    return [plan.job_name]
+
+
+def _recorded_pods(run: RunRecord) -> Expected:
+    roles = names.role_names([*run.replicas])
+    return {
+        name: [names.pod_name(run.job_name, names.task_name(role, index)) for index in range(count)]
+        for role, (name, count) in zip(roles, run.replicas.items(), strict=True)
+    }
+
+
+JOB = Variant(
+    scheduler="volcano",
+    name=Gang.JOB.value,
+    job_object=VOLCANO_JOB,
+    render=lambda plan: [render_volcano(plan)],
+    observe=observe_job,
+    read=read_job,
+    pod_name=_pod_name,
+    service=_service_of_job,
+    pod_groups=_pod_groups_of_job,
+    pod_groups_by_uid=True,
+    name_tail=names.longest_tail,
+    kept_fields=IMMUTABLE_JOB_FIELDS,
+    listed_with_pods=False,
+)
+
+PODS = Variant(
+    scheduler="volcano",
+    name=Gang.PODS.value,
+    job_object=VOLCANO_POD_GROUP,
+    render=render_gang_pods,
+    observe=observe_pods,
+    read=read_pods,
+    pod_name=_pod_name,
+    service=lambda plan: plan.job_name,
+    pod_groups=_pod_groups_of_pods,
+    name_tail=names.longest_tail,
+    kept_fields=("spec.queue",),
+    companions=(SERVICE, POD),
+    recorded_pods=_recorded_pods,
+)
+
+BACKEND = SchedulerBackend(
+    name="volcano",
+    options=VolcanoOptions,
+    variants={variant.name: variant for variant in (JOB, PODS)},
+    variant_option="gang",
+    check_options=check_options,
+    check_launch=check_launch,
+    check_app_id=check_app_id,
+    warnings=volcano_warnings,
+    rank0_env=names.volcano_hosts_env,
+    diagnose=diagnose_volcano,
+    pod_label=labels.VOLCANO_JOB_NAME,
+    resizes=True,
+)
