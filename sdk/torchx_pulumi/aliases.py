@@ -41,7 +41,9 @@ class AliasFinder:
     """Finder and loader of the modules of the table."""
 
     @staticmethod
-    def find_spec(name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return the spec of a module of the table. None: it is not in it."""
         if name not in ALIASES:
             return None

@@ -57,7 +57,7 @@ def test_an_image_says_why_it_cannot_be_pulled_in_words_that_stay(word: str, sai
     assert [thing.name for thing in one.objects] == ["app-trainer-0-0", "app-trainer-1-0"]
     if word == "ErrImagePull":
         other = [pod(0, containerStatuses=waits("ImagePullBackOff", BACK_OFF + said)), pods[1]]
-        looks = [ObservedObjects(head=job(), pods=each, pod_groups=[group("Running")]) for each in (pods, other)]
+        looks = [ObservedObjects(job_object=job(), pods=each, pod_groups=[group("Running")]) for each in (pods, other)]
         seen = [build_observed(JOB.read_status(look, NOW), observed_at=NOW) for look in looks]
         assert same(*seen)
 

@@ -46,7 +46,7 @@ def test_a_job_that_is_gone_or_unreadable_says_what_to_do() -> None:
 
 def test_conditions_follow_the_first_diagnosis() -> None:
     pods = [pod(phase="Failed", reason="Evicted")]
-    status = JOB.read_status(ObservedObjects(head=job("Failed", 1), pods=pods), NOW)
+    status = JOB.read_status(ObservedObjects(job_object=job("Failed", 1), pods=pods), NOW)
     (finished,) = [one for one in status.conditions if one.type == "Finished"]
     assert (finished.reason, finished.message) == (status.reason, status.message)
 
@@ -101,7 +101,7 @@ def test_a_thousand_replicas_are_read_within_a_second() -> None:
         pod(index, "Failed", node="n", containerStatuses=ended(1, message="x" * 500, at=f"10:{index % 60:02}:00"))
         for index in range(count)
     ]
-    seen = ObservedObjects(head=job("Failed", count), pods=pods)
+    seen = ObservedObjects(job_object=job("Failed", count), pods=pods)
     begun = time.process_time()
     status = JOB.read_status(seen, NOW)
     observed = build_observed(status, observed_at=NOW)

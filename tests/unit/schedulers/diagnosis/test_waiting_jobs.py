@@ -153,7 +153,7 @@ def test_nobody_who_looks_for_a_minute_is_told_and_not_before() -> None:
 
 
 def test_a_look_carries_the_time_by_which_it_is_judged() -> None:
-    assert JOB.read_status(ObservedObjects(head=job(None), at=LATER)).reason is Reason.CONTROLLER_ABSENT
+    assert JOB.read_status(ObservedObjects(job_object=job(None), at=LATER)).reason is Reason.CONTROLLER_ABSENT
 
 
 def test_an_app_wrapper_says_who_is_before_it() -> None:
