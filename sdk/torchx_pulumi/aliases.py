@@ -19,20 +19,20 @@ _ERRORS: Final = (
 )  # fmt: skip
 
 ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
-    "torchx_pulumi.cluster": {name: "torchx_pulumi.kube" for name in ("Cluster", "KubernetesCluster", "LiveCluster")},
-    "torchx_pulumi.diagnosis": {
-        name: "torchx_pulumi.schedulers.diagnosis" for name in ("Diagnosis", "ObjectRef", "diagnose_refusal")
-    },
+    "torchx_pulumi.cluster": dict.fromkeys(("Cluster", "KubernetesCluster", "LiveCluster"), "torchx_pulumi.kube"),
+    "torchx_pulumi.diagnosis": dict.fromkeys(
+        ("Diagnosis", "ObjectRef", "diagnose_refusal"), "torchx_pulumi.schedulers.diagnosis"
+    ),
     "torchx_pulumi.doors": {},
     "torchx_pulumi.doors.appfile": {"read_app_file": "torchx_pulumi.inputs.appfile"},
     "torchx_pulumi.errors": dict.fromkeys(_ERRORS, "torchx_pulumi.model.errors"),
-    "torchx_pulumi.fleet_reading": {name: "torchx_pulumi.fleet.collect" for name in ("FleetRow", "read_fleet")},
+    "torchx_pulumi.fleet_reading": dict.fromkeys(("FleetRow", "read_fleet"), "torchx_pulumi.fleet.collect"),
     "torchx_pulumi.forms": {"FORMS": "torchx_pulumi.aliases"},
     "torchx_pulumi.kubeconfig": {"api_server": "torchx_pulumi.kube.kubeconfig"},
-    "torchx_pulumi.options": {
-        name: "torchx_pulumi.model.options"
-        for name in ("AppWrapperApi", "Gang", "MCADOptions", "NetworkTopology", "PodGroupApi", "VolcanoOptions")
-    },
+    "torchx_pulumi.options": dict.fromkeys(
+        ("AppWrapperApi", "Gang", "MCADOptions", "NetworkTopology", "PodGroupApi", "VolcanoOptions"),
+        "torchx_pulumi.model.options",
+    ),
 }
 """Module of 0.1.0 to its names, and the module that has each name now."""
 
@@ -70,7 +70,7 @@ class AliasFinder:
 def install() -> None:
     """Add the finder to the import system, once."""
     if AliasFinder not in sys.meta_path:
-        sys.meta_path.append(AliasFinder)  # type: ignore[arg-type]  # has what a finder needs
+        sys.meta_path.append(AliasFinder)
 
 
 def __getattr__(name: str) -> Any:

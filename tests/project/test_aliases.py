@@ -22,7 +22,7 @@ def test_a_name_of_an_earlier_release_is_the_one_of_today(module: str, name: str
 
 
 def test_a_name_that_is_not_in_the_table_is_not_found() -> None:
-    with pytest.raises(ImportError, match="cannot import name 'Nothing' from 'torchx_pulumi.options'"):
+    with pytest.raises(ImportError, match="cannot import name"):
         from torchx_pulumi.options import Nothing  # type: ignore[import-not-found]  # noqa: F401
     with pytest.raises(ModuleNotFoundError):
         import_module("torchx_pulumi.not_a_module")
