@@ -12,6 +12,8 @@ from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob, failures_deferred
 from torchx_pulumi_components.cluster_access import cluster_for_tests
 
+from tests.doc_blocks import block
+
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 POD_GROUP = "kubernetes:scheduling.volcano.sh/v1beta1:PodGroup"
 POD = "kubernetes:core/v1:Pod"
@@ -771,3 +773,27 @@ def test_a_job_waits_for_what_it_depends_on_in_every_form(engine: Any, form: str
         engine.run(program, preview=preview)
     assert [item.name for item in engine.mocks.resources].index("other") == 0
     assert engine.mocks.one(JOB).inputs["spec"]["queue"] == "coming"
+
+
+def test_the_program_of_the_readme_registers_a_job(engine: Any) -> None:
+    engine.run(lambda: exec(block("README.md", "component"), {}))
+    (task,) = engine.mocks.one(JOB).inputs["spec"]["tasks"][:1]
+    assert task["template"]["spec"]["containers"][0]["image"] == "ghcr.io/acme/trainer:1.4"
+
+
+def test_the_program_of_the_page_reads_another_stack(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torchx = {"torchx": {"schema_version": 1}}
+    registered = engine.mocks.new_resource
+
+    def new_resource(given: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        if given.typ == "pulumi:pulumi:StackReference":
+            return given.name, {"name": given.name, "outputs": torchx}
+        return registered(given)
+
+    monkeypatch.setattr(engine.mocks, "new_resource", new_resource)
+    monkeypatch.setattr(
+        "torchx_pulumi.outputs.reader.read_outputs", lambda value: {"observed": {"state": value["schema_version"]}}
+    )
+    names: dict[str, Any] = {}
+    engine.run(lambda: exec(block("docs/status.md", "stack-reference"), names))
+    assert engine.value(names["state"]) == 1

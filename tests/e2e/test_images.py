@@ -28,6 +28,7 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model.errors import ImageError
 
+from tests.doc_blocks import commands
 from tests.e2e.docker_daemon import docker_environment, docker_host
 from tests.e2e.project import changes, eventually
 from tests.e2e.stack_project import StackProject
@@ -104,11 +105,12 @@ def test_an_edit_reaches_the_container_and_no_edit_does_nothing(
     stack.configure(
         appFile="app.yaml",
         options={"queue": "default", "namespace": stack.namespace},
-        workspace="code",
-        imageRepo=repository,
         waitFor="completed",
         timeout=180,
     )
+    *configure, _, _ = commands("docs/images.md", "stack-program", {"registry.example.com/team/train": repository})
+    for line in configure:
+        stack.run(*line.split()[1:])
     stack.run("config", "set", "--secret", "--path", "buildArgs.TOKEN", TOKEN)
     working, stopped = stack.env, {**stack.env, "DOCKER_HOST": NOWHERE}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.doc_blocks import block, commands
 from tests.e2e.torchx_cli import TorchxCli
 
 pytestmark = [
@@ -70,13 +71,15 @@ def test_the_plugin_is_installed_from_a_clone_by_the_steps_of_pulumi(
 def test_the_page_for_torchx_users_installs_what_its_next_line_runs(
     clone: Path, tmp_path: Path, pulumi_env: dict[str, str], kubeconfig: Path, namespace: str
 ) -> None:
-    page = (ROOT / "docs/torchx-users.md").read_text()
-    found = re.search(r"^    pip install '(torchx-pulumi(\[.*\]))'\n    (torchx run .*)$", page, re.MULTILINE)
-    assert found
+    install, launch = commands("docs/torchx-users.md", "quick-start")
+    extras = re.findall(r"torchx-pulumi(\[.*?\])", install)
+    assert set(extras) <= set(
+        re.findall(r"torchx-pulumi(\[.*?\])", block("README.md", "install").replace(",docker", ""))
+    )
     python = tmp_path / "venv" / "bin" / "python"
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
-    run(python, "-m", "pip", "install", f"{clone}{found[2]}", cwd=tmp_path)
+    run(python, "-m", "pip", "install", f"{clone}{extras[0]}", cwd=tmp_path)
     env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
-    program, verb, *words = shlex.split(found[3])
+    program, verb, *words = shlex.split(launch)
     said = run(python.parent / program, verb, "--dryrun", *words, cwd=tmp_path, env=env)
     assert "batch.volcano.sh/v1alpha1" in said

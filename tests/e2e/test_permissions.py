@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +20,12 @@ from torchx_pulumi.torchx_adapter.observe import variant_named
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks.entrypoints import make_driver
 
+from tests.doc_blocks import block
 from tests.e2e.project import eventually
 
 pytestmark = pytest.mark.e2e
 
-ROLE = yaml.safe_load(
-    re.findall(r"```yaml\n(.*?)```", (Path(__file__).resolve().parents[2] / "docs/permissions.md").read_text(), re.S)[0]
-)
+ROLE = yaml.safe_load(block("docs/permissions.md", "role"))
 """The Role of the documentation."""
 
 APP_WRAPPERS = {**ROLE["rules"][0], "apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"]}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import yaml
 from torchx_pulumi import render
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.inputs.appfile import read_app_file
+
+from tests.doc_blocks import commands
 
 APP = "name: app\nroles:\n- {name: trainer, image: img:1, entrypoint: main, args: [1e-4], num_replicas: 2}\n"
 
@@ -29,6 +32,15 @@ def test_render_prints_the_manifest_as_yaml(app: Path, capsys: pytest.CaptureFix
     printed = capsys.readouterr()
     assert yaml.safe_load(printed.out) == render(read_app_file(app), "volcano", {"queue": "test"}, app_id="app-x1")
     assert printed.err == ""
+
+
+def test_the_command_of_the_readme_renders(
+    app: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(app.parent)
+    (line,) = commands("README.md", "render")
+    assert main(shlex.split(line)[1:]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"] == "mnist-1"
 
 
 def test_gang_of_pods_prints_a_list(app: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.images import ImagePlan
+from torchx_pulumi.images.registry.client import RegistryClient
 from torchx_pulumi.model.errors import ImageError, InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.runs.identity import digest
@@ -20,6 +21,8 @@ from torchx_pulumi_components.images import patched_image
 from torchx_pulumi_stacks import images as stack_images
 from torchx_pulumi_stacks.config import StackConfig, read_config
 from torchx_pulumi_stacks.images import ImageConfig, prepare_images
+
+from tests.doc_blocks import block
 
 BASE = "reg.example.com/base@sha256:" + "1" * 64
 OTHER = "reg.example.com/other@sha256:" + "2" * 64
@@ -267,3 +270,12 @@ def test_build_arguments_are_texts(tmp_path: Path) -> None:
 def test_wrong_keys_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidJobError, match=r"(?s)imageRepos.*imageRepo.*ignoreRules"):
         read(tmp_path, imageRepos="x", ignoreRules="git")
+
+
+def test_the_line_of_the_page_names_the_image(engine: Engine, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.preview = True
+    monkeypatch.setattr(RegistryClient, "digest", lambda *_: "sha256:" + "1" * 64)
+    monkeypatch.chdir(workspace)
+    names: dict[str, Any] = {}
+    exec(block("docs/images.md", "patched-image"), names)
+    assert names["image"].startswith("registry.example.com/team/train:")

@@ -27,6 +27,7 @@ from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, b
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.schedulers import plan_job
 
+from tests.doc_blocks import block
 from tools.output_schema import output_schema
 
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
@@ -254,3 +255,8 @@ def unknown_fields(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any
     if isinstance(value, list):
         for item in value:
             yield from unknown_fields(item, schema.get("items", {}), root, f"{path}[]")
+
+
+def test_the_program_of_the_page_reads_outputs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(block("docs/status.md", "read-outputs"), {"text": json.dumps({"torchx": built()})})
+    assert capsys.readouterr().out == "FAILED exited with code 3\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation
 
+from tests.doc_blocks import commands
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
 
 
@@ -42,6 +44,17 @@ def test_every_view_is_printed(backend: str, tmp_path: Path, capsys: pytest.Capt
     assert main(["fleet", "--backend", backend, "--html", str(page)]) == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert [path.name for path in tmp_path.iterdir() if "page" in path.name] == ["page.html"]
+
+
+def test_the_commands_of_the_page_run(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", backend)
+    monkeypatch.chdir(tmp_path)
+    for line in commands("docs/fleet.md", "fleet"):
+        assert main(shlex.split(line)[1:]) == 0
+        assert capsys.readouterr().out
+    assert (tmp_path / "fleet.html").read_text().startswith("<!DOCTYPE html>")
 
 
 def test_only_what_was_asked_for_is_printed(backend: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,159 @@
+"""The commands of README and docs, as a reader runs them from top to bottom, on the real cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doc_blocks import commands
+from tests.e2e.project import eventually
+from tests.e2e.stack_project import StackProject
+from tests.e2e.torchx_cli import BIN, HANDLE, TorchxCli
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def busybox(cluster: Any) -> str:
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node: no container can run")
+    return str(cluster.images["busybox"])
+
+
+def shell(lines: list[str], folder: Path, env: dict[str, str]) -> str:
+    """Run lines in one shell that ends at the first error, and return what they print."""
+    path = os.pathsep.join([str(BIN), env["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join(lines)],
+        cwd=folder,
+        env={**env, "PATH": path, "PULUMI_SKIP_CONFIRMATIONS": "true"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, f"{lines}\n{done.stdout}"
+    return done.stdout
+
+
+def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
+    pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str, busybox: str
+) -> None:
+    env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
+    example = "pulumi_volcano://torchx/default:echo-k3x9"
+    launch, *_ = commands(
+        "README.md", "quick-start", {"queue=default": f"queue=default,namespace={namespace}", "busybox:1.36": busybox}
+    )
+    found = HANDLE.search(shell([launch], tmp_path, env))
+    assert found
+    handle = found[0]
+    _, status, log, delete = commands("README.md", "quick-start", {example: handle})
+    eventually(lambda: "SUCCEEDED" in shell([status], tmp_path, env), timeout_s=120)
+    assert "hello" in shell([log], tmp_path, env)
+    train = "pulumi_volcano://torchx/default:train-k3x9"
+    for line in commands("docs/logs.md", "log", {train: handle, "trainer/0": "echo/0"}):
+        assert "hello" in shell([line], tmp_path, env)
+
+    said = shell(commands("docs/infra-teams.md", "eject", {train: handle}), tmp_path, env).splitlines()
+    backend, stack = (next(line.split()[-1] for line in said if word in line) for word in ("login", "select"))
+    project = tmp_path / "train" / "Pulumi.yaml"
+    virtualenv = f"runtime: {{name: python, options: {{virtualenv: {sys.prefix}}}}}"
+    project.write_text(project.read_text().replace("runtime: python", virtualenv))
+    # `pulumi login` writes into the user's own settings, whose plugins stay those of the session.
+    home = tmp_path / "pulumi-home"
+    home.mkdir()
+    (home / "plugins").symlink_to(Path(env.get("PULUMI_HOME") or Path.home() / ".pulumi") / "plugins")
+    passphrase = Path(env["XDG_STATE_HOME"]) / "torchx-pulumi" / "passphrase"
+    paths = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("sdk", "components", "stacks")]
+    mine = {
+        **env,
+        "PULUMI_HOME": str(home),
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    program = commands(
+        "docs/infra-teams.md",
+        "program",
+        {"file:///home/me/.local/state/torchx-pulumi/backend": backend, "default.train-k3x9-1f2e3d": stack},
+    )
+    preview = shell(program, tmp_path, mine)
+    assert "delete" not in preview
+    assert "replace" not in preview
+    printed = shell(["cd train", *commands("docs/infra-teams.md", "handle")], tmp_path, mine)
+    assert "SUCCEEDED" in printed
+    assert "hello" in printed
+    shell([delete], tmp_path, env)
+
+
+def test_the_stack_program_and_its_outputs(
+    tmp_path: Path, e2e_env: dict[str, str], namespace: str, busybox: str
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    stack = StackProject(root, e2e_env, namespace)
+    app = root / "examples" / "appdef" / "hello.yaml"
+    app.write_text(app.read_text().replace("busybox:1.36", busybox))
+    init, *configure, preview, up = commands("README.md", "stack-program")
+    own = f"pulumi config set --path options.namespace {namespace}"
+    try:
+        shown = shell([init, *configure, own, preview, up], root, e2e_env)
+        assert "log_command" in shown
+        absent = []
+        for line in commands("docs/status.md", "outputs"):
+            tools = [tool for tool in ("jq", "kubectl") if tool in line or ("eval" in line and tool == "kubectl")]
+            absent += [tool for tool in tools if shutil.which(tool) is None]
+            if any(tool in absent for tool in tools):
+                continue
+            if "refresh" in line:
+                refreshed = lambda line=line: shell([line, "pulumi stack output state"], root, e2e_env)  # noqa: E731
+                eventually(lambda: "SUCCEEDED" in refreshed(), timeout_s=120)
+            else:
+                assert shell([line], root, e2e_env) or "diagnoses" in line
+        if absent:
+            pytest.skip(f"{', '.join(absent)} not installed; every other line ran")
+    finally:
+        shell(["pulumi destroy --stack hello --skip-preview"], root, e2e_env)
+
+
+def test_doctor_and_fleet(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> None:
+    env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
+    doctor, fleet = commands("README.md", "doctor")
+    assert "volcano" in shell([f"{doctor} || true"], tmp_path, env)
+    assert "no apps" in shell([fleet], tmp_path, env)
+    shell(commands("docs/fleet.md", "fleet"), tmp_path, env)
+    assert (tmp_path / "fleet.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_two_commands_are_what_continuous_integration_runs() -> None:
+    """`make demo` is run by test_demo.py, and `make test` by .ci/run before these tests."""
+    root = Path(__file__).resolve().parents[2]
+    demo, test = (shlex.split(line) for line in commands("README.md", "two-commands"))
+    dry = subprocess.run([*demo, "--dry-run"], cwd=root, text=True, capture_output=True, check=True)
+    assert "-m tools.demo" in dry.stdout
+    assert " ".join(test) in (root / ".ci" / "run").read_text()
+
+
+def test_the_command_of_the_images_page_is_planned(
+    cluster: Any, pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str
+) -> None:
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    repository = f"{cluster.registry}/{namespace}"
+    values = {
+        "registry.example.com/team/train": repository,
+        "queue=default": f"queue=default,namespace={namespace}",
+        # TorchX 0.7.0 has the component under this name.
+        "dist.torchrun": f"dist.ddp --image {cluster.images.get('busybox', 'busybox')}",
+        "torchx run": "torchx run --dryrun",
+    }
+    said = shell(
+        commands("docs/images.md", "torchx", values), tmp_path, TorchxCli(pulumi_env, tmp_path, kubeconfig).env
+    )
+    assert f"{repository}:" in said
