@@ -1,7 +1,7 @@
 """Code blocks of README and docs, by page and name.
 
-A block that a reader runs or copies has a language and a name (`sh quick-start`), and a test takes it from its page with
-`block`. A block that shows what something prints, or a picture in text, has the language `text` and no name.
+A block that a reader runs or copies has a language and a name (`sh quick-start`), and a test takes it from its page
+with `block`. A block that shows what something prints, or a picture in text, has the language `text` and no name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\S*)[ ]?(.*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\S*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:

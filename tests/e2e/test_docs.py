@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import shutil
@@ -98,11 +99,15 @@ def test_the_stack_program_and_its_outputs(
 ) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    stack = StackProject(root, e2e_env, namespace)
+    StackProject(root, e2e_env, namespace)
     app = root / "examples" / "appdef" / "hello.yaml"
     app.write_text(app.read_text().replace("busybox:1.36", busybox))
     init, *configure, preview, up = commands("README.md", "stack-program")
     own = f"pulumi config set --path options.namespace {namespace}"
+
+    def ended(refresh: str) -> bool:
+        return "SUCCEEDED" in shell([refresh, "pulumi stack output state"], root, e2e_env)
+
     try:
         shown = shell([init, *configure, own, preview, up], root, e2e_env)
         assert "log_command" in shown
@@ -113,8 +118,7 @@ def test_the_stack_program_and_its_outputs(
             if any(tool in absent for tool in tools):
                 continue
             if "refresh" in line:
-                refreshed = lambda line=line: shell([line, "pulumi stack output state"], root, e2e_env)  # noqa: E731
-                eventually(lambda: "SUCCEEDED" in refreshed(), timeout_s=120)
+                eventually(functools.partial(ended, line), timeout_s=120)
             else:
                 assert shell([line], root, e2e_env) or "diagnoses" in line
         if absent:

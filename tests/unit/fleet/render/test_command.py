@@ -53,7 +53,7 @@ def test_the_commands_of_the_page_run(
     monkeypatch.chdir(tmp_path)
     for line in commands("docs/fleet.md", "fleet"):
         assert main(shlex.split(line)[1:]) == 0
-        assert capsys.readouterr().out
+        assert "".join(capsys.readouterr())
     assert (tmp_path / "fleet.html").read_text().startswith("<!DOCTYPE html>")
 
 
