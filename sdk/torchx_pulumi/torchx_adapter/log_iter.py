@@ -1,4 +1,4 @@
-"""`log_iter`: which pod's log is meant, and how it is read."""
+"""The log of a replica: finds its pod and reads the log."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.logs.watching import PodLook
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.status import Reason
 from torchx_pulumi.planning import names
+from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import variant_named, warn_if_undecided
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, variant_named, warn_if_undecided
+from torchx_pulumi.torchx_adapter.polling import WAITS, SharedObservation
 from torchx_pulumi.torchx_adapter.responses import dns_names
-from torchx_pulumi.torchx_adapter.shared_observation import PodOfApp, SharedObservation
 
 logger = logging.getLogger(__name__)
 
@@ -35,27 +40,27 @@ def read_log(
     until: datetime | None = None,
     follow: bool = False,
     tail_lines: int | None = None,
-    look: SharedObservation,
+    observation: SharedObservation,
     progress: ProgressCallback | None = None,
 ) -> Iterator[str]:
     """Return the lines of a replica's log, each with its end.
 
     Args:
-        context: The ways out.
+        context: Engine, clusters, index and clock.
         entry: The app.
         role: Name of the role.
         replica: Replica in the role, from 0.
-        options: `log_containers`, `log_previous` and `log_timestamps`, as far as they are set.
+        options: `log_containers`, `log_previous` and `log_timestamps`, where they are set.
         regex: Only lines in which this is found. None: all.
         since: Only lines from this time on; a naive one is local time. None: all.
         until: Only lines up to this time; a naive one is local time. None: all.
         follow: Go on until the app has ended.
         tail_lines: Begin with so many lines of the end. None: with the first.
-        look: The look that all readers of the app's logs share.
-        progress: Takes lines of progress while a followed log is waited for. None: nothing is told.
+        observation: The observation that all readers of the app's logs share.
+        progress: Takes lines while a followed log is waited for. None: no lines.
 
     Raises:
-        InvalidJobError: There is no such role or replica, or the regular expression is none.
+        InvalidJobError: There is no such role or replica, or the regular expression is not valid.
         ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
     pod = _pod_of(entry, role, replica)
@@ -78,12 +83,12 @@ def read_log(
         head = cluster.get(variant_named(entry.scheduler, entry.choice).job_object, entry.namespace, entry.job_name)
         warn_if_undecided(entry, cluster, head)
         return read_lines(cluster, query, label=label, clock=context.clock)
-    snapshot = look.later(entry, None, threading.Event())
+    snapshot = observation.later(entry, None, threading.Event())
     if snapshot is not None and snapshot.error is not None:
         if snapshot.error.reason != UNDECIDED_CLUSTER:
             raise snapshot.error
         logger.warning("%s", snapshot.error)
-    watch = PodOfApp(look, cluster, entry, pod, progress)
+    watch = _PodOfApp(observation, cluster, entry, pod, progress)
     return read_lines(cluster, query, watch=watch, label=label, clock=context.clock)
 
 
@@ -107,8 +112,61 @@ def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
     pods = entry.pods.get(role)
     if pods is None:
         there = ", ".join(map(repr, entry.pods))
-        raise invalid_job(entry.app_id, [Problem("role", f"{role!r} is no role of this app; it has {there}")])
+        raise invalid_job(entry.app_id, [Problem("role", f"{role!r} is not a role of this app; it has {there}")])
     if not 0 <= replica < len(pods):
-        text = f"{role}/{replica} is no replica of this app; role {role!r} has 0 to {len(pods) - 1}"
+        text = f"{role}/{replica} is not a replica of this app; role {role!r} has 0 to {len(pods) - 1}"
         raise invalid_job(entry.app_id, [Problem("replica", text)])
     return pods[replica]
+
+
+class _PodOfApp:
+    """A `logs.watching.Watch` of one pod, over the shared observation of its app."""
+
+    def __init__(
+        self,
+        observation: SharedObservation,
+        cluster: Cluster,
+        entry: RunEntry,
+        pod: str,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._observation = observation
+        self._cluster = cluster
+        self._entry = entry
+        self._pod = pod
+        self._progress = progress
+        self._count = 0
+        self._last_line = ""
+
+    def look(self, after: float | None, stop: threading.Event) -> PodLook | None:
+        """Return the state of the pod; see `Watch.look`."""
+        snapshot = self._observation.later(self._entry, after, stop)
+        if snapshot is None:
+            return None
+        self._report(snapshot)
+        status, error = snapshot.status, snapshot.error
+        if error is not None and error.reason != UNDECIDED_CLUSTER:
+            line = progress_line(status)
+            why = "" if str(error) in line else f"; {error}"
+            text = f"app {self._entry.app_id}, last known state: {line}{why}"
+            raise ClusterError(text, retryable=error.retryable, reason=error.reason)
+        # In a cluster that is not known to be the one of the launch, the app's object is absent.
+        over = error is not None or status.state.terminal or status.reason is Reason.NOT_FOUND
+        pods = snapshot.seen.pods
+        pod = next((item for item in pods or () if item["metadata"]["name"] == self._pod), None)
+        listed = pods is not None and snapshot.seen.listed
+        if pod is None and (over or (not listed and status.state not in WAITS)):
+            # Pods outlive the object of their app for a moment; or they may not be listed.
+            pod = self._cluster.get(POD, self._entry.namespace, self._pod)
+        return PodLook(pod=pod, over=over)
+
+    def _report(self, snapshot: AppSnapshot) -> None:
+        """Report each change of the status while the log is waited for, from the second observation on."""
+        self._count += 1
+        waits = snapshot.error is not None or snapshot.status.state in WAITS
+        if self._progress is None or self._count == 1 or not waits:
+            return
+        line = f"waiting for the log of pod {self._pod}: {progress_line(snapshot.status)}"
+        if line != self._last_line:
+            self._last_line = line
+            self._progress(line)

@@ -23,7 +23,6 @@ from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
 from torchx_pulumi.stack_state.places import know_backend
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
 from torchx_pulumi.torchx_adapter.app_json import read_app_json
-from torchx_pulumi.torchx_adapter.bounds import PollLimits
 from torchx_pulumi.torchx_adapter.cancel import cancel_app, delete_app, resume_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import (
@@ -41,10 +40,10 @@ from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.log_iter import read_log
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, variant_named, warn_if_undecided
+from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
 from torchx_pulumi.torchx_adapter.request import PulumiJob
 from torchx_pulumi.torchx_adapter.responses import describe_app
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
-from torchx_pulumi.torchx_adapter.shared_observation import SharedObservations
 from torchx_pulumi.torchx_adapter.workspaces import Workspaces
 
 logger = logging.getLogger(__name__)
@@ -194,12 +193,12 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
         Raises:
             ClusterError: The cluster is not the one of the launch, or calls for this app have not learned its state for
-                as long as `bounds` allows.
+                as long as `polling.PollLimits` allows.
         """
         entry = self._lookup.find(app_id)
         found = None if entry is None else self._snapshot(entry)
         if found is None:
-            self._poll_limits.unknown(app_id)
+            self._poll_limits.check_absent(app_id)
             return None
         self._poll_limits.check(*found)
         return describe_app(*found, self._context.now())
@@ -301,7 +300,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         entry = self._known(app_id)
         ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
         chosen = {**entry.log_options, **ambient, **options}
-        return read_log(self._context, entry, role, replica, options=chosen, look=self._observations.of(entry), **query)
+        return read_log(
+            self._context, entry, role, replica, options=chosen, observation=self._observations.of(entry), **query
+        )
 
     def replicas(self, app_id: str, role: str | None = None, replica: int | None = None) -> Sequence[tuple[str, int]]:
         """Return the replicas that are meant; without a role those of all roles.
