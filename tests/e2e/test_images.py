@@ -22,8 +22,7 @@ import pytest
 import yaml
 from torchx_pulumi.images import PatchedImage, build_plans, patch_image, plan_patch, plan_push, push_local
 from torchx_pulumi.images.reference import parse_reference
-from torchx_pulumi.images.registry.client import RegistryClient
-from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.images.registry import Backoff, RegistryClient
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model.errors import ImageError
@@ -226,17 +225,13 @@ def is_amd64() -> bool:
 KILLED = """
 import os, signal, sys
 from torchx_pulumi.images import patch_image
-from torchx_pulumi.images.building import push
-really = push.Layers.take
+from torchx_pulumi.images.building import transfer
+really = transfer.Layers.take
 def take(layers, event):
-    if event.get("id"):
+    if event.get("id") and str(layers).startswith("pushing"):
         os.kill(os.getpid(), signal.SIGKILL)
     really(layers, event)
-push.Layers.take = take
-import torchx_pulumi.images.building.bases as bases
-class Quiet(push.Layers):
-    take = really
-bases.Layers = Quiet
+transfer.Layers.take = take
 patch_image(*sys.argv[1:], tell=print)
 """
 

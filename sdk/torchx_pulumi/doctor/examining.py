@@ -31,11 +31,11 @@ def ping_docker() -> None:
     Raises:
         ImageError: It does not answer.
     """
-    from torchx_pulumi.images.building.daemon import Daemon, in_our_words
+    from torchx_pulumi.images.building.daemon import Daemon, translated_errors
 
     daemon = Daemon.connect()
     try:
-        with in_our_words("the daemon"):
+        with translated_errors("the daemon"):
             daemon.api.ping()
     finally:
         daemon.close()
@@ -48,7 +48,7 @@ def ask_registry(image_repo: str) -> None:
         ImageError: It does not answer, or refuses.
     """
     from torchx_pulumi.images.reference import parse_reference
-    from torchx_pulumi.images.registry.client import RegistryClient
+    from torchx_pulumi.images.registry import RegistryClient
 
     RegistryClient().digest(parse_reference(f"{image_repo}:latest"))
 

@@ -1,4 +1,4 @@
-"""Which content an image's name stands for, asked of the pinned name, the registry or the daemon, in that order."""
+"""Digests of base images: from the pinned name, the registry or the daemon, in that order."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from torchx_pulumi.images.reference import Reference, is_local_id, parse_referen
 from torchx_pulumi.model.errors import ImageError
 
 
-class Origin(str, Enum):
-    """Who said what a name stands for."""
+class DigestSource(str, Enum):
+    """Source of an image's digest."""
 
     PINNED = "pinned"
-    """The name itself has the digest."""
+    """The digest is part of the name."""
     REGISTRY = "registry"
     DAEMON = "daemon"
-    """No registry has it: the image's id on the daemon."""
+    """No registry has the image. The digest is its id on the daemon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """An image that a build takes from outside."""
+    """An external image of a build."""
 
     image: str
-    """Its name as it was written."""
+    """Name as the user wrote it."""
     digest: str
-    """Digest of its manifest; with origin DAEMON the id of the image."""
-    origin: Origin
+    """Digest of the manifest. With source DAEMON: the id of the image."""
+    source: DigestSource
 
 
 class Registry(Protocol):
-    """What is asked of a registry."""
+    """Reads digests from registries."""
 
     def digest(self, reference: Reference) -> str | None:
         """Return the digest of an image. None: the registry does not have it."""
@@ -40,21 +40,21 @@ class Registry(Protocol):
 
 
 def resolve(image: str, registry: Registry, client: Any = None) -> Base:
-    """Find out what an image's name stands for now.
+    """Return the current digest of an image.
 
     Args:
         image: Name, or id on the daemon.
-        registry: Is asked where the name is not pinned.
-        client: docker-py client of the daemon that is asked where the registry has no answer. None: made then.
+        registry: Client that is asked if the name is not pinned.
+        client: docker-py client that is asked if no registry has the image. None: created on demand.
 
     Raises:
-        ImageError: Nobody knows it.
+        ImageError: Neither the registry nor the daemon has the image.
     """
     if is_local_id(image):
-        return Base(image=image, digest=image, origin=Origin.DAEMON)
+        return Base(image=image, digest=image, source=DigestSource.DAEMON)
     reference = parse_reference(image)
     if reference.digest:
-        return Base(image=image, digest=reference.digest, origin=Origin.PINNED)
+        return Base(image=image, digest=reference.digest, source=DigestSource.PINNED)
     try:
         digest = registry.digest(reference)
         said = f"registry {reference.registry}: does not have {reference.name}:{reference.version}"
@@ -62,7 +62,7 @@ def resolve(image: str, registry: Registry, client: Any = None) -> Base:
     except ImageError as error:
         digest, said, retryable = None, str(error), error.retryable
     if digest:
-        return Base(image=image, digest=digest, origin=Origin.REGISTRY)
+        return Base(image=image, digest=digest, source=DigestSource.REGISTRY)
     return _of_daemon(image, said, retryable, client)
 
 
@@ -81,12 +81,12 @@ def _of_daemon(image: str, said: str, retryable: bool, client: Any) -> Base:
         found, also = None, str(error)
     if found is None:
         raise ImageError(
-            f"base image {image!r} cannot be found, so that no reference can be given to what is built on it:\n"
+            f"base image {image!r} cannot be found, so the patched image has no reference:\n"
             f"  - {said}\n  - {also}\ngive a name that the registry has, pin it with @sha256:..., or pull it",
             retryable=retryable,
         )
     pulled = [each.rpartition("@")[2] for each in found.get("RepoDigests") or [] if retryable]
     if len(set(pulled)) == 1:
-        # The registry does not answer now; the daemon has what it once gave under this name.
-        return Base(image=image, digest=pulled[0], origin=Origin.REGISTRY)
-    return Base(image=image, digest=str(found["Id"]), origin=Origin.DAEMON)
+        # The registry does not answer now. The daemon has the digest that it sent before.
+        return Base(image=image, digest=pulled[0], source=DigestSource.REGISTRY)
+    return Base(image=image, digest=str(found["Id"]), source=DigestSource.DAEMON)

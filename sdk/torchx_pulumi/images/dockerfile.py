@@ -1,4 +1,4 @@
-"""What a Dockerfile builds on: the images that it takes from outside, with its arguments filled in. Pure."""
+"""The external images of a Dockerfile, with its arguments substituted. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Final
 from torchx_pulumi.model.errors import ImageError
 
 DEFAULT: Final = "ARG IMAGE\nFROM $IMAGE\n\nCOPY . .\n"
-"""Copies the workspace onto the base, into the base's working directory, as TorchX does."""
+"""Default Dockerfile: copies the workspace into the base's working directory, as TorchX does."""
 WORKSPACE: Final = "workspace"
-"""Value of the build argument WORKSPACE: the same on every machine, or two of them would make two images."""
+"""Value of the build argument WORKSPACE. A constant, so that the image is the same on every machine."""
 SHOWN_ARGUMENTS: Final = ("IMAGE", "WORKSPACE")
-"""Build arguments that we set; their values may be shown."""
+"""Build arguments that this package sets. Their values may be shown."""
 _ESCAPE: Final = re.compile(r"^#\s*escape\s*=\s*([\\`])\s*$", re.IGNORECASE)
 _VARIABLE: Final = re.compile(r"\\\$|\$(?:\{(?P<braced>\w+)(?::(?P<how>[-+])(?P<word>[^}]*))?\}|(?P<plain>\w+))")
 _FROM_IMAGE: Final = re.compile(r"--from=(\S+)")
 
 
 def images_of(text: str, build_args: Mapping[str, str], where: str) -> list[str]:
-    """Return the images that a build takes from outside, in order, each once.
+    """Return the external images of a build, in order, each once.
 
     Args:
-        text: The Dockerfile.
-        build_args: Arguments of the build.
-        where: What messages call the file.
+        text: Text of the Dockerfile.
+        build_args: Build arguments.
+        where: Name of the file in messages.
 
     Raises:
-        ImageError: It has no FROM, or one whose argument has no value.
+        ImageError: There is no FROM, or the argument of one has no value.
     """
     given = dict(build_args)
     known: dict[str, str] = {}
@@ -46,7 +46,7 @@ def images_of(text: str, build_args: Mapping[str, str], where: str) -> list[str]
             parts = [part for part in rest.split() if not part.startswith("--")]
             image = _filled(parts[0], known) if parts else ""
             if not image:
-                raise ImageError(f"{where}: `FROM {rest}` comes to no image; set its argument with build_args")
+                raise ImageError(f"{where}: `FROM {rest}` names no image; set its argument with build_args")
             _add(images, image, stages)
             stages.append(parts[2].lower() if len(parts) > 2 and parts[1].lower() == "as" else str(len(stages)))
         elif word == "COPY" and (found := _FROM_IMAGE.search(rest)):
@@ -64,7 +64,7 @@ def _add(images: list[str], image: str, stages: list[str]) -> None:
 
 
 def _instructions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield every instruction with what follows it; lines that go on are put together."""
+    """Yield the name and the arguments of every instruction. Continued lines are joined."""
     escape, gathered = "\\", ""
     for number, line in enumerate(text.splitlines()):
         if number == 0 and (found := _ESCAPE.match(line)):
@@ -75,7 +75,6 @@ def _instructions(text: str) -> Iterator[tuple[str, str]]:
         if stripped.endswith(escape):
             gathered += stripped[:-1] + " "
             continue
-        # Words are parted by blanks of any kind.
         word, rest = [*(gathered + stripped).split(maxsplit=1), ""][:2]
         gathered = ""
         yield word.upper(), rest.strip()

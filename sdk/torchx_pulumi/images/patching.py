@@ -1,80 +1,114 @@
-"""From plans to images: what the registry lacks is built and pushed, each reference once, several side by side."""
+"""Builds and pushes planned images that their registries lack, each reference once, several at the same time."""
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from torchx_pulumi.images.bases import Registry
-from torchx_pulumi.images.building.bases import provide, runs_on
 from torchx_pulumi.images.building.build import build
-from torchx_pulumi.images.building.daemon import Daemon, in_our_words
+from torchx_pulumi.images.building.daemon import Daemon, translated_errors
 from torchx_pulumi.images.building.progress import Progress
-from torchx_pulumi.images.building.push import push
+from torchx_pulumi.images.building.transfer import provide, push, runs_on
 from torchx_pulumi.images.content.archive import stream
-from torchx_pulumi.images.plan import CONTENT_LABEL, LOCAL_REPOSITORY, ImagePlan, image_labels
+from torchx_pulumi.images.plan import (
+    CONTENT_LABEL,
+    LOCAL_REPOSITORY,
+    ImagePlan,
+    describe_left_out,
+    image_labels,
+    plan_patch,
+)
 from torchx_pulumi.images.reference import parse_reference
-from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.images.registry import Backoff, RegistryClient
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.progress import ProgressCallback
 
 _PLANNED_TAG: Final = re.compile(r"[0-9a-f]{40}")
 AT_ONCE: Final = 4
-"""Images that are built or pushed side by side."""
+"""Images that are built or pushed at the same time."""
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchedImage:
-    """An image that is where it belongs."""
+    """An image in its registry or on the daemon."""
 
     reference: str
-    """Its name; the tag is its content address."""
+    """Name of the image. The tag is its content address."""
     digest: str
-    """Digest of its manifest in the registry; without a repository the image's id on the daemon."""
+    """Digest of its manifest in the registry. Without a repository: the id of the image on the daemon."""
     built: bool
     """Whether it was built now."""
     pushed: bool
     """Whether it was pushed now."""
     warnings: Sequence[str] = ()
-    """What the user should know."""
+    """Warnings for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageBuilder:
-    """What images are made with."""
+    """Builds and pushes images."""
 
-    registry: Registry
-    tell: ProgressCallback
+    report: ProgressCallback
+    """Receives lines of progress, from several threads."""
+    registry: Registry = field(default_factory=RegistryClient)
     client: Any = None
-    """docker-py client to use. None: each thread connects when it needs the daemon."""
+    """docker-py client for one image at a time. None: each thread connects when it needs the daemon."""
     every_line: bool = False
-    """Whether every line of a build is told. False: its steps, and a line now and then."""
+    """Report every line of a build. False: its steps, and at most one line per second."""
     backoff: Backoff = field(default_factory=lambda: Backoff(tries=3, first_s=1.0))
 
-    def make(self, plans: Iterable[ImagePlan]) -> list[PatchedImage]:
-        """Make what is missing; each reference once.
+    def build(self, plans: Iterable[ImagePlan]) -> list[PatchedImage]:
+        """Build and push missing images, each reference once.
 
         Raises:
-            ImageError: Some could not be made; all of them in one message.
+            ImageError: Images could not be built or pushed. The message lists all of them.
         """
         distinct = {plan.reference: plan for plan in plans}
-        return side_by_side(list(distinct.values()), self._make, 1 if self.client is not None else AT_ONCE)
+        return self._for_each(list(distinct.values()), self._build_and_push)
 
     def push_local(self, images: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-        """Push images that are on the daemon; `torchx_pulumi.images.push_local` describes it."""
+        """Push images of the daemon; see `push_local`."""
         pairs = list(images.items())
-        digests = side_by_side(pairs, self._push_local, 1 if self.client is not None else AT_ONCE)
+        digests = self._for_each(pairs, self._push_local)
         return {f"{name}:{tag}": digest for (_, (name, tag)), digest in zip(pairs, digests, strict=True)}
 
-    def _make(self, plan: ImagePlan) -> PatchedImage:
-        progress = Progress(self.tell, plan.reference, plan.build_args)
+    def _for_each(self, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
+        """Call a function for all items and return its results in order.
+
+        Raises:
+            ImageError: All errors in one message.
+        """
+        results: list[Result] = []
+        failures: list[ImageError] = []
+        workers = 1 if self.client is not None else AT_ONCE
+        with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="image") as pool:
+            # Pulumi finds the engine by the caller's context.
+            for future in [pool.submit(contextvars.copy_context().run, work, item) for item in items]:
+                try:
+                    results.append(future.result())
+                except ImageError as error:
+                    failures.append(error)
+        distinct = list(dict.fromkeys(str(failure) for failure in failures))
+        if len(distinct) == 1:
+            raise failures[0]
+        if failures:
+            lines = "\n".join(f"- {text}" for text in distinct)
+            raise ImageError(
+                f"{len(distinct)} images cannot be built:\n{lines}", retryable=all(each.retryable for each in failures)
+            )
+        return results
+
+    def _build_and_push(self, plan: ImagePlan) -> PatchedImage:
+        progress = Progress(self.report, plan.reference, plan.build_args)
         if plan.repository is not None:
             there = self.registry.digest(parse_reference(plan.reference))
             if there:
@@ -83,7 +117,7 @@ class ImageBuilder:
         with _connected(self.client) as daemon:
             found = daemon.inspect(plan.reference)
             labels = ((found or {}).get("Config") or {}).get("Labels") or {}
-            # It was built and its push broke off, or it stays local; anybody could have given its name to another.
+            # A build whose push failed, or a local image. The label tells it from other images of that name.
             done = found is not None and labels.get(CONTENT_LABEL) == plan.address and runs_on(found, plan.platform)
             image_id = str((found or {})["Id"]) if done else self._build(daemon, plan, progress)
             if plan.repository is None:
@@ -97,7 +131,7 @@ class ImageBuilder:
         progress.say(f"building on {plan.base}")
         image_id = self._build_once(daemon, plan, progress, cached=True)
         if not plan.bases and not runs_on(daemon.inspect(image_id) or {}, plan.platform):
-            # The daemon's cache knows no platform of what begins from scratch.
+            # The daemon's cache ignores the platform of an image `FROM scratch`.
             return self._build_once(daemon, plan, progress, cached=False)
         return image_id
 
@@ -116,7 +150,7 @@ class ImageBuilder:
 
     def _keep(self, daemon: Daemon, plan: ImagePlan, image_id: str, progress: Progress, *, built: bool) -> PatchedImage:
         if built:
-            with in_our_words(f"image {plan.reference}"):
+            with translated_errors(f"image {plan.reference}"):
                 daemon.api.tag(image_id, LOCAL_REPOSITORY, tag=plan.tag, force=True)
         progress.say("is on this machine's daemon only; set image_repo for clusters that do not share it")
         return _patched(plan, image_id, built=built)
@@ -124,9 +158,9 @@ class ImageBuilder:
     def _push_local(self, pair: tuple[str, tuple[str, str]]) -> str:
         image, (name, tag) = pair
         reference = f"{name}:{tag}"
-        progress = Progress(self.tell, reference, {})
+        progress = Progress(self.report, reference, {})
         is_planned = image == reference and _PLANNED_TAG.fullmatch(tag) is not None
-        # Such tags are made of the content; what another one stands for may have changed.
+        # A tag of the content never changes its meaning; another tag may.
         if (is_planned and name != LOCAL_REPOSITORY) or image == f"sha256:{tag}":
             there = self.registry.digest(parse_reference(reference))
             if there and not (is_planned and self._is_own(image)):
@@ -142,37 +176,33 @@ class ImageBuilder:
             return push(daemon, image, name, tag, progress, self.backoff)
 
     def _is_own(self, image: str) -> bool:
-        """Return whether the daemon has an image that we did not build under a tag of our form, as of a commit."""
+        """Return whether the daemon has an image of another builder whose tag looks like an address."""
         try:
             with _connected(self.client) as daemon:
                 found = daemon.inspect(image)
         except ImageError:
-            return False  # without a daemon there is nothing that could be pushed
+            return False  # without a daemon there is no image to push
         return found is not None and CONTENT_LABEL not in ((found.get("Config") or {}).get("Labels") or {})
 
 
-class _connected:  # noqa: N801  reads as what it is
-    """A daemon for one image: the caller's own, or one that is closed in the end."""
-
-    def __init__(self, client: Any) -> None:
-        self._given = client is not None
-        self._daemon = Daemon(client) if self._given else Daemon.connect()
-
-    def __enter__(self) -> Daemon:
-        return self._daemon
-
-    def __exit__(self, *_: object) -> None:
-        if not self._given:
-            self._daemon.close()
+@contextlib.contextmanager
+def _connected(client: Any) -> Iterator[Daemon]:
+    """Return a daemon for one image: the caller's own, or one that is closed at the end."""
+    daemon = Daemon(client) if client is not None else Daemon.connect()
+    try:
+        yield daemon
+    finally:
+        if client is None:
+            daemon.close()
 
 
 def is_planned_name(image: str, repository: str) -> bool:
-    """Return whether an image has the name of a patched one; an image that is tagged with a commit has such a name."""
+    """Return whether an image is named as a patched one. A commit hash as a tag looks the same."""
     return image.startswith(f"{repository}:") and bool(_PLANNED_TAG.fullmatch(image[len(repository) + 1 :]))
 
 
 def unplanned(image: str) -> str:
-    """Return what is said of a patched image that is in no registry and comes without its plan."""
+    """Return the error message for a patched image that no registry has and that has no plan."""
     return (
         f"image {image!r}: no registry has it, and the request has no build plan for it; make the dry run again where "
         "the workspace is, and schedule what it returns"
@@ -183,7 +213,7 @@ def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return None  # a checkout on the path, or not there at all
+        return None  # a checkout on the path, or not installed
 
 
 def _torchx_version() -> str | None:
@@ -196,29 +226,91 @@ def _patched(plan: ImagePlan, digest: str, *, built: bool = False, pushed: bool 
     )
 
 
-def side_by_side(items: Sequence[Item], work: Callable[[Item], Made], at_once: int) -> list[Made]:
-    """Do the same with several things, and report all failures at once.
+def build_plans(
+    plans: Sequence[ImagePlan], report: ProgressCallback, *, every_line: bool = False, client: Any = None
+) -> Mapping[str, str]:
+    """Build and push images that their registries lack. Plans with the same reference are built once.
+
+    Args:
+        plans: Results of `plan_patch`.
+        report: Receives lines of progress, from several threads.
+        every_line: Report every line of a build, not only its steps and one line per second.
+        client: docker-py client to use, for one image at a time. None: the daemon of Docker's environment.
+
+    Returns:
+        Reference to digest; without a repository, to the id of the image.
 
     Raises:
-        ImageError: Of the only failure, or of all of them together.
+        ImageError: Images could not be built or pushed. The message lists all of them. No incomplete tag remains.
     """
-    if not items:
-        return []
-    results: list[Made] = []
-    failures: list[ImageError] = []
-    with ThreadPoolExecutor(max_workers=min(at_once, len(items)), thread_name_prefix="image") as pool:
-        # The caller's context goes along: Pulumi finds the engine by it.
-        for future in [pool.submit(contextvars.copy_context().run, work, item) for item in items]:
-            try:
-                results.append(future.result())
-            except ImageError as error:
-                failures.append(error)
-    distinct = list(dict.fromkeys(str(failure) for failure in failures))
-    if len(distinct) == 1:
-        raise failures[0]
-    if failures:
-        lines = "\n".join(f"- {text}" for text in distinct)
-        raise ImageError(
-            f"{len(distinct)} images cannot be made:\n{lines}", retryable=all(each.retryable for each in failures)
-        )
-    return results
+    images = ImageBuilder(report=report, client=client, every_line=every_line).build(plans)
+    return {image.reference: image.digest for image in images}
+
+
+def push_local(
+    images: Mapping[str, tuple[str, str]], report: ProgressCallback, *, client: Any = None
+) -> Mapping[str, str]:
+    """Push images of the daemon that their registries lack.
+
+    Args:
+        images: Id on the daemon to repository and tag, as `plan_push` returns them.
+        report: Receives lines of progress, from several threads.
+        client: docker-py client to use. None: the daemon of Docker's environment.
+
+    Returns:
+        Reference to digest.
+
+    Raises:
+        ImageError: An image does not exist or cannot be pushed. The message lists all of them.
+    """
+    return ImageBuilder(report=report, client=client).push_local(images)
+
+
+def patch_image(
+    base: str,
+    workspace: str | Mapping[str, str],
+    repository: str | None,
+    *,
+    dockerfile: str | None = None,
+    build_args: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    platform: str | None = None,
+    ignore_rules: str = "docker",
+    tell: ProgressCallback | None = None,
+    client: Any = None,
+) -> PatchedImage:
+    """Patch an image with a workspace: build and push it if its registry does not have it.
+
+    Args:
+        base: As for `plan_patch`, like all arguments but the two last ones.
+        workspace: As above.
+        repository: As above.
+        dockerfile: As above.
+        build_args: As above.
+        labels: As above.
+        platform: As above.
+        ignore_rules: As above.
+        tell: Receives lines of progress. None: no progress is reported.
+        client: docker-py client to use. None: the daemon of Docker's environment.
+
+    Returns:
+        The reference and the digest of the image, and whether it was built and pushed.
+
+    Raises:
+        ImageError: As for `plan_patch` and `build_plans`.
+    """
+    plan = plan_patch(
+        base,
+        workspace,
+        repository,
+        dockerfile=dockerfile,
+        build_args=build_args,
+        labels=labels,
+        platform=platform,
+        ignore_rules=ignore_rules,
+        client=client,
+    )
+    report = tell or (lambda _line: None)
+    for line in (*plan.warnings, *([describe_left_out(plan)] if plan.left_out else [])):
+        report(line)
+    return ImageBuilder(report=report, client=client).build([plan])[0]

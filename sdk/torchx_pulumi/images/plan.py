@@ -10,68 +10,68 @@ from typing import Any, Final
 
 from torchx_pulumi.images import dockerfile as dockerfiles
 from torchx_pulumi.images.bases import Base, Registry, resolve
-from torchx_pulumi.images.content.address import files_address, image_address
-from torchx_pulumi.images.content.hashing import hash_files
+from torchx_pulumi.images.content.hashing import files_address, hash_files, image_address
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree, shown_path
 from torchx_pulumi.images.reference import parse_repository
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.text import listed
 
 LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
-"""Repository of images that are on this machine's daemon only."""
+"""Repository of images that exist on this machine's daemon only."""
 CONTENT_LABEL: Final = "torchx-pulumi/content"
-"""Label of an image: its whole content address."""
+"""Label of an image: its content address."""
 WORKSPACE_LABEL: Final = "torchx-pulumi/workspace"
-"""Label of an image: address of the workspace's files alone."""
+"""Label of an image: the address of its workspace's files."""
 VERSION_LABEL: Final = "torchx-pulumi/version"
-"""Label of an image: release of this package that built it."""
+"""Label of an image: the release of this package that built it."""
 TORCHX_VERSION_LABEL: Final = "torchx.pytorch.org/version"
-"""Label that TorchX gives to the images that it builds: its own release."""
+"""Label that TorchX sets on images that it builds: the release of TorchX."""
 _TAG_DIGITS: Final = 40
 _MOST_NAMED: Final = 8
-"""Files and folders that a line about what is left out names."""
+"""Paths that a line about excluded files lists."""
 _PROCESSORS: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePlan:
-    """An image to be, and where it will be found."""
+    """Plan of a patched image: its inputs and its name."""
 
     base: str
-    """The image that is patched, as it was written."""
+    """The image to patch, as the user wrote it."""
     repository: str | None
-    """Where it is pushed. None: it stays on this machine's daemon."""
+    """Repository to push to. None: the image stays on this machine's daemon."""
     address: str
     """64 hex digits: the content address."""
     workspace_address: str
-    """64 hex digits of the workspace's files alone."""
+    """64 hex digits: the address of the workspace's files."""
     bases: Sequence[Base]
-    """The images that the build takes from outside. Empty: it begins from scratch."""
+    """External images of the build. Empty: it begins with `FROM scratch`."""
     dockerfile: str
     """Path of the Dockerfile in the context."""
     platform: str
-    """What bases are pulled and the image is built for, for example `linux/arm64`."""
+    """Platform of the pulled bases and of the image, for example `linux/arm64`."""
     build_args: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """All of them, with their values."""
+    """All build arguments with their values."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """The user's own labels."""
+    """Labels of the user."""
     warnings: Sequence[str] = ()
-    """What the user should know."""
+    """Warnings for the user."""
     left_out: Sequence[str] = ()
-    """Files and folders of the workspace that are left out by default, for example `.git`."""
+    """Files and folders of the workspace that are excluded by default, for example `.git`."""
     has_rules: bool = False
-    """The workspace has rules of its own, which release 0.1.0 may have read otherwise."""
+    """The workspace has a `.dockerignore`, which release 0.1.0 may have read differently."""
     is_recorded: bool = False
-    """A run that release 0.1.0 recorded has this image, which is never built again."""
+    """The image belongs to a run that release 0.1.0 recorded. It is never built again."""
     entries: Sequence[Entry] = field(default=(), repr=False)
-    """What the image's files come from."""
+    """Files of the image."""
     sent_only: Sequence[Entry] = field(default=(), repr=False)
-    """Files that are sent for the daemon to read and that do not come into the image."""
+    """Files that are sent to the daemon and are not part of the image."""
     hashes: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 of every file that is sent, by its path."""
+    """SHA-256 of every sent file by path."""
     extra: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """Files that are made here: the default Dockerfile."""
+    """Generated files by path: the default Dockerfile."""
 
     @property
     def tag(self) -> str:
@@ -80,34 +80,56 @@ class ImagePlan:
 
     @property
     def reference(self) -> str:
-        """Return the image's name, which pods use and which is the same on every machine."""
+        """Return the name of the image for pods. It is the same on every machine."""
         return ":".join(self.target)
 
     @property
     def target(self) -> tuple[str, str]:
-        """Return the repository and the tag, as TorchX parts an image's name."""
+        """Return the repository and the tag, as TorchX splits an image's name."""
         return self.repository or LOCAL_REPOSITORY, self.tag
 
     @property
     def local_only(self) -> bool:
-        """Say whether only pods on this machine's daemon can see the image."""
+        """Return whether only pods on this machine's daemon can use the image."""
         return self.repository is None
 
 
-def make_plan(
+def plan_patch(
     base: str,
     workspace: str | Mapping[str, str],
     repository: str | None,
     *,
-    registry: Registry,
     dockerfile: str | None = None,
     build_args: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     platform: str | None = None,
     ignore_rules: str = "docker",
     client: Any = None,
+    registry: Registry | None = None,
 ) -> ImagePlan:
-    """Plan an image; `torchx_pulumi.images.plan_patch` describes the arguments."""
+    """Return the plan of a patched image. Nothing is built or pushed. The registry of the base image is asked.
+
+    Args:
+        base: Image to patch. With `@sha256:...` its registry is not asked.
+        workspace: Folder, or URL that fsspec opens; or a mapping of folders, URLs and files to their places in the
+            image's folder, for example `{"~/train": "", "~/shared": "shared"}`.
+        repository: Repository to push to, without a tag. None: the image stays on this machine's daemon.
+        dockerfile: Path in the workspace. None: `Dockerfile.torchx`, or a default that copies the workspace into the
+            base's working directory.
+        build_args: Arguments for the Dockerfile, next to IMAGE (the base) and WORKSPACE (a constant). The tag contains
+            only a hash of their values.
+        labels: Labels of the image, in addition to those of this package.
+        platform: For example `linux/arm64`. None: the platform of this machine.
+        ignore_rules: Rules of `.dockerignore`: `docker`, or `torchx` for the simpler rules of TorchX's patching.
+        client: docker-py client that is asked for a base image that no registry has. None: created on demand.
+        registry: Client for registries. None: created on demand.
+
+    Returns:
+        The plan. Its `reference` is the image's name, which is the same for the same content on every machine.
+
+    Raises:
+        ImageError: The workspace cannot be read, the Dockerfile or a name is not valid, or the base is not found.
+    """
     if repository is not None:
         repository = parse_repository(repository).name
     arguments = _arguments(base, build_args or {})
@@ -117,6 +139,7 @@ def make_plan(
     hashes = hash_files(sent)
     text = _dockerfile(tree, name, required=dockerfile is not None)
     used = dockerfiles.images_of(text or dockerfiles.DEFAULT, arguments, name)
+    registry = registry or RegistryClient()
     bases = [resolve(image, registry, client) for image in used]
     files = files_address(tree.entries, hashes)
     plan = ImagePlan(
@@ -128,7 +151,7 @@ def make_plan(
         dockerfile=name,
         build_args=arguments,
         labels=dict(labels or {}),
-        # The address names it, so that pull and build must be told, too: a daemon may be of another platform.
+        # The address contains the platform, so pull and build must use it too: the daemon may have another one.
         platform=platform or _own_platform(),
         warnings=[*tree.warnings, *_unread_rules(tree, name)],
         left_out=tree.left_out,
@@ -144,17 +167,17 @@ def make_plan(
 def first_plan(
     plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore_rules: str = "docker"
 ) -> ImagePlan | None:
-    """Return a plan with the tag that release 0.1.0 gave to the same workspace, base and arguments.
+    """Return a plan with the tag that release 0.1.0 computed for the same workspace, base and arguments.
 
-    That release knew nothing of what is left out by default, and read some patterns otherwise.
+    That release excluded no files by default and read some patterns differently.
 
     Args:
         plan: The plan of this release.
-        workspace: What it was made of.
-        ignore_rules: As it was made.
+        workspace: The workspace of the plan.
+        ignore_rules: The rules of the plan.
 
     Returns:
-        A plan that names the image and cannot build it. None: the tag is the same.
+        A plan that has the name of the image and cannot build it. None: the tag is the same.
 
     Raises:
         ImageError: The workspace cannot be read.
@@ -185,7 +208,7 @@ def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:
 
 
 def describe_left_out(plan: ImagePlan) -> str:
-    """Return a line about what is left out by default."""
+    """Return a line about the files that are excluded by default."""
     paths = [shown_path(each) for each in plan.left_out]
     names = [path if path.isprintable() else repr(path) for path in paths]
     kept = f"a line `!{names[0]}` in .dockerignore keeps it"
@@ -193,10 +216,10 @@ def describe_left_out(plan: ImagePlan) -> str:
 
 
 def image_labels(plan: ImagePlan, version: str, torchx_version: str | None) -> dict[str, str]:
-    """Return the labels that the image is built with. None of them has a value of a build argument.
+    """Return the labels of the image. They contain no values of build arguments.
 
     Args:
-        plan: Of the image.
+        plan: Plan of the image.
         version: Release of this package.
         torchx_version: Release of TorchX. None: it is not installed.
     """
@@ -210,7 +233,7 @@ def _arguments(base: str, given: Mapping[str, str]) -> dict[str, str]:
     ours = sorted(set(given) & set(dockerfiles.SHOWN_ARGUMENTS))
     if ours:
         raise ImageError(
-            f"build_args: {', '.join(ours)} is set here, to the role's image and to a fixed word; leave it"
+            f"build_args: {', '.join(ours)} is set by torchx-pulumi, to the role's image and to a constant; remove it"
         )
     wrong = sorted(name for name, value in given.items() if not isinstance(value, str))
     if wrong:
@@ -219,8 +242,8 @@ def _arguments(base: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
-    """Return the workspace's Dockerfile. None: it has none."""
-    # Also where the rules keep it out of the image, the daemon reads it.
+    """Return the text of the workspace's Dockerfile. None: there is none."""
+    # The daemon reads it even if the rules exclude it from the image.
     for entry in (*tree.sent_only, *tree.entries):
         if entry.path == path:
             try:
@@ -232,19 +255,21 @@ def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
                     "or name another one with the option dockerfile"
                 ) from error
     if required:
-        raise ImageError(f"dockerfile {path!r}: is no file of the workspace; give its path from the workspace's folder")
+        raise ImageError(
+            f"dockerfile {path!r}: is not a file of the workspace; give its path from the workspace's folder"
+        )
     return None
 
 
 def _unread_rules(tree: Tree, dockerfile: str) -> list[str]:
-    """Return a warning where the workspace has rules for its Dockerfile alone, as BuildKit reads them."""
+    """Return a warning if the workspace has an ignore file for its Dockerfile, which only BuildKit reads."""
     file = f"{dockerfile}{IGNORE_FILE}"
     if not any(entry.path == file for entry in tree.entries):
         return []
-    return [f"{file} is not read, and what it would leave out is sent; write its lines into {IGNORE_FILE}"]
+    return [f"{file} is not read, and the files that it excludes are sent; write its lines into {IGNORE_FILE}"]
 
 
 def _own_platform() -> str:
-    """Return the platform of this machine, as Docker calls it."""
+    """Return the platform of this machine in Docker's notation."""
     processor = machine.machine().lower()
     return f"linux/{_PROCESSORS.get(processor, processor)}"

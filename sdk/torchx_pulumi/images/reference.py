@@ -1,4 +1,4 @@
-"""Names of images: what a reference and a repository are made of. Pure; nothing is asked."""
+"""Names of images and repositories, and their parts. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """One image by its name."""
+    """The parts of an image's name."""
 
     registry: str
     """Host of the registry, with its port where it has one."""
@@ -31,16 +31,16 @@ class Reference:
     tag: str | None = None
     """Tag. None: none was written, which means `latest` unless there is a digest."""
     digest: str | None = None
-    """`sha256:...`, where the reference is pinned."""
+    """`sha256:...` of a pinned reference. None: it is not pinned."""
 
     @property
     def version(self) -> str:
-        """Return what the registry's API calls the reference: the digest, else the tag."""
+        """Return the reference in the registry's API: the digest, else the tag."""
         return self.digest or self.tag or "latest"
 
 
 def is_local_id(image: str) -> bool:
-    """Say whether an image is named by its id on the daemon, as TorchX's patching leaves it.
+    """Return whether a name is an image's id on the daemon, as TorchX's patching sets it.
 
     >>> is_local_id("sha256:" + "0" * 64), is_local_id("busybox:1")
     (True, False)
@@ -49,7 +49,7 @@ def is_local_id(image: str) -> bool:
 
 
 def parse_reference(text: str) -> Reference:
-    """Read the name of an image.
+    """Parse the name of an image.
 
     >>> parse_reference("busybox").path
     'library/busybox'
@@ -57,7 +57,7 @@ def parse_reference(text: str) -> Reference:
     'localhost:5000'
 
     Raises:
-        ImageError: It is none.
+        ImageError: The name is not valid.
     """
     rest, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
@@ -73,13 +73,13 @@ def parse_reference(text: str) -> Reference:
 
 
 def parse_repository(text: str) -> Reference:
-    """Read the name of a repository, which has no tag.
+    """Parse the name of a repository, which has no tag.
 
     >>> parse_repository("registry.example.com:5000/team/app").path
     'team/app'
 
     Raises:
-        ImageError: It is none, or has a tag or a digest.
+        ImageError: The name is not valid, or has a tag or a digest.
     """
     where = f"image_repo {text!r}"
     if not text.strip():
@@ -88,11 +88,13 @@ def parse_repository(text: str) -> Reference:
     if "@" in text or (":" in last and "/" in text):
         bare = text.partition("@")[0]
         bare = bare.rpartition(":")[0] if ":" in bare.rpartition("/")[2] else bare
-        raise ImageError(f"{where}: has a tag or a digest, which is made here from the content; write {bare!r}")
+        raise ImageError(
+            f"{where}: has a tag or a digest, which torchx-pulumi derives from the content; write {bare!r}"
+        )
     if ":" in last:
         host, _, port = last.partition(":")
         hint = f"write {host!r}" if not port.isdigit() else f"write {last}/NAME for a registry, or {host!r}"
-        raise ImageError(f"{where}: {port!r} is a tag, which is made here from the content; {hint}")
+        raise ImageError(f"{where}: {port!r} is a tag, which torchx-pulumi derives from the content; {hint}")
     if "://" in text:
         raise ImageError(f"{where}: has a scheme; write {text.partition('://')[2]!r}")
     registry, path = _split(text)
@@ -111,10 +113,10 @@ def _split(name: str) -> tuple[str, str]:
 
 def _check(name: str, registry: str, path: str, where: str) -> None:
     if not _HOST_ONLY.fullmatch(registry):
-        raise ImageError(f"{where}: {registry!r} is no host of a registry; write host/path or host:port/path")
+        raise ImageError(f"{where}: {registry!r} is not a host of a registry; write host/path or host:port/path")
     if not _PATH.fullmatch(path):
         hint = f"; did you mean {name.lower()!r}?" if _PATH.fullmatch(path.lower()) else ""
         raise ImageError(
-            f"{where}: {path!r} is no path of a repository, must be lower-case letters and digits, "
+            f"{where}: {path!r} is not a path of a repository, must be lower-case letters and digits, "
             f"with `.`, `_`, `-` inside and `/` between{hint}"
         )

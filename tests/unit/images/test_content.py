@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.images import plan_patch
 from torchx_pulumi.images.content import files, hashing
-from torchx_pulumi.images.content.address import files_address
 from torchx_pulumi.images.content.archive import stream
-from torchx_pulumi.images.content.hashing import hash_files
+from torchx_pulumi.images.content.hashing import files_address, hash_files
 from torchx_pulumi.images.content.tree import Tree, read_tree
 from torchx_pulumi.model.errors import ImageError
 

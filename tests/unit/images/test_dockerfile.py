@@ -30,7 +30,7 @@ def test_images_of(text: str, images: list[str]) -> None:
     assert images_of(text, ARGS, "Dockerfile.torchx") == images
 
 
-@pytest.mark.parametrize(("text", "said"), [("COPY . .", "has no FROM"), ("ARG X\nFROM $X", "comes to no image")])
+@pytest.mark.parametrize(("text", "said"), [("COPY . .", "has no FROM"), ("ARG X\nFROM $X", "names no image")])
 def test_a_dockerfile_without_a_base_is_refused(text: str, said: str) -> None:
     with pytest.raises(ImageError, match=said):
         images_of(text, ARGS, "Dockerfile.torchx")

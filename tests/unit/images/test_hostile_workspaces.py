@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.images import describe_left_out, plan_patch
-from torchx_pulumi.images.building.bases import runs_on
+from torchx_pulumi.images.building.transfer import runs_on
 from torchx_pulumi.images.content.files import LocalSource
 from torchx_pulumi.images.plan import ImagePlan
 from torchx_pulumi.model.errors import ImageError
@@ -45,7 +45,7 @@ def test_a_dockerfile_that_is_none_is_refused(workspace: Path, target: str | Non
 
 @pytest.mark.parametrize("name", ["a\0b", "~nosuchuser/code"])
 def test_a_workspace_that_is_no_path_is_refused(name: str) -> None:
-    with pytest.raises(ImageError, match="is no path"):
+    with pytest.raises(ImageError, match="is not a path"):
         planned(name)
 
 

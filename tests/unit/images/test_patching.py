@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 from torchx_pulumi import images
 from torchx_pulumi.images.patching import ImageBuilder
-from torchx_pulumi.images.plan import ImagePlan, make_plan
+from torchx_pulumi.images.plan import ImagePlan, plan_patch
 from torchx_pulumi.images.reference import Reference
-from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.images.registry import Backoff
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
 
 from tests.unit.images.fake_docker import FakeDocker
@@ -47,14 +47,14 @@ def told() -> list[str]:
 
 def plan(workspace: Path, registry: KnownRegistry, **given: Any) -> ImagePlan:
     base, repository = given.pop("base", "base:1"), given.pop("repository", "reg.example.com/app")
-    return make_plan(base, str(workspace), repository, registry=registry, **given)
+    return plan_patch(base, str(workspace), repository, registry=registry, **given)
 
 
 @pytest.fixture
 def workshop(registry_: KnownRegistry, docker: FakeDocker, told: list[str]) -> ImageBuilder:
     docker.remote["base:1"] = BASE_DIGEST
     backoff = Backoff(tries=3, sleep=lambda _: None)
-    return ImageBuilder(registry=registry_, tell=told.append, client=docker, backoff=backoff)
+    return ImageBuilder(registry=registry_, report=told.append, client=docker, backoff=backoff)
 
 
 def test_a_reference_is_known_without_a_daemon(workspace: Path, registry_: KnownRegistry) -> None:
@@ -104,7 +104,7 @@ def test_a_base_that_is_not_used_is_not_asked_for(
     workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     (workspace / "Dockerfile.torchx").write_text("FROM scratch\nCOPY . /")
-    made = workshop.make([plan(workspace, registry_, base="no.such/base:1")])
+    made = workshop.build([plan(workspace, registry_, base="no.such/base:1")])
     assert made[0].pushed
     assert docker.pulled == []
 
@@ -122,11 +122,11 @@ def test_a_base_of_the_daemon_alone_goes_by_its_id(
     docker.images["mine:1"] = {"Id": "sha256:" + "c" * 64, "RepoDigests": []}
     made = plan(workspace, registry_, base="mine:1", client=docker)
     assert [base.digest for base in made.bases] == ["sha256:" + "c" * 64]
-    assert workshop.make([made])[0].built
+    assert workshop.build([made])[0].built
     docker.images["mine:1"] = {"Id": "sha256:" + "d" * 64, "RepoDigests": []}
     docker.images.pop(made.reference)
-    with pytest.raises(ImageError, match="no longer what the plan saw"):
-        workshop.make([made])
+    with pytest.raises(ImageError, match="changed on the daemon since it was planned"):
+        workshop.build([made])
 
 
 def test_with_the_registry_down_a_pulled_base_keeps_its_tag(
@@ -142,7 +142,7 @@ def test_an_image_is_built_once_and_pushed_under_its_content(
     workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     one = plan(workspace, registry_, build_args={"A": "x"}, labels={"team": "vision"})
-    (made,) = workshop.make([one, plan(workspace, registry_, build_args={"A": "x"}, labels={"team": "vision"})])
+    (made,) = workshop.build([one, plan(workspace, registry_, build_args={"A": "x"}, labels={"team": "vision"})])
     assert (made.reference, made.digest, made.built, made.pushed) == (one.reference, PUSHED, True, True)
     (built,) = docker.built
     assert built["buildargs"] == {"IMAGE": "base:1", "WORKSPACE": "workspace", "A": "x"}
@@ -167,7 +167,7 @@ def test_the_platform_of_the_tag_is_what_is_pulled_and_built(
     docker.images["base:1"] = {"Id": "sha256:" + "a" * 64, **other}
     # What an earlier release built of it, and did not come to push.
     docker.images[ours.reference] = {"Id": "x", **other, "Config": {"Labels": {"torchx-pulumi/content": ours.address}}}
-    assert workshop.make([ours])[0].built
+    assert workshop.build([ours])[0].built
     assert docker.pulled_for == ["linux/amd64"]
     assert docker.built[0]["platform"] == "linux/amd64"
 
@@ -177,7 +177,7 @@ def test_an_image_from_scratch_is_not_taken_from_the_cache_of_another_platform(
 ) -> None:
     (workspace / "Dockerfile.torchx").write_text("FROM scratch\nCOPY . /\n")
     docker.cached_for = "linux/s390x"
-    workshop.make([plan(workspace, registry_, platform="linux/arm64")])
+    workshop.build([plan(workspace, registry_, platform="linux/arm64")])
     assert [each["nocache"] for each in docker.built] == [False, True]
 
 
@@ -186,9 +186,9 @@ def test_a_base_of_another_platform_that_only_the_daemon_has_is_refused(
 ) -> None:
     docker.images["mine:1"] = {"Id": "sha256:" + "c" * 64, "Os": "linux", "Architecture": "s390x"}
     with pytest.raises(ImageError, match=r"only the daemon has it, for linux/s390x.*set platform to linux/s390x"):
-        workshop.make([plan(workspace, registry_, base="mine:1", platform="linux/arm64", client=docker)])
+        workshop.build([plan(workspace, registry_, base="mine:1", platform="linux/arm64", client=docker)])
     made = plan(workspace, registry_, base="mine:1", platform="linux/s390x", client=docker)
-    assert workshop.make([made])[0].built
+    assert workshop.build([made])[0].built
 
 
 def test_the_dockerfile_may_be_named_from_the_folder(workspace: Path, registry_: KnownRegistry) -> None:
@@ -208,7 +208,7 @@ def test_all_lines_of_a_build_are_told_if_asked_for(
     every_line: bool,
 ) -> None:
     docker.build_events = [{"stream": "Step 1/1 : RUN make\n"}, *({"stream": f"line {n}\n\n"} for n in range(9))]
-    replace(workshop, every_line=every_line).make([plan(workspace, registry_)])
+    replace(workshop, every_line=every_line).build([plan(workspace, registry_)])
     lines = [line.partition(": ")[2] for line in told if ": line " in line]
     assert lines == ([f"line {n}" for n in range(9)] if every_line else [])
 
@@ -218,7 +218,7 @@ def test_an_image_says_which_torchx_it_was_built_with(
 ) -> None:
     import torchx
 
-    workshop.make([plan(workspace, registry_)])
+    workshop.build([plan(workspace, registry_)])
     assert docker.built[0]["labels"]["torchx.pytorch.org/version"] == torchx.__version__
 
 
@@ -227,7 +227,7 @@ def test_what_the_registry_has_is_neither_built_nor_pushed(
 ) -> None:
     one = plan(workspace, registry_)
     registry_.digests[one.reference] = PUSHED
-    (made,) = workshop.make([one])
+    (made,) = workshop.build([one])
     assert (made.digest, made.built, made.pushed, docker.built, docker.pushed) == (PUSHED, False, False, [], [])
 
 
@@ -236,10 +236,10 @@ def test_after_a_push_that_broke_off_only_the_push_is_done_again(
 ) -> None:
     one = plan(workspace, registry_)
     docker.push_events = [[{"status": "Pushing", "id": "layer"}]] * 3
-    with pytest.raises(ImageError, match="broke off"):
-        workshop.make([one])
+    with pytest.raises(ImageError, match="ended before the registry"):
+        workshop.build([one])
     assert len(docker.pushed) == 3
-    (made,) = workshop.make([one])
+    (made,) = workshop.build([one])
     assert (made.built, made.pushed, len(docker.built)) == (False, True, 1)
 
 
@@ -247,7 +247,7 @@ def test_a_push_that_stumbles_is_tried_again(
     workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker, told: list[str]
 ) -> None:
     docker.push_events = [[{"error": "received unexpected HTTP status: 503 Service Unavailable"}]]
-    assert workshop.make([plan(workspace, registry_)])[0].pushed
+    assert workshop.build([plan(workspace, registry_)])[0].pushed
     assert any("trying again" in line for line in told)
 
 
@@ -265,7 +265,7 @@ def test_a_push_that_fails_says_what_to_do(
 ) -> None:
     docker.push_events = [[{"error": said}]] * 3
     with pytest.raises(ImageError, match=hint) as caught:
-        workshop.make([plan(workspace, registry_)])
+        workshop.build([plan(workspace, registry_)])
     assert said in str(caught.value)
 
 
@@ -280,7 +280,7 @@ def test_a_failing_step_is_named_with_its_last_lines(
         {"error": "The command '/bin/sh -c make' returned a non-zero code: 2"},
     ]
     with pytest.raises(ImageError) as caught:
-        workshop.make([plan(workspace, registry_)])
+        workshop.build([plan(workspace, registry_)])
     text = str(caught.value)
     assert "failed in step 2/2: RUN make" in text
     assert "non-zero code: 2" in text
@@ -302,7 +302,7 @@ def test_values_of_build_arguments_are_told_nowhere(
     ]
     one = plan(workspace, registry_, build_args={"TOKEN": secret})
     with pytest.raises(ImageError) as caught:
-        workshop.make([one])
+        workshop.build([one])
     everything = f"{caught.value} {told} {one!r} {docker.built[0]['labels']} {one.reference}"
     assert secret not in everything
     assert "***" in str(caught.value)
@@ -333,7 +333,7 @@ def test_build_arguments_of_hostile_shapes_are_told_nowhere(
     ]
     one = plan(workspace, registry_, build_args={"TOKEN": secret})
     with pytest.raises(ImageError) as caught:
-        workshop.make([one])
+        workshop.build([one])
     everything = f"{caught.value} {told} {one!r} {docker.built[0]['labels']} {one.reference}"
     assert not [form for form in forms if form in everything]
 
@@ -342,8 +342,8 @@ def test_a_base_that_moved_between_plan_and_build_is_refused(
     workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     docker.remote["base:1"] = "sha256:" + "9" * 64
-    with pytest.raises(ImageError, match="stands for something else now"):
-        workshop.make([plan(workspace, registry_)])
+    with pytest.raises(ImageError, match="is another image now"):
+        workshop.build([plan(workspace, registry_)])
     assert docker.built == []
 
 
@@ -351,23 +351,23 @@ def test_a_pull_that_is_limited_is_tried_again(
     workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     docker.pull_errors = ["toomanyrequests: You have reached your pull rate limit"] * 2
-    assert workshop.make([plan(workspace, registry_)])[0].built
+    assert workshop.build([plan(workspace, registry_)])[0].built
     assert docker.pulled == ["base:1"] * 3
     docker.images.clear()
     docker.pull_errors = ["toomanyrequests: You have reached your pull rate limit"] * 3
     with pytest.raises(ImageError, match="cannot be pulled: toomanyrequests"):
-        workshop.make([plan(workspace, registry_)])
+        workshop.build([plan(workspace, registry_)])
 
 
 def test_a_stale_base_on_the_daemon_is_pulled_anew(
     workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     docker.images["base:1"] = {"Id": "sha256:" + "0" * 64, "RepoDigests": [f"base@sha256:{'0' * 64}"]}
-    workshop.make([plan(workspace, registry_)])
+    workshop.build([plan(workspace, registry_)])
     assert docker.pulled == ["base:1"]
     docker.pulled.clear()
     (workspace / "more.py").touch()
-    workshop.make([plan(workspace, registry_)])
+    workshop.build([plan(workspace, registry_)])
     assert docker.pulled == []
 
 
@@ -376,8 +376,8 @@ def test_all_images_that_fail_are_in_one_message(
 ) -> None:
     registry_.digests["other:1"] = BASE_DIGEST
     docker.remote.clear()
-    with pytest.raises(ImageError, match=r"(?s)2 images cannot be made.*base:1.*other:1"):
-        workshop.make([plan(workspace, registry_), plan(workspace, registry_, base="other:1", build_args={"A": "1"})])
+    with pytest.raises(ImageError, match=r"(?s)2 images cannot be built.*base:1.*other:1"):
+        workshop.build([plan(workspace, registry_), plan(workspace, registry_, base="other:1", build_args={"A": "1"})])
 
 
 def test_without_a_repository_an_image_stays_here(
@@ -386,8 +386,8 @@ def test_without_a_repository_an_image_stays_here(
     one = plan(workspace, registry_, repository=None)
     assert one.local_only
     assert one.reference.startswith("torchx-pulumi-local:")
-    assert [(made.built, made.pushed) for made in workshop.make([one])] == [(True, False)]
-    assert [(made.built, made.pushed) for made in workshop.make([one])] == [(False, False)]
+    assert [(made.built, made.pushed) for made in workshop.build([one])] == [(True, False)]
+    assert [(made.built, made.pushed) for made in workshop.build([one])] == [(False, False)]
     assert docker.pushed == []
     with pytest.raises(ImageOptionError, match="set image_repo"):
         images.refuse_local_only([one.reference], shared_daemon=False)
@@ -413,9 +413,9 @@ def test_a_local_image_without_a_repository_is_the_error_that_torchx_raises() ->
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"build_args": {"IMAGE": "x"}}, "IMAGE is set here"),
+        ({"build_args": {"IMAGE": "x"}}, "IMAGE is set by torchx-pulumi"),
         ({"build_args": {"A": 1}}, "a value must be text"),
-        ({"dockerfile": "sub/Dockerfile"}, "is no file of the workspace"),
+        ({"dockerfile": "sub/Dockerfile"}, "is not a file of the workspace"),
         ({"repository": "reg.example.com/app:1"}, "has a tag"),
         ({"repository": ""}, "is empty"),
     ],
@@ -429,7 +429,7 @@ def test_what_cannot_be_planned_is_refused(
 
 def test_without_a_daemon_the_build_says_so(workspace: Path, registry_: KnownRegistry) -> None:
     with pytest.raises(ImageError, match="Docker daemon cannot be reached"):
-        ImageBuilder(registry=registry_, tell=print).make([plan(workspace, registry_)])
+        ImageBuilder(registry=registry_, report=print).build([plan(workspace, registry_)])
 
 
 def test_importing_costs_neither_docker_nor_requests() -> None:

@@ -214,7 +214,7 @@ def test_local_images_are_pushed(engine: Engine) -> None:
 
 
 def test_images_that_the_cluster_could_not_see_are_refused(engine: Engine, workspace: Path) -> None:
-    with pytest.raises(ImageError, match="'sha256:abc': is no id of an image"):
+    with pytest.raises(ImageError, match="'sha256:abc': is not an id of an image"):
         prepare_images(job("sha256:abc"), ImageConfig(image_repo=REPOSITORY))
     with pytest.raises(ImageError, match="image_repo"):
         prepare_images(job("sha256:" + "5" * 64), ImageConfig())

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.images.reference import parse_reference
-from torchx_pulumi.images.registry.client import RegistryClient, is_insecure
-from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.images.registry import Backoff, RegistryClient, is_insecure
 from torchx_pulumi.model.errors import ImageError
 
 from tests.unit.images.fake_registry import FakeRegistry

@@ -1,1 +1,1 @@
-"""What needs Docker's daemon: base images, builds and pushes, with progress and with errors that name the step."""
+"""Work of the Docker daemon: pulls, builds and pushes, with progress and error messages."""

@@ -1,4 +1,4 @@
-"""One build on the daemon: the context goes over as a stream, what the daemon says comes back as progress."""
+"""Builds on the daemon: the context is sent as a stream, and the daemon's output is reported as progress."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from torchx_pulumi.images.building.daemon import Daemon, explained, in_our_words, read_events
+from torchx_pulumi.images.building.daemon import Daemon, explained, read_events, translated_errors
 from torchx_pulumi.images.building.progress import Progress
 from torchx_pulumi.model.errors import ImageError
 
 LAST_LINES: Final = 20
-"""Lines of a failed step that its error shows."""
+"""Last lines of a failed step in its error."""
 _STEP: Final = re.compile(r"^Step (\d+/\d+) : (.*)$")
 
 
@@ -28,25 +28,25 @@ def build(
     every_line: bool,
     cached: bool = True,
 ) -> str:
-    """Build an image and return its id; it has no name yet, so that a build that fails leaves none.
+    """Build an image and return its id. The image gets no name, so a failed build leaves none.
 
     Args:
-        daemon: Builds it.
-        context: The archive.
-        dockerfile: Its path in the context.
-        build_args: All of them.
-        labels: All of them.
-        platform: What it is built for.
-        progress: Is told the steps.
-        every_line: Tell all that the daemon says, not only the steps and a line now and then.
-        cached: Take steps from the daemon's cache.
+        daemon: The daemon.
+        context: The archive of the context.
+        dockerfile: Path of the Dockerfile in the context.
+        build_args: All build arguments.
+        labels: All labels.
+        platform: Platform of the image.
+        progress: Receives the steps.
+        every_line: Report all output, not only the steps and one line per second.
+        cached: Use the daemon's cache.
 
     Raises:
-        ImageError: A step failed; its name and its last lines are in the message.
+        ImageError: A step failed. The message has its name and its last lines.
     """
     step, lines = "before the first step", deque[str](maxlen=LAST_LINES)
     image_id = ""
-    with in_our_words("the build"):
+    with translated_errors("the build"):
         events = daemon.api.build(
             fileobj=progress.counted(context),
             custom_context=True,
@@ -74,7 +74,7 @@ def build(
             if "error" in event:
                 raise ImageError(progress.redact(_failed(step, str(event["error"]), lines)))
     if not image_id:
-        raise ImageError(progress.redact(_failed(step, "the daemon named no image", lines)))
+        raise ImageError(progress.redact(_failed(step, "the daemon returned no image", lines)))
     return image_id
 
 

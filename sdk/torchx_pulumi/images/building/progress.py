@@ -1,4 +1,4 @@
-"""Progress in lines: not more than one a second, with no value of a build argument in them."""
+"""Progress lines, at most one per second, without values of build arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from torchx_pulumi.images.dockerfile import SHOWN_ARGUMENTS
-from torchx_pulumi.images.registry.retrying import Backoff
+from torchx_pulumi.images.registry import Backoff
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import MARK, encodings
@@ -15,50 +15,50 @@ from torchx_pulumi.model.redaction import MARK, encodings
 Result = TypeVar("Result")
 _EVERY_S: Final = 1.0
 _SHORTEST_SECRET: Final = 3
-"""A shorter value is not looked for: it would be found everywhere."""
+"""Characters of the shortest value that is removed. A shorter one would match too many texts."""
 
 
 class Progress:
-    """Tells about one image."""
+    """Reports the progress of one image."""
 
-    def __init__(self, tell: ProgressCallback, image: str, build_args: Mapping[str, str]) -> None:
-        self._tell = tell
+    def __init__(self, report: ProgressCallback, image: str, build_args: Mapping[str, str]) -> None:
+        self._report = report
         self._image = image
         hidden = {value for name, value in build_args.items() if name not in SHOWN_ARGUMENTS}
         pieces = {line.strip() for value in hidden for line in (value, *value.splitlines())}
-        # The longest first: one may be a part of another.
+        # The longest first, because one may be a part of another.
         forms = {form for piece in pieces if len(piece) >= _SHORTEST_SECRET for form in encodings(piece)}
         self._hidden = sorted(forms, key=len, reverse=True)
         self._last_s = 0.0
 
     def say(self, text: str) -> None:
-        """Tell a line."""
+        """Report a line."""
         self._last_s = time.monotonic()
-        self._tell(f"image {self._image}: {self.redact(text)}")
+        self._report(f"image {self._image}: {self.redact(text)}")
 
     def say_now_and_then(self, text: Callable[[], str]) -> None:
-        """Tell a line if nothing was told for a second."""
+        """Report a line if the last one is at least a second old."""
         if time.monotonic() - self._last_s >= _EVERY_S:
             self.say(text())
 
     def redact(self, text: str) -> str:
-        """Take the values of build arguments out of a text."""
+        """Return a text with the values of build arguments replaced."""
         for value in self._hidden:
             text = text.replace(value, MARK)
         return text
 
     def counted(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Pass on the pieces of a context, and tell how far it is."""
+        """Yield the pieces of a context and report the sent bytes."""
         sent = 0
         for piece in pieces:
             yield piece
             sent += len(piece)
-            self.say_now_and_then(lambda: f"sending the workspace, {megabytes(sent)} so far")  # noqa: B023  at once
+            self.say_now_and_then(lambda: f"sending the workspace, {megabytes(sent)} so far")  # noqa: B023  called at once
         self.say(f"workspace sent, {megabytes(sent)}")
 
 
 class Layers:
-    """How far the layers of a push or a pull are."""
+    """Progress of the layers of a push or pull."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -67,7 +67,7 @@ class Layers:
         self._finished: set[str] = set()
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Note an event."""
+        """Process an event of the daemon."""
         layer, status = event.get("id"), str(event.get("status", ""))
         if not layer or status.startswith(("Pulling from", "Digest")):
             return
@@ -89,7 +89,7 @@ class Layers:
 
 
 def megabytes(count: int) -> str:
-    """Write a number of bytes.
+    """Return a number of bytes as text.
 
     >>> megabytes(12_345_678), megabytes(512)
     ('12.3 MB', '0.5 kB')
@@ -97,11 +97,11 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
-def patiently(work: Callable[[], Result], backoff: Backoff, progress: Progress) -> Result:
-    """Do something again while it fails in a way that may pass.
+def with_retries(work: Callable[[], Result], backoff: Backoff, progress: Progress) -> Result:
+    """Call a function until it succeeds, fails permanently, or the attempts are used up.
 
     Raises:
-        ImageError: Of the last try.
+        ImageError: The error of the last attempt.
     """
     failed = 0
     while True:
@@ -111,4 +111,4 @@ def patiently(work: Callable[[], Result], backoff: Backoff, progress: Progress) 
             failed += 1
             if not error.retryable or not backoff.wait(failed):
                 raise
-            progress.say(f"broke off, trying again: {error}")
+            progress.say(f"failed, trying again: {error}")

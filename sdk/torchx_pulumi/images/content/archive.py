@@ -1,4 +1,4 @@
-"""The context as a tar stream: the same bytes for the same content, whoever makes it and when. Never held in memory."""
+"""The context as a tar stream, with the same bytes for the same content. It is not held in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from torchx_pulumi.images.content.files import Kind
+from torchx_pulumi.images.content.files import FileKind
 from torchx_pulumi.images.content.hashing import chunks
 from torchx_pulumi.images.content.tree import Entry
 from torchx_pulumi.model.errors import ImageError
@@ -15,7 +15,7 @@ from torchx_pulumi.model.errors import ImageError
 FILE_MODE: Final = 0o644
 EXECUTABLE_MODE: Final = 0o755
 _BATCH: Final = 1 << 16
-"""Bytes that are gathered before they are passed on: most files are small."""
+"""Bytes of a piece. Small files are joined."""
 
 
 def stream(
@@ -24,9 +24,9 @@ def stream(
     """Yield the archive in pieces.
 
     Args:
-        entries: What goes in, in this order.
-        hashes: SHA-256 of every file by path; a file that is not what was hashed ends the stream with an error.
-        extra: Further files, by path.
+        entries: Entries in the order of the archive.
+        hashes: SHA-256 of every file by path.
+        extra: Further files by path.
 
     Raises:
         ImageError: A file changed after it was hashed, or can no longer be read.
@@ -48,9 +48,9 @@ def _pieces(entries: Sequence[Entry], hashes: Mapping[str, str], extra: Mapping[
         yield _padding(len(content))
     for entry in entries:
         found = entry.found
-        if found.kind is Kind.FOLDER:
+        if found.kind is FileKind.FOLDER:
             yield _header(entry.path, tarfile.DIRTYPE, EXECUTABLE_MODE)
-        elif found.kind is Kind.LINK:
+        elif found.kind is FileKind.LINK:
             yield _header(entry.path, tarfile.SYMTYPE, 0o777, target=found.target)
         else:
             mode = EXECUTABLE_MODE if found.executable else FILE_MODE
@@ -71,7 +71,7 @@ def _content(entry: Entry, expected: str) -> Iterator[bytes]:
         raise ImageError(f"{entry.path!a}: can no longer be read ({error.strerror or error}); run again") from error
     if digest.hexdigest() != expected:
         raise ImageError(
-            f"{entry.path!a}: changed after it was hashed, so that the image would not be what its tag says; "
+            f"{entry.path!a}: changed after it was hashed, so the image would not match its tag; "
             "run again when nothing writes to the workspace"
         )
     yield _padding(size)
@@ -80,7 +80,7 @@ def _content(entry: Entry, expected: str) -> Iterator[bytes]:
 def _header(path: str, kind: bytes, mode: int, *, size: int = 0, target: str = "") -> bytes:
     info = tarfile.TarInfo(path)
     info.type, info.mode, info.size, info.linkname = kind, mode, size, target
-    # GNU's format holds names of any bytes and any length.
+    # The GNU format supports names of any bytes and any length.
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 

@@ -1,7 +1,4 @@
-"""The places that a workspace's files come from: local folders and files, and anything that fsspec opens.
-
-Reading only: what is there, its bytes, and the marks by which a file that did not change is known.
-"""
+"""Sources of a workspace's files: local folders and files, and URLs that fsspec opens. They are only read."""
 
 from __future__ import annotations
 
@@ -19,47 +16,47 @@ from urllib.parse import unquote
 from torchx_pulumi.model.errors import ImageError
 
 
-class Kind(str, Enum):
-    """What stands at a path."""
+class FileKind(str, Enum):
+    """Kind of a path."""
 
     FILE = "file"
     FOLDER = "folder"
     LINK = "link"
     SPECIAL = "special"
-    """Socket, pipe or device: nothing that an image can hold."""
+    """Socket, pipe or device, which an image cannot contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One path of a source. Positional: a workspace has tens of thousands of them."""
+    """One path of a source. Positional arguments, because a workspace has tens of thousands of them."""
 
     path: str
-    """Relative to the source, with `/`. Bytes that are no UTF-8 are escaped as `os.fsdecode` does. Empty: the root."""
-    kind: Kind
+    """Path relative to the source, with `/`. Bytes that are not UTF-8 are escaped as by `os.fsdecode`."""
+    kind: FileKind
     size: int
-    """Bytes of a file."""
+    """Size of a file in bytes."""
     executable: bool
     target: str = ""
-    """Where a link points to."""
+    """Target of a link."""
     mark: tuple[int, int, int, int] | None = None
-    """Size, mtime and ctime in nanoseconds, inode; equal marks mean equal bytes. None: the source has none."""
+    """Size, mtime and ctime in nanoseconds, inode. Equal marks mean equal bytes. None: the source has no marks."""
 
 
 class Source(Protocol):
-    """A place with files."""
+    """A folder or a file that is read."""
 
     @property
     def name(self) -> str:
-        """What messages and the cache call it."""
+        """Name in messages and in the cache."""
         ...
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a single file."""
+        """Whether the source is a single file."""
         ...
 
     def children(self, folder: str) -> Iterator[Found]:
-        """Yield what is directly in a folder; the single file has the path ``.
+        """Yield the direct contents of a folder. The path of a single file is empty.
 
         Raises:
             OSError: The folder cannot be read.
@@ -70,30 +67,30 @@ class Source(Protocol):
         """Open a file for reading.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
         ...
 
     def mark(self, path: str) -> tuple[int, int, int, int] | None:
-        """Return the file's mark as it is now."""
+        """Return the current mark of a file. None: the source has no marks."""
         ...
 
 
 class LocalSource:
-    """A folder or a file of this machine."""
+    """A local folder or file."""
 
     def __init__(self, name: str) -> None:
         try:
             self._root = os.path.realpath(Path(name).expanduser())
         except (ValueError, RuntimeError) as error:
-            raise ImageError(f"workspace {name!r}: is no path: {error}") from error
+            raise ImageError(f"workspace {name!r}: is not a path: {error}") from error
         if not os.path.exists(self._root):  # noqa: PTH110  a name of any encoding
             raise ImageError(f"workspace {name!r}: there is no such folder; relative paths start at {Path.cwd()}")
         self.name = self._root
         self.is_file = not os.path.isdir(self._root)  # noqa: PTH112
 
     def children(self, folder: str) -> Iterator[Found]:
-        """Yield what is directly in a folder."""
+        """Yield the direct contents of a folder."""
         if self.is_file:
             yield _found("", os.lstat(self._root), self._root)
             return
@@ -104,7 +101,7 @@ class LocalSource:
 
     def open(self, path: str) -> IO[bytes]:
         """Open a file for reading."""
-        # A pipe without a writer would block for ever: it may stand where a file was, or a link may lead to it.
+        # Opening a pipe without a writer would block. A file may have been replaced by one, or link to one.
         file = open(self._path(path), "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
@@ -112,7 +109,7 @@ class LocalSource:
         return file
 
     def mark(self, path: str) -> tuple[int, int, int, int] | None:
-        """Return the file's mark as it is now."""
+        """Return the current mark of a file. None: the source has no marks."""
         return _mark(os.lstat(self._path(path)))
 
     def _path(self, path: str) -> str:
@@ -126,12 +123,12 @@ def _open_at_once(path: str, flags: int) -> int:
 def _found(path: str, status: os.stat_result, full: str) -> Found:
     mode = status.st_mode
     if stat.S_ISREG(mode):
-        return Found(path, Kind.FILE, status.st_size, bool(mode & stat.S_IXUSR), mark=_mark(status))
+        return Found(path, FileKind.FILE, status.st_size, bool(mode & stat.S_IXUSR), mark=_mark(status))
     if stat.S_ISDIR(mode):
-        return Found(path, Kind.FOLDER, 0, True)
+        return Found(path, FileKind.FOLDER, 0, True)
     if stat.S_ISLNK(mode):
-        return Found(path, Kind.LINK, 0, False, target=os.readlink(full))  # noqa: PTH115
-    return Found(path, Kind.SPECIAL, 0, False)
+        return Found(path, FileKind.LINK, 0, False, target=os.readlink(full))  # noqa: PTH115
+    return Found(path, FileKind.SPECIAL, 0, False)
 
 
 def _mark(status: os.stat_result) -> tuple[int, int, int, int]:
@@ -139,7 +136,7 @@ def _mark(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 class FsspecSource:
-    """What an fsspec URL names, for example `s3://bucket/code` or `memory://project`."""
+    """A URL of fsspec, for example `s3://bucket/code` or `memory://project`."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -160,14 +157,14 @@ class FsspecSource:
         self.is_file = found["type"] == "file"
 
     def children(self, folder: str) -> Iterator[Found]:
-        """Yield what is directly in a folder."""
+        """Yield the direct contents of a folder."""
         if self.is_file:
             yield self._read("", self._fs.info(self._root))
             return
         for info in self._fs.ls(self._path(folder) or "/", detail=True):
             name = posixpath.basename(str(info["name"]).rstrip("/"))
             path = posixpath.join(folder, name)
-            # Object stores list a folder's own marker among what is in it.
+            # Object stores list the marker object of a folder among its contents.
             if name and self._path(path) == self._fs._strip_protocol(str(info["name"])).rstrip("/"):
                 yield self._read(path, info)
 
@@ -177,25 +174,25 @@ class FsspecSource:
         return opened
 
     def mark(self, path: str) -> tuple[int, int, int, int] | None:  # noqa: ARG002  the Protocol's
-        """Return None: what tells versions of a file apart differs from store to store."""
+        """Return None: stores have no common attribute of a file's version."""
         return None
 
     def _read(self, path: str, info: Any) -> Found:
         if info["type"] == "directory":
-            return Found(path, Kind.FOLDER, 0, True)
+            return Found(path, FileKind.FOLDER, 0, True)
         if info["type"] != "file":
-            return Found(path, Kind.SPECIAL, 0, False)
-        return Found(path, Kind.FILE, int(info["size"] or 0), bool(int(info.get("mode") or 0) & stat.S_IXUSR))
+            return Found(path, FileKind.SPECIAL, 0, False)
+        return Found(path, FileKind.FILE, int(info["size"] or 0), bool(int(info.get("mode") or 0) & stat.S_IXUSR))
 
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
 
 
 def open_source(workspace: str) -> Source:
-    """Open what a workspace names: a path, or a URL that fsspec knows.
+    """Open the source of a workspace: a path, or a URL of fsspec.
 
     Raises:
-        ImageError: It is not there, or cannot be opened.
+        ImageError: The source does not exist, or cannot be opened.
     """
     if workspace.startswith("file://"):
         return LocalSource(_path_of(workspace.removeprefix("file://")))
@@ -205,6 +202,6 @@ def open_source(workspace: str) -> Source:
 
 
 def _path_of(text: str) -> str:
-    """Return the path of a file URL. TorchX and fsspec write paths as they are, other programs write `%20`."""
+    """Return the path of a file URL. TorchX and fsspec do not encode it, other programs write `%20`."""
     decoded = unquote(text, errors="surrogateescape")
     return decoded if not Path(text).expanduser().exists() and Path(decoded).expanduser().exists() else text

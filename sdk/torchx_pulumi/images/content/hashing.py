@@ -1,4 +1,4 @@
-"""Hashes of files, and the cache by which a file that did not change is not read again."""
+"""Hashes of files with a cache for unchanged files, and the content address of an image."""
 
 from __future__ import annotations
 
@@ -8,35 +8,38 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
-from torchx_pulumi.images.content.files import Kind, Source
+from torchx_pulumi.images.content.files import FileKind, Source
 from torchx_pulumi.images.content.tree import Entry
 from torchx_pulumi.model.errors import ImageError
 
 CHUNK: Final = 1 << 20
-"""Bytes that are read at a time."""
-_VERSION: Final = 1
+"""Bytes of one read."""
+_CACHE_VERSION: Final = 1
 _FINE_NS: Final = 20_000_000
-"""A file that was written this short a time ago may change again with the same time: the kernel's clock ticks."""
+"""A file modified less than this time ago may change again with the same time: the kernel's clock ticks."""
 _COARSE_NS: Final = 2_000_000_000
-"""The same where the file system counts in seconds."""
+"""The same for file systems whose times have whole seconds."""
 _KEPT_S: Final = 90 * 86_400.0
-"""Seconds for which a cache is kept that nothing was added to; afterwards all files are read once."""
+"""Seconds after the last write until a cache is removed. All files are then read once more."""
+
+_ADDRESS_VERSION: Final = "torchx-pulumi image 1"
+"""Part of every address. Another value changes the tag of every image."""
 
 Mark = tuple[int, int, int, int]
 
 
 def cache_folder() -> Path:
-    """Return the folder of this user's caches of workspaces."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser().absolute() / "torchx-pulumi" / "workspaces"
+    """Return the folder of the user's workspace caches."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser().absolute() / "torchx-pulumi" / "workspaces"
 
 
-class Manifest:
-    """What is known of one source's files: mark and hash by path. Only a help: without it all files are read."""
+class HashCache:
+    """Marks and hashes of one source's files by path. Without the cache, all files are read."""
 
     def __init__(self, source: Source, folder: Path) -> None:
         self._file = folder / f"{hashlib.sha256(os.fsencode(source.name)).hexdigest()[:32]}.json"
@@ -44,7 +47,7 @@ class Manifest:
         self._used: dict[str, list[int | str]] = {}
 
     def get(self, path: str, mark: Mark | None) -> str | None:
-        """Return the hash of a file with this mark. None: it must be read."""
+        """Return the hash of a file with this mark. None: the file must be read."""
         known = self._known.get(path)
         if mark is None or known is None or tuple(known[:4]) != mark:
             return None
@@ -52,31 +55,31 @@ class Manifest:
         return str(known[4])
 
     def put(self, path: str, mark: Mark | None, digest: str, now_ns: int) -> None:
-        """Note the hash of a file that was read."""
+        """Store the hash of a file that was read."""
         if mark is None or max(mark[1], mark[2]) > now_ns - (_COARSE_NS if mark[1] % 1_000_000 == 0 else _FINE_NS):
             return
         self._used[path] = [*mark, digest]
 
     def save(self) -> None:
-        """Keep what was used; files that are gone are forgotten."""
+        """Write the used entries. Entries of deleted files are dropped."""
         if self._used == self._known:
             return
-        # A cache that cannot be written costs time only: the next run reads the files again.
+        # Without a cache, the next run reads the files again.
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=f"{self._file.stem}-")
             try:
                 with os.fdopen(handle, "w", encoding="ascii") as file:
-                    json.dump({"version": _VERSION, "files": self._used}, file, separators=(",", ":"))
+                    json.dump({"version": _CACHE_VERSION, "files": self._used}, file, separators=(",", ":"))
                 Path(name).replace(self._file)
-                _forget_old(self._file.parent)
+                _remove_old(self._file.parent)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
 
 
-def _forget_old(folder: Path) -> None:
-    """Remove what was not written for long: caches of workspaces that are gone."""
+def _remove_old(folder: Path) -> None:
+    """Remove caches that were not written for a long time."""
     for file in folder.glob("*.json"):
         if file.stat().st_mtime < time.time() - _KEPT_S:
             file.unlink(missing_ok=True)
@@ -85,39 +88,39 @@ def _forget_old(folder: Path) -> None:
 def _load(file: Path) -> dict[str, list[int | str]]:
     try:
         read = json.loads(file.read_text("ascii"))
-        # Half a file, or one of another release, is as good as none.
-        return dict(read["files"]) if read["version"] == _VERSION else {}
+        # An incomplete file or one of another release is ignored.
+        return dict(read["files"]) if read["version"] == _CACHE_VERSION else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
 def hash_files(entries: Sequence[Entry], folder: Path | None = None) -> dict[str, str]:
-    """Return the SHA-256 of every file, by its path in the context. Reads what changed since the last time only.
+    """Return the SHA-256 of every file by its path in the context. Only files that changed are read.
 
     Args:
-        entries: The context's entries; folders and links are passed over.
-        folder: Where the caches are. Unset: in the user's cache folder.
+        entries: Entries of the context. Folders and links are skipped.
+        folder: Folder of the caches. None: the user's cache folder.
 
     Raises:
-        ImageError: Files cannot be read or change while they are read; all of them.
+        ImageError: Files cannot be read, or change while they are read. The message lists them.
     """
-    manifests: dict[str, Manifest] = {}
+    caches: dict[str, HashCache] = {}
     hashes: dict[str, str] = {}
     problems = []
     for entry in entries:
-        if entry.found.kind is not Kind.FILE:
+        if entry.found.kind is not FileKind.FILE:
             continue
         name = entry.source.name
-        if name not in manifests:
-            manifests[name] = Manifest(entry.source, folder or cache_folder())
+        if name not in caches:
+            caches[name] = HashCache(entry.source, folder or cache_folder())
         try:
-            hashes[entry.path] = _hash(entry, manifests[name])
+            hashes[entry.path] = _hash(entry, caches[name])
         except OSError as error:
             problems.append(f"{entry.path!a}: cannot be read ({error.strerror or error})")
         except _ChangedError:
             problems.append(f"{entry.path!a}: changed while it was read")
-    for manifest in manifests.values():
-        manifest.save()
+    for cache in caches.values():
+        cache.save()
     if problems:
         lines = "\n".join(f"  - {line}" for line in problems[:50])
         raise ImageError(
@@ -128,23 +131,23 @@ def hash_files(entries: Sequence[Entry], folder: Path | None = None) -> dict[str
 
 
 class _ChangedError(Exception):
-    """A file is not what it was when the reading began."""
+    """A file changed while it was read."""
 
 
-def _hash(entry: Entry, manifest: Manifest) -> str:
+def _hash(entry: Entry, cache: HashCache) -> str:
     found, source = entry.found, entry.source
-    known = manifest.get(found.path, found.mark)
+    known = cache.get(found.path, found.mark)
     if known is not None:
         return known
-    for _ in range(2):  # an editor that saves just now gets a second chance
+    for _ in range(2):  # an editor may save the file at the same time
         before, now_ns = source.mark(found.path), time.time_ns()
         with source.open(found.path) as file:
             size, digest = _digest(file)
         if before == source.mark(found.path) and (before is None or before[0] == size):
-            # The walk told the size that goes into the archive.
+            # The header in the archive has the size that the walk found.
             if size != found.size:
                 raise _ChangedError
-            manifest.put(found.path, before, digest, now_ns)
+            cache.put(found.path, before, digest, now_ns)
             return digest
     raise _ChangedError
 
@@ -158,6 +161,28 @@ def _digest(file: IO[bytes]) -> tuple[int, str]:
 
 
 def chunks(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield a file's bytes in pieces."""
+    """Yield the bytes of a file in chunks."""
     while chunk := file.read(CHUNK):
         yield chunk
+
+
+def files_address(entries: Sequence[Entry], hashes: Mapping[str, str]) -> str:
+    """Return the address of files, 64 hex digits: a hash of their paths, kinds, executable bits and bytes."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        found = entry.found
+        if found.kind is FileKind.FOLDER:
+            what, content = b"d", b""
+        elif found.kind is FileKind.LINK:
+            what, content = b"l", os.fsencode(found.target)
+        else:
+            what, content = b"x" if found.executable else b"f", hashes[entry.path].encode()
+        # Names and targets contain no NUL.
+        digest.update(b"\0".join((what, os.fsencode(entry.path), content, b"")))
+    return digest.hexdigest()
+
+
+def image_address(**parts: Any) -> str:
+    """Return the content address of an image, 64 hex digits: a hash of its parts, which are plain JSON values."""
+    text = json.dumps({"version": _ADDRESS_VERSION, **parts}, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

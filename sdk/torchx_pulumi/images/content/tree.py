@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from torchx_pulumi.images.content.files import Found, Kind, Source, open_source
+from torchx_pulumi.images.content.files import FileKind, Found, Source, open_source
 from torchx_pulumi.images.content.first_rules import FirstRules
 from torchx_pulumi.images.content.ignore import (
     DEFAULTS,
@@ -163,7 +163,7 @@ def _walk(walk: _Walk, source: Source, prefix: str) -> None:
         return
     for index in range(prefix.count("/") + 1 if prefix else 0):
         above = "/".join(prefix.split("/")[: index + 1])
-        _take(walk, source, Found("", Kind.FOLDER, 0, True), above)
+        _take(walk, source, Found("", FileKind.FOLDER, 0, True), above)
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -180,7 +180,7 @@ def _walk(walk: _Walk, source: Source, prefix: str) -> None:
 
 
 def _is_environment(children: Sequence[Found]) -> bool:
-    return any(found.kind is Kind.FILE and posixpath.basename(found.path) == ENVIRONMENT_FILE for found in children)
+    return any(found.kind is FileKind.FILE and posixpath.basename(found.path) == ENVIRONMENT_FILE for found in children)
 
 
 def _enter_environment(walk: _Walk, folder: str) -> bool:
@@ -212,19 +212,19 @@ def _take(walk: _Walk, source: Source, found: Found, path: str) -> bool:
     rules = walk.rules
     ignored = rules.ignores(path)
     entry = Entry(path, found, source)
-    if path in walk.keep and found.kind is Kind.FILE:
+    if path in walk.keep and found.kind is FileKind.FILE:
         walk.kept[path] = entry
     if ignored:
         _note_left_out(walk, path)
-        return found.kind is Kind.FOLDER and (not rules.may_skip(path) or _holds(path, walk.keep))
-    if found.kind is Kind.SPECIAL:
+        return found.kind is FileKind.FOLDER and (not rules.may_skip(path) or _holds(path, walk.keep))
+    if found.kind is FileKind.SPECIAL:
         walk.problems.append(f"{_quoted(path)}: is a socket, a pipe or a device; add it to {IGNORE_FILE}")
         return False
     before = walk.entries.get(path)
-    if before is not None and before.found.kind is Kind.FOLDER and found.kind is not Kind.FOLDER:
+    if before is not None and before.found.kind is FileKind.FOLDER and found.kind is not FileKind.FOLDER:
         _drop_below(walk, path)
     walk.entries[path] = entry
-    return found.kind is Kind.FOLDER
+    return found.kind is FileKind.FOLDER
 
 
 def _drop_below(walk: _Walk, path: str) -> None:
@@ -260,7 +260,7 @@ def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
 def _differences(entries: Sequence[Entry], text: str) -> list[str]:
     """Name the files that TorchX's own patching would have left out."""
     rules = torchx_rules(text)
-    files = [entry.path for entry in entries if entry.found.kind is not Kind.FOLDER and rules.ignores(entry.path)]
+    files = [entry.path for entry in entries if entry.found.kind is not FileKind.FOLDER and rules.ignores(entry.path)]
     if not files:
         return []
     head = f"{IGNORE_FILE}, read by Docker's rules, sends {len(files)} that TorchX's own rules leave out"

@@ -1,0 +1,120 @@
+"""Pulls of base images and pushes of built images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from torchx_pulumi.images.bases import Base, DigestSource
+from torchx_pulumi.images.building.daemon import Daemon, explained, is_passing, read_events, translated_errors
+from torchx_pulumi.images.building.progress import Layers, Progress, with_retries
+from torchx_pulumi.images.reference import parse_reference
+from torchx_pulumi.images.registry import Backoff
+from torchx_pulumi.model.errors import ImageError
+
+_SYSTEMS: Final = ("linux", "windows", "darwin", "freebsd")
+"""Operating systems. Any other platform of one word is a processor."""
+_PROCESSORS: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}
+"""Names of processors that Docker treats as its own."""
+
+
+def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, backoff: Backoff) -> None:
+    """Pull a base image if the daemon does not have it as planned.
+
+    Raises:
+        ImageError: The image cannot be pulled, or its name refers to another image now.
+    """
+    found = daemon.inspect(base.image)
+    if _fits(found, base, platform):
+        return
+    if base.source is DigestSource.DAEMON:
+        if found is not None and not runs_on(found, platform):
+            raise ImageError(
+                f"base image {base.image!r}: only the daemon has it, for {_platform_of(found)}, and the image must be "
+                f"for {platform}; set platform to {_platform_of(found)}, or build the base for {platform}"
+            )
+        raise ImageError(f"base image {base.image!r}: changed on the daemon since it was planned; run again")
+    progress.say(f"pulling {base.image}")
+    with_retries(lambda: _pull(daemon, base, platform, progress), backoff, progress)
+    if not _fits(daemon.inspect(base.image), base, platform):
+        raise ImageError(
+            f"base image {base.image!r}: was {base.digest} when it was planned and is another image "
+            "now; run again, or pin it with @sha256:..."
+        )
+
+
+def _fits(found: Mapping[str, Any] | None, base: Base, platform: str) -> bool:
+    if found is None:
+        return False
+    if not runs_on(found, platform):
+        return False
+    if base.source is DigestSource.DAEMON:
+        return str(found["Id"]) == base.digest
+    return any(each.endswith(f"@{base.digest}") for each in found.get("RepoDigests") or [])
+
+
+def runs_on(found: Mapping[str, Any], platform: str) -> bool:
+    """Return whether an image of the daemon is for a platform. An image without a platform is for all of them."""
+    wanted = platform.lower().split("/")
+    if len(wanted) == 1 and wanted[0] not in _SYSTEMS:
+        wanted = ["linux", *wanted]
+    wanted = [_PROCESSORS.get(each, each) for each in wanted]
+    return all(not has or has == want for has, want in zip(_parts(found), wanted, strict=False))
+
+
+def _platform_of(found: Mapping[str, Any]) -> str:
+    return "/".join(_parts(found))
+
+
+def _parts(found: Mapping[str, Any]) -> tuple[str, str]:
+    return str(found.get("Os") or ""), str(found.get("Architecture") or "")
+
+
+def _pull(daemon: Daemon, base: Base, platform: str, progress: Progress) -> None:
+    reference, where = parse_reference(base.image), f"base image {base.image!r}"
+    with translated_errors(where):
+        events = daemon.api.pull(reference.name, tag=reference.version, platform=platform, stream=True, decode=True)
+        _follow(events, Layers(f"pulling {base.image},"), f"{where}: cannot be pulled", progress)
+
+
+def _follow(
+    events: Iterable[Mapping[str, Any]], layers: Layers, failed: str, progress: Progress
+) -> list[Mapping[str, Any]]:
+    """Read the events of a pull or push and report its progress. Return the results that the daemon sent.
+
+    Raises:
+        ImageError: The daemon sent an error. The message begins with `failed`.
+    """
+    results = []
+    for event in read_events(events):
+        if "error" in event:
+            message = str(event["error"])
+            raise ImageError(f"{failed}: {explained(message)}", retryable=is_passing(message))
+        layers.take(event)
+        if event.get("aux"):
+            results.append(event["aux"])
+        progress.say_now_and_then(lambda: str(layers))
+    return results
+
+
+def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progress, backoff: Backoff) -> str:
+    """Tag and push an image. Return its digest. The registry lists the tag only after the whole image is there.
+
+    Raises:
+        ImageError: The registry refuses the image, or cannot be reached after several attempts.
+    """
+    with translated_errors(f"image {repository}:{tag}"):
+        daemon.api.tag(image, repository, tag=tag, force=True)
+    return with_retries(lambda: _push(daemon, repository, tag, progress), backoff, progress)
+
+
+def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:
+    where = f"image {repository}:{tag}"
+    with translated_errors(where):
+        events = daemon.api.push(repository, tag=tag, stream=True, decode=True)
+        results = _follow(events, Layers("pushing,"), f"{where}: the push failed", progress)
+    digests = [str(result["Digest"]) for result in results if result.get("Digest")]
+    if not digests:
+        raise ImageError(f"{where}: the push ended before the registry had the whole image", retryable=True)
+    progress.say(f"pushed, {digests[-1]}")
+    return digests[-1]
