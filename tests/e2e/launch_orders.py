@@ -22,8 +22,8 @@ from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.run_hash import run_hash
+from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.stack_state.places import stack_name
 
 FAKE_NODE = {
     "node_selector": {"torchx-pulumi/node": "fake"},

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Recorded
-from torchx_pulumi.stack_state.owned_locks import OwnedLocks
-from torchx_pulumi.stack_state.stack_store import FolderStore, ObjectStore, open_store
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, open_store
 from torchx_pulumi_stacks.engine import status_writer
 
 pytestmark = pytest.mark.e2e
@@ -234,8 +234,8 @@ def test_a_killed_writer_leaves_a_lock_that_the_next_call_removes(cli: Cli, tmp_
 import os
 from pathlib import Path
 from torchx_pulumi.model.app_entry import Place
-from torchx_pulumi.stack_state.owned_locks import OwnedLocks
-from torchx_pulumi.stack_state.stack_store import FolderStore, ObjectStore, open_store
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, open_store
 from torchx_pulumi_stacks.engine.status_writer import write_status
 class Killed(FolderStore):
     def lock(self, path, data):

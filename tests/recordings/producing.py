@@ -29,7 +29,7 @@ from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import observed, read_observation, write_observation
 from torchx_pulumi.schedulers import plan_job
-from torchx_pulumi.stack_state.places import own_backend
+from torchx_pulumi.stack_state.backend import own_backend
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import make_request

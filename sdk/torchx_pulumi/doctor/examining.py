@@ -17,7 +17,7 @@ from torchx_pulumi.doctor.finding import Asked, Finding, problem, skipped
 from torchx_pulumi.doctor.in_cluster import IN_CLUSTER, MCAD_ONLY, VOLCANO_ONLY
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.stack_state.places import choose_backend, state_folder
+from torchx_pulumi.stack_state.backend import choose_backend, state_folder
 
 LIMIT_S = 5.0
 """A check that takes longer is a problem by itself."""

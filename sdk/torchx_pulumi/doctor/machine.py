@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchx_pulumi.doctor.finding import Finding, ok, problem, skipped
 from torchx_pulumi.model.errors import ImageError
-from torchx_pulumi.stack_state.presence import is_file, is_folder, is_there
+from torchx_pulumi.stack_state.files import is_file, is_folder, path_exists
 
 OLDEST_PULUMI = (3, 259)
 OLDEST_PROVIDER = (4, 24)
@@ -114,7 +114,7 @@ def check_state_folder(folder: Path, free_bytes: Callable[[Path], int] | None = 
     """Check the folder in which this machine keeps what it launched."""
     name = "state-folder"
     try:
-        there, is_one = is_there(folder), is_folder(folder)
+        there, is_one = path_exists(folder), is_folder(folder)
     except OSError as error:
         return problem(
             name, f"{folder} cannot be read: {error.strerror}", "change its permissions, or set XDG_STATE_HOME"

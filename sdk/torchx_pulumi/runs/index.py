@@ -15,10 +15,10 @@ from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
 from torchx_pulumi.runs.observation import Observation, newer, read_observation, write_observation
 from torchx_pulumi.runs.whereabouts import match_identity
-from torchx_pulumi.stack_state.files import locked, read_json, refused, remove_file, write_json
+from torchx_pulumi.stack_state.backend import state_folder
+from torchx_pulumi.stack_state.file_lock import locked
+from torchx_pulumi.stack_state.files import file_error, names_in, path_exists, read_json, remove_file, write_json
 from torchx_pulumi.stack_state.owner import lease_s
-from torchx_pulumi.stack_state.places import state_folder
-from torchx_pulumi.stack_state.presence import is_there, names_in
 
 logger = logging.getLogger(__name__)
 
@@ -250,13 +250,13 @@ class RunIndex:
         try:
             return [name for name in names_in(folder) if name.endswith(ends) and not name.startswith(".")]
         except OSError as error:
-            raise refused(folder, "read", error) from error
+            raise file_error(folder, "read", error) from error
 
     def _is_there(self, path: Path) -> bool:
         try:
-            return is_there(path)
+            return path_exists(path)
         except OSError as error:
-            raise refused(path, "read", error) from error
+            raise file_error(path, "read", error) from error
 
     def _read(self, path: Path) -> RunEntry | None:
         value: Mapping[str, Any] | None = read_json(path)

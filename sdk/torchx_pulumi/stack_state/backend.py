@@ -1,134 +1,162 @@
-"""Backends of Pulumi: which one is a folder, and the environment in which the engine finds one and its secrets."""
+"""Pulumi backends: their URLs and credentials, the state folder of this user, and the names of stacks.
+
+Nothing here reads a backend; only environment variables are read.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-import shutil
-import time
+import os
+import re
 from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
-from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.stack_state.cli_environment import cli_environment
-from torchx_pulumi.stack_state.files import make_folder, write_new
-from torchx_pulumi.stack_state.places import FILE_SCHEME, absolute_backend, backend_url, is_service, state_folder
-from torchx_pulumi.stack_state.presence import is_file
+from torchx_pulumi.model.redaction import MARK, hide, is_redacted, passwords_of, without_password
+from torchx_pulumi.planning.names import short_hash
 
-PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
+MAX_STACK_NAME = 100
+"""Maximum length of a stack name in Pulumi."""
 
-PLACE_VARIABLE = "TORCHX_PULUMI_PLACE"
-"""In the environment of every process of the engine: which stack it works on. By it left-overs are found."""
+DEFAULT_PROJECT = "torchx"
+"""Pulumi project of apps that `torchx run` launches."""
 
-INSTALL_PULUMI = "install Pulumi (https://www.pulumi.com/docs/install/, or `brew install pulumi`) and open a new shell"
+FILE_SCHEME = "file://"
+"""Prefix of the URL of a backend in a folder."""
 
 
-def engine_url(backend: str) -> str:
-    """Return the URL that the engine is given.
+def state_folder() -> Path:
+    """Return the folder with all local state of this user: `torchx-pulumi` in XDG_STATE_HOME.
 
-    In a folder it writes a small file of attributes beside each of its own, and not in one step: an engine that is
-    killed just then leaves a stack that nobody can read any more. Nobody reads the attributes, so none are written.
+    The folder may be absent: the first write creates it with mode 0700.
+    """
+    home = os.environ.get("XDG_STATE_HOME", "")
+    # The XDG specification says to ignore relative paths.
+    root = Path(home) if home.startswith("/") else Path("~/.local/state").expanduser()
+    return root / "torchx-pulumi"
 
-    >>> engine_url("file:///var/lib/state"), engine_url("s3://bucket")
+
+_given: dict[str, str] = {}
+"""Backend URL without credentials to the URL with them, as this process received it. Never written to a file."""
+
+
+def choose_backend(option: str | None = None) -> str:
+    """Return the URL of the Pulumi backend: the option, else PULUMI_BACKEND_URL, else this user's own folder.
+
+    Credentials are replaced by `***`, so that the URL can be stored and shown; `backend_url` restores them.
+
+    >>> choose_backend("s3://bucket"), choose_backend("postgres://me:secret@db/state")
+    ('s3://bucket', 'postgres://me:***@db/state')
+    """
+    return know_backend(absolute_backend(option or os.environ.get("PULUMI_BACKEND_URL") or own_backend()))
+
+
+def absolute_backend(url: str) -> str:
+    """Return the URL of a backend with an absolute path, as Pulumi resolves it: `~` is this user's home folder.
+
+    The engine runs in another working directory, so it cannot be given a relative path.
+
+    >>> absolute_backend("file:///var/lib/state?metadata=skip"), absolute_backend("s3://bucket")
     ('file:///var/lib/state?metadata=skip', 's3://bucket')
     """
-    backend = absolute_backend(backend)
-    if not backend.startswith(FILE_SCHEME) or "metadata=" in backend:
-        return backend
-    return f"{backend}{'&' if '?' in backend else '?'}metadata=skip"
+    if not url.startswith(FILE_SCHEME) or url.startswith(f"{FILE_SCHEME}/"):
+        return url
+    path, mark, query = url.removeprefix(FILE_SCHEME).partition("?")
+    home, slash, rest = path.partition("/")
+    base = _home(home) if home.startswith("~") else None
+    if base is None:
+        base, rest = str(Path.cwd()), f"{home}{slash}{rest}"
+    return f"{FILE_SCHEME}{os.path.normpath(f'{quote(base)}/{rest}')}{mark}{query}"
 
 
-def wants_passphrase(place: StackRef) -> bool:
-    """Say whether the secrets of a stack are kept by a passphrase."""
-    if place.secrets_provider not in (None, "", "default", "passphrase"):
-        return False
-    return place.secrets_provider == "passphrase" or not is_service(place.backend)
-
-
-def passphrase_file(folder: Path | None = None) -> Path:
-    """Return the file with this user's passphrase; made with a random one where there is none.
-
-    Losing it loses the secrets in the states of past runs, and nothing else.
-
-    Args:
-        folder: Where it lies. None: the user's state folder.
-
-    Raises:
-        DeployError: It cannot be made.
-    """
-    path = (folder or state_folder()) / "passphrase"
+def _home(part: str) -> str | None:
+    """Return the home folder of `~` or `~user`. None: the user does not exist."""
     try:
-        if not is_file(path):
-            make_folder(path.parent)
-            # Of several processes the first one's passphrase stays.
-            with contextlib.suppress(FileExistsError):
-                write_new(path, secrets.token_urlsafe(32), mode=0o600)
-        _wait_for_text(path)
-    except OSError as error:
-        raise DeployError(
-            f"the passphrase file {path} cannot be made or read: {error.strerror or error}; free space, correct its "
-            f"permissions, or set {PASSPHRASE_VARIABLES[1]} to a file of yours"
-        ) from error
-    return path
+        return str(Path(part).expanduser())
+    except RuntimeError:
+        return None
 
 
-def _wait_for_text(path: Path) -> None:
-    """Wait until a file has contents: without hard links another process may be writing it just now."""
-    end = time.monotonic() + 1.0
-    while path.stat().st_size == 0:
-        if time.monotonic() > end:
-            raise DeployError(
-                f"the passphrase file {path} is empty: remove it, and a new passphrase is made; or write the old one "
-                "back, without which the secrets in the states of past runs cannot be read"
-            )
-        time.sleep(0.01)
+def backend_folder(url: str) -> Path | None:
+    """Return the folder of a `file://` backend. None: the backend is not a folder.
 
-
-def place_environment(place: StackRef) -> dict[str, str]:
-    """Return the environment in which the CLI finds a backend and its secrets: this process's, and what is added.
-
-    Raises:
-        DeployError: The passphrase file cannot be made, or the credentials of the backend are not known.
+    >>> str(backend_folder("file:///var/lib/my%20state?no_tmp_dir=true"))
+    '/var/lib/my state'
+    >>> backend_folder("s3://bucket") is None
+    True
     """
-    made = {
-        **cli_environment(),
-        "PULUMI_BACKEND_URL": engine_url(backend_url(place.backend)),
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
-        # Without it no command but those of the Automation API takes --event-log.
-        "PULUMI_DEBUG_COMMANDS": "true",
-        # The state of one app is small and is not worked on; each backup is one more file to write.
-        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
-    }
-    if wants_passphrase(place) and PASSPHRASE_VARIABLES[0] not in made and not made.get(PASSPHRASE_VARIABLES[1]):
-        made[PASSPHRASE_VARIABLES[1]] = str(passphrase_file())
-    return made
+    if not url.startswith(FILE_SCHEME):
+        return None
+    return Path(unquote(urlsplit(absolute_backend(url)).path) or "/")
 
 
-def engine_environment(entry: RunEntry, key: str) -> dict[str, str]:
-    """Return the environment of the engine: this process's, and what is added.
+def is_service(backend: str) -> bool:
+    """Return whether a backend is a Pulumi service, which has organizations and its own secrets provider."""
+    return backend.startswith(("https://", "http://"))
+
+
+def know_backend(url: str) -> str:
+    """Return the URL of a backend without credentials, and keep them in the memory of this process."""
+    known = without_password(url)
+    if known != url:
+        _given[known] = url
+    return known
+
+
+def backend_url(backend: str) -> str:
+    """Return the URL of a backend with its credentials. Only the engine and the clients of stores receive it.
 
     Args:
-        entry: The app.
-        key: What tells its stack from all others.
+        backend: The URL from `choose_backend`, or as release 0.1.0 stored it.
 
     Raises:
-        DeployError: The passphrase file cannot be made.
+        DeployError: The credentials are unknown: neither the option nor PULUMI_BACKEND_URL names this backend.
     """
-    made = {**place_environment(entry.place), PLACE_VARIABLE: key}
-    kubeconfig = entry.kubeconfig or entry.ambient_kubeconfig
-    if kubeconfig is not None:
-        made["KUBECONFIG"] = kubeconfig
-    return made
+    if not is_redacted(backend):
+        know_backend(backend)
+        return backend
+    choose_backend()
+    if backend in _given:
+        return _given[backend]
+    if backend.startswith(("postgres://", "postgresql://")) and _finds_postgres_password():
+        address, _, query = backend.replace(f":{MARK}@", "@").partition("?")
+        kept = [pair for pair in query.split("&") if pair and not pair.endswith(f"={MARK}")]
+        return f"{address}?{'&'.join(kept)}" if kept else address
+    raise DeployError(
+        f"the Pulumi backend {backend} is stored without its credentials: set PULUMI_BACKEND_URL, or the option "
+        "pulumi_backend in .torchxconfig, to the whole URL; for PostgreSQL, PGPASSWORD or ~/.pgpass also work"
+    )
 
 
-def find_cli() -> str:
-    """Return the path of the Pulumi CLI.
+def without_credentials(text: str) -> str:
+    """Return a text, for example an engine message, without the credentials of backends."""
+    urls = [*_given.values(), os.environ.get("PULUMI_BACKEND_URL", "")]
+    return hide(without_password(text), (secret for url in urls for secret in passwords_of(url)))
 
-    Raises:
-        DeployError: There is none.
+
+def _finds_postgres_password() -> bool:
+    """Return whether the PostgreSQL client finds a password outside of the URL."""
+    if os.environ.get("PGPASSWORD"):
+        return True
+    return Path(os.environ.get("PGPASSFILE") or "~/.pgpass").expanduser().is_file()
+
+
+def own_backend() -> str:
+    """Return the URL of this user's own backend, a folder in the state folder."""
+    return f"file://{state_folder() / 'backend'}"
+
+
+def stack_name(namespace: str, name: str, scheduler: str, cluster: str) -> str:
+    """Return the stack name of an app: `<namespace>.<name>-<short hash of scheduler and cluster>`.
+
+    A name that is too long for Pulumi is cut; the hash then also covers namespace and name.
+
+    >>> stack_name("default", "train-x1", "volcano", "c0ffee")[:-8]
+    'default.train-x1-'
+    >>> len(stack_name("n" * 63, "t" * 63, "volcano", "c0ffee"))
+    100
     """
-    found = shutil.which("pulumi")
-    if found is None:
-        raise DeployError(f"the command `pulumi` is not on PATH; {INSTALL_PULUMI}")
-    # The engine runs in another folder.
-    return str(Path(found).absolute())
+    stem = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{namespace}.{name}")
+    room = MAX_STACK_NAME - 9
+    if len(stem) <= room:
+        return f"{stem}-{short_hash(scheduler, cluster)}"
+    return f"{stem[:room]}-{short_hash(scheduler, cluster, namespace, name)}"

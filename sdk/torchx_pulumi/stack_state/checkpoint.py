@@ -1,68 +1,202 @@
-"""Reading what a stack's checkpoint says of an app. Text in, data out; no file here."""
+"""Checkpoints of Pulumi stacks: the only module that parses them. Bytes and text in, data out; no file is read here.
+
+A checkpoint is the JSON file of a stack in a backend (`checkpoint.latest`), or the output of `pulumi stack export`
+(`deployment`).
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterator, Mapping
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, read_entry
+from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.types import SCHEMA_VERSION
 
 STACK = "pulumi:pulumi:Stack"
 STASH = "pulumi:index:Stash"
+COMPONENTS = "torchx:index:"
+"""Prefix of the types of our components."""
+
+_OWN_PROVIDERS = ("pulumi:providers:pulumi", "pulumi:providers:kubernetes")
+_OWN_STASHES = ("-intent", "-record", APP_SUFFIX)
+"""Suffixes of the names of the stashes that our components register."""
+
+SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the key that marks a secret, not a secret
+"""Key by which Pulumi marks a secret value."""
+
+RESOURCES_PATH = ("checkpoint", "latest", "resources")
+"""Path of the resources in a checkpoint file (`with_values`)."""
+
+WRITABLE_VERSIONS = (3, 4)
+"""Versions of checkpoint files whose resources are at `RESOURCES_PATH`."""
+
 _RESOURCES = '"resources":'
-_SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the mark by which Pulumi knows a secret, no secret itself
+_BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""What reading a value of another shape than ours raises."""
+"""Errors that values of an unexpected shape raise."""
 
 
-class UnreadableStateError(Exception):
-    """A checkpoint cannot be understood. The message says why; the caller knows which stack it is of."""
+class UnreadableStateError(ValueError):
+    """A checkpoint cannot be parsed. The message gives the reason; the caller adds the stack."""
+
+
+def decode_checkpoint(data: bytes, name: str) -> str:
+    """Return the text of a checkpoint file.
+
+    Args:
+        data: Its content.
+        name: Its name, which ends in `.gz` if it is compressed; `.bak` may follow.
+
+    Raises:
+        UnreadableStateError: The content is cut off, or is not text.
+    """
+    try:
+        return (gzip.decompress(data) if name.removesuffix(".bak").endswith(".gz") else data).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UnreadableStateError(f"its checkpoint cannot be read: {error}") from error
+
+
+def encode_checkpoint(text: str, name: str) -> bytes:
+    """Return the content of a checkpoint file; a lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
+    data = text.encode(errors="replace")
+    return gzip.compress(data) if name.endswith(".gz") else data
+
+
+def empty_checkpoint(stack: str) -> str:
+    """Return the checkpoint of a stack without resources.
+
+    Args:
+        stack: Full name of the stack: `organization/project/stack`.
+    """
+    return json.dumps({"version": 3, "checkpoint": {"stack": stack, "latest": None}})
+
+
+class Checkpoint:
+    """The state of a stack as the engine last wrote it."""
+
+    def __init__(self, latest: Mapping[str, Any] | None, *, version: object = None, outdated: bool = False) -> None:
+        """Take a deployment.
+
+        Args:
+            latest: The deployment. None: the stack has no resources yet.
+            version: Version of the checkpoint file. None: not known.
+            outdated: The last state was cut off, for example by a full disk, and this is the state before it.
+        """
+        latest = latest or {}
+        self.resources: Sequence[Mapping[str, Any]] = latest.get("resources") or []
+        self.pending: Sequence[Mapping[str, Any]] = latest.get("pending_operations") or []
+        """Operations that started and did not end."""
+        self.version = version
+        self.outdated = outdated
+
+    def objects(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the Kubernetes objects in the state, also those of pending operations."""
+        yield from (item for item in self._resources_and_pending() if is_object(item))
+
+    def others(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the resources of the user's own program, also those of pending operations.
+
+        That is everything except Kubernetes objects, their provider, and what our components register.
+        """
+        yield from (item for item in self._resources_and_pending() if not is_object(item) and not _is_own(item))
+
+    def provider_inputs(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the inputs of the providers of the Kubernetes objects."""
+        used = {str(item.get("provider")).rpartition("::")[0] for item in self.objects()}
+        yield from (item.get("inputs") or {} for item in self.resources if item.get("urn") in used)
+
+    def stash(self, suffix: str) -> Any:
+        """Return the value of the first stash whose name ends in a suffix. None: the state has no such stash."""
+        for item in self.resources:
+            if item.get("type") == STASH and str(item.get("urn")).endswith(suffix):
+                value = (item.get("outputs") or {}).get("input")
+                return (item.get("inputs") or {}).get("input") if value is None else value
+        return None
+
+    def _resources_and_pending(self) -> Iterator[Mapping[str, Any]]:
+        yield from self.resources
+        yield from (operation.get("resource") or {} for operation in self.pending)
+
+
+def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
+    """Parse a checkpoint file or the output of `pulumi stack export`.
+
+    Args:
+        text: The JSON text.
+        outdated: The text is the state before the last one.
+
+    Raises:
+        UnreadableStateError: The text is not a checkpoint.
+    """
+    if not text.strip():
+        raise UnreadableStateError("its checkpoint is empty; `pulumi stack import` restores a backup")
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        raise UnreadableStateError(
+            f"its checkpoint is not valid JSON ({error}); `pulumi stack import` restores a backup"
+        ) from error
+    if not isinstance(whole, dict):
+        raise UnreadableStateError(f"its checkpoint is {type(whole).__name__}, must be an object")
+    holder = whole.get("checkpoint")
+    if not isinstance(holder, Mapping) and "deployment" not in whole:
+        raise UnreadableStateError("its checkpoint has neither `checkpoint` nor `deployment`")
+    latest = holder.get("latest") if isinstance(holder, Mapping) else whole["deployment"]
+    if latest is not None and not isinstance(latest, Mapping):
+        raise UnreadableStateError(f"the deployment in its checkpoint is {type(latest).__name__}, must be an object")
+    return Checkpoint(latest, version=whole.get("version"), outdated=outdated)
+
+
+def is_object(resource: Mapping[str, Any]) -> bool:
+    """Return whether a resource is a Kubernetes object."""
+    return str(resource.get("type") or "").startswith("kubernetes:")
+
+
+def _is_own(resource: Mapping[str, Any]) -> bool:
+    """Return whether a launch registers this resource and it represents nothing outside of the state."""
+    kind, urn = str(resource.get("type") or ""), str(resource.get("urn"))
+    if kind == STASH:
+        return f"::{COMPONENTS}" in urn and urn.endswith(_OWN_STASHES)
+    return kind in (STACK, *_OWN_PROVIDERS) or kind.startswith(COMPONENTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackApp:
-    """What a stack says of its app."""
+    """The app in the outputs of a stack."""
 
     output: Mapping[str, Any]
     """The stack output `torchx`."""
     launched_at: datetime | None = None
-    """When the launch was decided, where the output does not say when the job object was made. None: not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackMemory:
-    """What a stack knows besides its outputs."""
-
-    entry: RunEntry | None
-    """Written by the adapter. None: a program of the user's own made the stack."""
-    record: RunRecord | None
-    """The last run. None: there was none."""
+    """Time of the launch, where the output has no creation time of the job object. None: not known."""
 
 
 def read_app(text: str) -> StackApp | None:
-    """Read the app's output from a checkpoint or an exported stack. None: the stack holds no app.
+    """Read the app's output from a checkpoint. None: the stack holds no app.
 
-    Only as much is read as is needed: the stack's own resource comes first in what Pulumi writes.
+    Pulumi writes the stack's own resource first; usually only that part of the text is parsed.
 
     Raises:
-        UnreadableStateError: The text is no checkpoint, or the app was written by a newer release.
+        UnreadableStateError: The text is not a checkpoint, or a newer release wrote the app.
     """
-    outputs = _outputs(text)
+    outputs = _stack_outputs(text)
     if outputs is None or "torchx" not in outputs:
         return None
     output = outputs["torchx"]
-    if isinstance(output, Mapping) and _SECRET in output:
+    if isinstance(output, Mapping) and SECRET in output:
         raise UnreadableStateError(
             "the output `torchx` is secret as a whole; a value that is marked secret was put into an image name, "
-            "a queue or another plain part of the app: name it in clear there"
+            "a queue or another plain part of the app: use plain text there"
         )
     if not isinstance(output, Mapping) or not isinstance(output.get("schema_version"), (int, float)):
         raise UnreadableStateError(f"the output `torchx` is {type(output).__name__} without a schema_version")
@@ -72,90 +206,125 @@ def read_app(text: str) -> StackApp | None:
             f"{SCHEMA_VERSION}; install the release that wrote it, or a newer one"
         )
     observed = output.get("observed")
-    known = isinstance(observed, Mapping) and parse_time(observed.get("queued_at")) is not None
-    return StackApp(output=output, launched_at=None if known else _launched_at(text))
+    has_time = isinstance(observed, Mapping) and parse_time(observed.get("queued_at")) is not None
+    return StackApp(output=output, launched_at=None if has_time else _launched_at(text))
 
 
-def _launched_at(text: str) -> datetime | None:
-    """Return the time of the launch that the notes of a stack have: of the run, else of the launch that was begun."""
-    found: dict[str, datetime] = {}
-    try:
-        resources = [item for item in _resources(_parsed(text)) if item.get("type") == STASH]
-    except UnreadableStateError:
-        return None
-    for resource in resources:
-        value = (resource.get("inputs") or {}).get("input")
-        at = parse_time(value.get("launched_at")) if isinstance(value, Mapping) else None
-        if at is not None:
-            found[str(resource.get("urn", "")).rpartition("-")[2]] = at
-    return found.get("record") or found.get("app") or found.get("intent")
-
-
-def read_memory(text: str) -> StackMemory:
-    """Read what a stack knows besides its outputs.
-
-    Raises:
-        UnreadableStateError: The text is no checkpoint.
-        DeployError: An entry or record was written by a newer release, or changed by hand.
-    """
-    entry = record = None
-    for resource in _resources(_parsed(text)):
-        if resource.get("type") != STASH:
-            continue
-        name = str(resource.get("urn", "")).rpartition("::")[2]
-        value = (resource.get("inputs") or {}).get("input")
-        if name.endswith("-app"):
-            entry = read_entry(value, f"resource {name}")
-        elif name.endswith("-record"):
-            record = read_record(value)
-    return StackMemory(entry=entry, record=record)
-
-
-def _outputs(text: str) -> Mapping[str, Any] | None:
+def _stack_outputs(text: str) -> Mapping[str, Any] | None:
     """Return the outputs of the stack's own resource. None: it has none yet."""
     start = text.find(_RESOURCES)
     opening = text.find("[", start) + 1 if start >= 0 else 0
-    # A file that was cut off is broken, even where its beginning can be read.
+    first: Any = None
+    # A text that was cut off is unreadable, even where its beginning can be parsed.
     if opening > 0 and text.rstrip().endswith("}"):
         try:
             first, _ = _DECODER.raw_decode(text, _skip_blanks(text, opening))
         except ValueError:
             first = None
-        if isinstance(first, dict) and first.get("type") == STACK:
-            outputs = first.get("outputs")
-            return outputs if isinstance(outputs, dict) else None
-    for resource in _resources(_parsed(text)):
-        if resource.get("type") == STACK:
-            outputs = resource.get("outputs")
-            return outputs if isinstance(outputs, dict) else None
-    return None
+    if not isinstance(first, dict) or first.get("type") != STACK:
+        first = next((item for item in _mappings(text) if item.get("type") == STACK), {})
+    outputs = first.get("outputs")
+    return outputs if isinstance(outputs, dict) else None
+
+
+def _launched_at(text: str) -> datetime | None:
+    """Return the launch time in the stashes of a stack: of the run, else of the app, else of a pending launch."""
+    found: dict[str, datetime] = {}
+    try:
+        stashes = list(_stashes(text))
+    except UnreadableStateError:
+        return None
+    for name, value in stashes:
+        at = parse_time(value.get("launched_at")) if isinstance(value, Mapping) else None
+        if at is not None:
+            found[name.rpartition("-")[2]] = at
+    return found.get("record") or found.get("app") or found.get("intent")
+
+
+def read_notes(text: str) -> tuple[RunEntry | None, RunRecord | None]:
+    """Read the entry and the record of the last run from the stashes of a stack.
+
+    Returns:
+        The entry of an app that `torchx run` launched, and the record of its last run. None: the stack has none.
+
+    Raises:
+        UnreadableStateError: The text is not a checkpoint.
+        DeployError: A newer release wrote the entry or the record, or it was edited.
+    """
+    entry = record = None
+    for name, value in _stashes(text):
+        if name.endswith(APP_SUFFIX):
+            entry = read_entry(value, f"resource {name}")
+        elif name.endswith("-record"):
+            record = read_record(value)
+    return entry, record
+
+
+def _stashes(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield name and input of the stashes in a checkpoint."""
+    for item in _mappings(text):
+        if item.get("type") == STASH:
+            yield str(item.get("urn", "")).rpartition("::")[2], (item.get("inputs") or {}).get("input")
+
+
+def _mappings(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the resources of a checkpoint, without values of another shape."""
+    resources: Any = parse_checkpoint(text).resources
+    yield from (item for item in (resources if isinstance(resources, list) else ()) if isinstance(item, Mapping))
+
+
+def with_values(text: str, changes: Mapping[tuple[str | int, ...], Any]) -> str:
+    """Return a JSON text with some values replaced; every other character stays as the engine wrote it.
+
+    Args:
+        text: The JSON text.
+        changes: Path of an existing value (keys and indices from the outside in) to the new value.
+
+    Raises:
+        KeyError: A path does not exist.
+
+    >>> with_values('{"a": [1.50, {"b": 2}], "c": 1e3}', {("a", 1, "b"): "x"})
+    '{"a": [1.50, {"b": "x"}], "c": 1e3}'
+    """
+    spans = sorted((*_span(text, path), value) for path, value in changes.items())
+    parts, position = [], 0
+    for start, end, value in spans:
+        parts += [text[position:start], json.dumps(value, ensure_ascii=False, separators=(",", ":"))]
+        position = end
+    return "".join([*parts, text[position:]])
+
+
+def _span(text: str, path: Sequence[str | int]) -> tuple[int, int]:
+    """Return the start and the end of a value."""
+    start = _skip_blanks(text, 0)
+    end = len(text)
+    for step in path:
+        for key, first, last in _members(text, start):
+            if key == step:
+                start, end = first, last
+                break
+        else:
+            raise KeyError(".".join(map(str, path)))
+    return start, end
+
+
+def _members(text: str, start: int) -> Iterator[tuple[str | int, int, int]]:
+    """Yield key or index, start and end of each value in the object or list at a position."""
+    if text[start] not in "{[":
+        return
+    is_mapping, index, position = text[start] == "{", 0, _skip_blanks(text, start + 1)
+    while text[position] not in "}]":
+        key: str | int = index
+        if is_mapping:
+            key, position = _DECODER.raw_decode(text, position)
+            position = _skip_blanks(text, _skip_blanks(text, position) + 1)
+        _, end = _DECODER.raw_decode(text, position)
+        yield key, position, end
+        index, position = index + 1, _skip_blanks(text, end)
+        if text[position] == ",":
+            position = _skip_blanks(text, position + 1)
 
 
 def _skip_blanks(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t\r\n":
-        position += 1
-    return position
-
-
-def _parsed(text: str) -> Mapping[str, Any]:
-    if not text.strip():
-        raise UnreadableStateError("its checkpoint is empty; `pulumi stack import` puts a backup of it back")
-    try:
-        whole = json.loads(text)
-    except ValueError as error:
-        raise UnreadableStateError(
-            f"its checkpoint is no JSON ({error}); `pulumi stack import` puts a backup of it back"
-        ) from error
-    if not isinstance(whole, dict):
-        raise UnreadableStateError(f"its checkpoint is {type(whole).__name__}, must be an object")
-    return whole
-
-
-def _resources(whole: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Return the resources of a checkpoint, or of what `pulumi stack export` prints."""
-    holder = whole.get("checkpoint")
-    latest = holder.get("latest") if isinstance(holder, Mapping) else whole.get("deployment")
-    found = latest.get("resources") if isinstance(latest, Mapping) else None
-    for resource in found if isinstance(found, list) else ():
-        if isinstance(resource, Mapping):
-            yield resource
+    match = _BLANKS.match(text, position)
+    return position if match is None else match.end()

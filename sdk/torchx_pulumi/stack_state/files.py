@@ -1,47 +1,99 @@
-"""Small JSON files that many processes read and write at once: written whole or not at all, readable by their owner."""
+"""Files that several processes read and write: atomic writes, private folders, absent told apart from unreadable.
+
+`Path.is_file`, `Path.exists` and `Path.glob` return False for some errors of the file system, from Python 3.14 on for
+all of them: permissions, a failing disk, a stale NFS handle. The functions here raise instead, so that an unreadable
+state is never taken for a deleted one.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.stack_state.locks import held
-from torchx_pulumi.stack_state.presence import ABSENT, is_folder
+
+ABSENT = (FileNotFoundError, NotADirectoryError)
+"""Errors that prove that a file is absent."""
 
 NO_LINKS = frozenset(
     {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
 )
-"""What a file system without hard links says."""
+"""Error numbers of a file system without hard links."""
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path is a regular file.
+
+    Raises:
+        OSError: The path cannot be inspected.
+    """
+    return stat.S_ISREG(_mode(path))
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder.
+
+    Raises:
+        OSError: The path cannot be inspected.
+    """
+    return stat.S_ISDIR(_mode(path))
+
+
+def path_exists(path: Path) -> bool:
+    """Return whether a path exists.
+
+    Raises:
+        OSError: The path cannot be inspected.
+    """
+    return _mode(path) != 0
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of a path. 0: it does not exist."""
+    try:
+        return path.stat().st_mode
+    except ABSENT:
+        return 0
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the sorted names in a folder. Empty: the folder does not exist.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except ABSENT:
+        return []
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a file. None: there is no such file.
+    """Return the JSON value in a file. None: the file does not exist.
 
     Raises:
-        DeployError: It cannot be read, or is no JSON.
+        DeployError: The file cannot be read, or is not valid JSON.
     """
     try:
         return json.loads(path.read_bytes())
     except ABSENT:
         return None
     except OSError as error:
-        raise refused(path, "read", error) from error
+        raise file_error(path, "read", error) from error
     except ValueError as error:
-        raise DeployError(f"{path} is no JSON: {error}; it was changed by hand: mend it, or move it away") from error
+        raise DeployError(f"{path} is not valid JSON: {error}; fix the file, or move it away") from error
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file in one step: a reader finds the old value or the new one, also after the power went.
+    """Write a JSON file atomically: readers see the old value or the new one, also after a power failure.
 
     Raises:
-        DeployError: It cannot be written: a full disk, a read-only folder.
+        DeployError: The file cannot be written, for example because the disk is full or the folder is read-only.
     """
     make_folder(path.parent)
     temporary = ""
@@ -54,39 +106,39 @@ def write_json(path: Path, value: Any) -> None:
         Path(temporary).replace(path)
         temporary = ""
     except OSError as error:
-        raise refused(path, "written", error) from error
+        raise file_error(path, "written", error) from error
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file; an absent one is left absent.
+    """Remove a file, if it exists.
 
     Raises:
-        DeployError: It cannot be removed.
+        DeployError: The file cannot be removed.
     """
     try:
         path.unlink(missing_ok=True)
     except NotADirectoryError:
         return
     except OSError as error:
-        raise refused(path, "removed", error) from error
+        raise file_error(path, "removed", error) from error
 
 
 def write_new(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Write a file that must not be there. Of several writers the first one's stays, and a reader sees all of it.
+    """Create a file with a text. Of several writers, the first one succeeds; readers see the whole text.
 
-    On a file system without hard links a reader may see the file before its text is in it, for a moment.
+    On a file system without hard links, a reader may see the file empty for a moment.
 
     Args:
-        path: The file; its folder is there.
-        text: What it holds.
+        path: The file, in an existing folder.
+        text: Its content.
         mode: Permissions, before the umask.
 
     Raises:
-        FileExistsError: It is there.
-        OSError: It cannot be written.
+        FileExistsError: The file exists.
+        OSError: The file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
@@ -114,45 +166,80 @@ def _write_exclusively(path: Path, text: str, mode: int) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, readable by their owner only; those that are there stay as they are.
+    """Create a folder and its missing parents with mode 0700; existing folders keep their mode.
 
     Raises:
-        DeployError: It cannot be made.
+        DeployError: The folder cannot be created.
     """
     try:
         for folder in (*reversed(path.parents), path):
             if not is_folder(folder):
                 folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise refused(path, "made", error) from error
+        raise file_error(path, "made", error) from error
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, against other threads and other processes; meant for moments, never for a launch.
+def shared_umask(root: Path | None) -> int | None:
+    """Return the umask for files in a backend's folder. None: the umask of this process.
+
+    A group shares a folder that has the set-group-ID bit and is writable by the group, as in git's shared
+    repositories: every member has to be able to replace and remove what another member wrote.
+
+    Args:
+        root: The folder. None: the backend is not a folder.
+    """
+    try:
+        mode = root.stat().st_mode if root is not None else 0
+    except OSError:
+        return None
+    return ~mode & 0o077 if mode & stat.S_ISGID and mode & stat.S_IWGRP else None
+
+
+def share(root: Path, *paths: Path) -> None:
+    """Give the group of a shared backend access to files and folders that this user owns.
+
+    Args:
+        root: Folder of the backend.
+        paths: Existing files and folders in it.
 
     Raises:
-        DeployError: The lock cannot be taken.
+        OSError: The permissions cannot be changed.
     """
-    make_folder(folder)
-    path = folder / ".lock"
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(held(path))
-        except OSError as error:
-            raise refused(path, "locked", error) from error
-        yield
+    umask = shared_umask(root)
+    if umask is None:
+        return
+    for path in paths:
+        found = path.stat()
+        if found.st_uid == os.geteuid():
+            path.chmod((stat.S_ISGID | 0o777 if stat.S_ISDIR(found.st_mode) else 0o666) & ~umask)
 
 
-def refused(path: Path, what: str, error: OSError) -> DeployError:
-    """Return the error of a file that cannot be used, with its reason and what to do."""
+def file_error(path: Path, action: str, error: OSError) -> DeployError:
+    """Return the error of a file in the local index, with the reason and what to do.
+
+    Args:
+        path: The file.
+        action: Past participle: `read`, `written`.
+        error: What the file system raised.
+    """
+    advice = "set XDG_STATE_HOME to another folder"
+    return DeployError(f"the record of launched apps: {path} cannot be {action}: {os_error_reason(error, advice)}")
+
+
+def os_error_reason(error: OSError, advice: str) -> str:
+    """Return the reason of a file system error, and what to do about it.
+
+    Args:
+        error: What the file system raised.
+        advice: How to use another folder.
+    """
+    forbidden = f"this user has no permission; change the permissions, or {advice}"
     reasons = {
         errno.ENOSPC: "the disk is full; free some space",
         errno.EDQUOT: "the quota of this user is used up; free some space",
-        errno.EROFS: "the file system is read-only; set XDG_STATE_HOME to a folder that can be written",
-        errno.EACCES: "this user may not; change its permissions, or set XDG_STATE_HOME to a folder of this user's",
-        errno.EPERM: "this user may not; change its permissions, or set XDG_STATE_HOME to a folder of this user's",
-        errno.ESTALE: "its file system was mounted again meanwhile; start this process again",
+        errno.EROFS: f"the file system is read-only; {advice}",
+        errno.EACCES: forbidden,
+        errno.EPERM: forbidden,
+        errno.ESTALE: "the file system was mounted again meanwhile; start this process again",
     }
-    reason = reasons.get(error.errno or 0, f"{error.strerror or error}; set XDG_STATE_HOME to another folder")
-    return DeployError(f"the record of launched apps: {path} cannot be {what}: {reason}")
+    return reasons.get(error.errno or 0, f"{error.strerror or error}; {advice}")

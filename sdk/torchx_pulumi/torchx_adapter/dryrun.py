@@ -29,8 +29,8 @@ from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers import plan_job, variant_of
 from torchx_pulumi.schedulers.preflight import discover
-from torchx_pulumi.stack_state.organization import check_organization
-from torchx_pulumi.stack_state.places import choose_backend
+from torchx_pulumi.stack_state.backend import choose_backend
+from torchx_pulumi.stack_state.cli import check_organization
 from torchx_pulumi.torchx_adapter.api_object import attributed
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.request import PulumiJob

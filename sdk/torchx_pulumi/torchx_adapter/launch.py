@@ -34,9 +34,9 @@ from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.runs.whereabouts import Ambient, ambient
-from torchx_pulumi.stack_state.organization import choose_organization
+from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
+from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.stack_state.places import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared

@@ -18,9 +18,9 @@ from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import is_ours, match_identity
-from torchx_pulumi.stack_state.organization import choose_organization
+from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
+from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
-from torchx_pulumi.stack_state.places import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE, find_in_cluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import variant_named

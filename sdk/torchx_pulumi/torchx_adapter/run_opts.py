@@ -19,7 +19,7 @@ from torchx_pulumi.inputs.run_options import read_pairs
 from torchx_pulumi.model import options as option_types
 from torchx_pulumi.model.options import MCADOptions, VolcanoOptions
 from torchx_pulumi.model.redaction import MARK, without_password
-from torchx_pulumi.stack_state.places import DEFAULT_PROJECT
+from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT
 from torchx_pulumi.torchx_adapter import compat
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.whereabouts import is_ours
+from torchx_pulumi.stack_state.backend import know_backend
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
-from torchx_pulumi.stack_state.places import know_backend
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
 from torchx_pulumi.torchx_adapter.app_json import read_app_json
 from torchx_pulumi.torchx_adapter.cancel import cancel_app, delete_app, resume_app

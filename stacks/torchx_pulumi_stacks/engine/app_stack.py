@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,18 +15,19 @@ from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.runs.driver import Launched
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.whereabouts import Connect, check_before_change, reachable
-from torchx_pulumi.stack_state.backend import engine_environment, find_cli, wants_passphrase
-from torchx_pulumi.stack_state.folder_backend import check_layout
-from torchx_pulumi.stack_state.owned_locks import (
+from torchx_pulumi.stack_state.backend import backend_folder
+from torchx_pulumi.stack_state.checkpoint import Checkpoint
+from torchx_pulumi.stack_state.cli import NO_STACK, engine_environment, find_cli, wants_passphrase
+from torchx_pulumi.stack_state.folder_stack import FolderStack, check_layout
+from torchx_pulumi.stack_state.owner import CheckOwner, Life, life_of, unowned
+from torchx_pulumi.stack_state.stack_locks import (
     LOCK_RETRY_PAUSES_S,
     LOCKED,
     Lock,
     is_over_of_0_1_0,
     read_locked_message,
 )
-from torchx_pulumi.stack_state.owner import CheckOwner, Life, life_of, unowned
-from torchx_pulumi.stack_state.places import backend_folder
-from torchx_pulumi.stack_state.state_file import Checkpoint, FileStack
+from torchx_pulumi.stack_state.stacks import read_checkpoint
 
 from torchx_pulumi_stacks.engine.engine_semaphore import slot
 from torchx_pulumi_stacks.engine.event_log import EngineNotes, is_of_other_passphrase
@@ -54,9 +53,6 @@ NO_PROGRAM = f"--client={NOBODY}"
 
 LOCK_WAIT_S = 5.0
 LOCK_POLL_S = 0.05
-
-NO_STACK = re.compile(r"no stack named|stack .* not found|failed to load checkpoint: .*\(code=NotFound\)")
-"""What the CLI says of a stack that is not there, or that a colleague removed while it was read."""
 
 
 class AppStack:
@@ -86,7 +82,7 @@ class AppStack:
         self._slots = root / "slots"
         self._connect = connect
         self._root = backend_folder(entry.place.backend)
-        self._files = None if self._root is None else FileStack(self._root, entry.place)
+        self._files = None if self._root is None else FolderStack(self._root, entry.place)
 
     def create(self, run: RegistrationPlan, *, seed: bool) -> None:
         """Make the stack, which must not be there.
@@ -218,14 +214,7 @@ class AppStack:
         Raises:
             DeployError: It cannot be read.
         """
-        if self._files is not None:
-            return self._files.read()
-        ended = self._run(["stack", "export"])
-        if ended.code == 0:
-            return Checkpoint(json.loads(ended.stdout).get("deployment"))
-        if NO_STACK.search(ended.stderr):
-            return None
-        raise EngineNotes(self.tell).error(self.entry.app_id, "read", ended.stderr, code=ended.code)
+        return read_checkpoint(self.entry.place)
 
     def locks(self) -> list[Lock]:
         """Return the stack's locks that are not known to be of dead engines, as far as files tell."""
@@ -312,8 +301,7 @@ class AppStack:
 
     def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> Ended:
         whole = [*words, *(["--stack", self.entry.place.cli_name] if on_stack else [])]
-        # Reading takes no lock.
-        locks = None if "export" in words else self.workplace.locks
+        locks = self.workplace.locks
         with slot(self._slots, self.check), self.workplace.open() as folder:
             self.check()
             cli, env = find_cli(), self._env()

@@ -17,17 +17,17 @@ from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.whereabouts import Connect
-from torchx_pulumi.stack_state.folder_backend import check_there
+from torchx_pulumi.stack_state.backend import backend_folder, state_folder
+from torchx_pulumi.stack_state.folder_stack import FolderStack, check_there
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
-from torchx_pulumi.stack_state.places import backend_folder, state_folder
-from torchx_pulumi.stack_state.stack_store import open_store
-from torchx_pulumi.stack_state.state_file import FileStack
+from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
+from torchx_pulumi.stack_state.store import open_store
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.program_host import load_inline
 from torchx_pulumi_stacks.engine.recovery import put_right
 from torchx_pulumi_stacks.engine.registration import prepare
-from torchx_pulumi_stacks.engine.stack_lookup import drop_remembered, find_entry, find_moved, list_places
+from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
 from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import Workplace
 
@@ -130,7 +130,7 @@ class AutomationDriver:
 
     def places(self, backend: str, project: str) -> Iterable[StackRef]:
         """Return the stacks of a project in a backend; see `torchx_pulumi.runs.driver.Driver`."""
-        return list_places(backend, project)
+        return list_stacks(backend, project)
 
     def close(self) -> None:
         """End what the driver started: nothing outlives the call that started it."""
@@ -145,11 +145,11 @@ class AutomationDriver:
     @contextlib.contextmanager
     def _changing(self, entry: RunEntry) -> Iterator[None]:
         """Drop what is remembered of a stack before and after it changes: a reader may come in between."""
-        drop_remembered(entry.place, self._root)
+        drop_cached(entry.place, self._root)
         try:
             yield
         finally:
-            drop_remembered(entry.place, self._root)
+            drop_cached(entry.place, self._root)
 
     def _undo(self, stack: AppStack, error: BaseException) -> None:
         """Remove what a failed launch began; where that fails too, the next call on the app does it."""
@@ -172,10 +172,10 @@ def _followed(entry: RunEntry, tell: ProgressCallback) -> RunEntry:
         DeployError: It cannot be read.
     """
     place, folder = entry.place, backend_folder(entry.place.backend)
-    if folder is None or FileStack(folder, place).exists():
+    if folder is None or FolderStack(folder, place).exists():
         return entry
     check_there(folder, place.backend)
-    moved = find_moved(folder, entry)
+    moved = find_renamed(folder, entry)
     if moved is not None:
         tell(f"{entry.app_id}: its stack {place.project}/{place.stack} is {moved.project}/{moved.stack} now")
         return replace(entry, place=moved)

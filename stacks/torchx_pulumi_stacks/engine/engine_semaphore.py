@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.stack_state.file_lock import held
 from torchx_pulumi.stack_state.files import make_folder
-from torchx_pulumi.stack_state.locks import held
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
 
 PAUSE_S = 0.05

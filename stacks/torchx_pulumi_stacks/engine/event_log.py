@@ -11,8 +11,8 @@ from typing import Any
 
 from torchx_pulumi.model.errors import ClusterError, DeployError, TorchxPulumiError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.stack_state.places import without_credentials
-from torchx_pulumi.stack_state.state_file import STACK, is_object
+from torchx_pulumi.stack_state.backend import without_credentials
+from torchx_pulumi.stack_state.checkpoint import STACK, is_object
 
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 

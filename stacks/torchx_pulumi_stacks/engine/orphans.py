@@ -18,8 +18,8 @@ from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.schedulers import Variant, find_backend
+from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
-from torchx_pulumi.stack_state.state_file import Checkpoint, is_object
 
 GONE_TIMEOUT_S = 300.0
 POLL_S = 0.2

@@ -5,7 +5,6 @@ docs/decisions/0012 says what the engine relies on and what is checked before an
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
 import os
@@ -23,26 +22,29 @@ from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, COMPONENT_TYPES
 from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.runs.driver import Recorded
-from torchx_pulumi.stack_state.checkpoint_text import with_values
-from torchx_pulumi.stack_state.owned_locks import OwnedLocks, lock_of
+from torchx_pulumi.stack_state.checkpoint import (
+    DAMAGED,
+    RESOURCES_PATH,
+    SECRET,
+    STACK,
+    STASH,
+    WRITABLE_VERSIONS,
+    decode_checkpoint,
+    encode_checkpoint,
+    parse_checkpoint,
+    with_values,
+)
 from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.stack_state.stack_store import StackStore, Stored
-from torchx_pulumi.stack_state.state_file import STACK, STASH
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_of
+from torchx_pulumi.stack_state.store import StackStore, Stored
 
 logger = logging.getLogger(__name__)
 
 HOLD_S = 1.0
 """Longest time that the lock is held."""
 
-SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - the mark by which Pulumi knows a secret, no secret itself
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Time between two attempts where another process has the lock, perhaps for as short a time."""
-
-RESOURCES = ("checkpoint", "latest", "resources")
-"""Where a checkpoint has its resources."""
-
-READABLE_VERSIONS = (3, 4)
-"""Versions of checkpoints whose resources lie where this expects them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,14 +192,9 @@ def _judge(found: tuple[str, Stored] | None, observed: Mapping[str, Any]) -> Rec
         return Recorded.LEFT
     path, stored = found
     try:
-        text = (gzip.decompress(stored.data) if path.endswith(".gz") else stored.data).decode()
-        changed = change(text, observed)
-        if isinstance(changed, Recorded):
-            return changed
-        # A lone surrogate, which no file can have, becomes a question mark.
-        data = changed.encode(errors="replace")
-        return path, stored, gzip.compress(data) if path.endswith(".gz") else data
-    except (ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
+        changed = change(decode_checkpoint(stored.data, path), observed)
+        return changed if isinstance(changed, Recorded) else (path, stored, encode_checkpoint(changed, path))
+    except DAMAGED as error:
         # Cut off, or being written in place by an old engine.
         logger.debug("checkpoint %s cannot be read: %s", path, error)
         return Recorded.DEFERRED
@@ -209,13 +206,12 @@ def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
     Raises:
         ValueError: The text is no JSON.
     """
-    whole = json.loads(text)
-    latest = whole["checkpoint"].get("latest")
-    if whole.get("version") not in READABLE_VERSIONS:
+    checkpoint = parse_checkpoint(text)
+    resources = checkpoint.resources
+    if checkpoint.version not in WRITABLE_VERSIONS:
         return Recorded.LEFT
-    if not latest or latest.get("pending_operations"):
+    if not resources or checkpoint.pending:
         return Recorded.DEFERRED
-    resources = latest.get("resources") or []
     if not any(item.get("type") == STASH and str(item.get("urn")).endswith(APP_SUFFIX) for item in resources):
         # A program's own stack, or a launch that is not whole.
         return Recorded.LEFT
@@ -235,7 +231,7 @@ def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
     if SECRET in json.dumps(run):
         return Recorded.LEFT
     if is_newer(observed, run["observed"]):
-        changes |= {(*RESOURCES, runs[0], "outputs", "observed"): value}
+        changes |= {(*RESOURCES_PATH, runs[0], "outputs", "observed"): value}
     for place, item in enumerate(resources):
         outputs = item.get("outputs") or {}
         if item.get("type") != STACK or item.get("delete") or "torchx" not in outputs:
@@ -245,7 +241,7 @@ def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
             return Recorded.LEFT
         known = outputs["torchx"]
         if known["app"]["id"] == run["app_id"] and is_newer(observed, known["observed"]):
-            path = (*RESOURCES, place, "outputs")
+            path = (*RESOURCES_PATH, place, "outputs")
             changes |= {(*path, "torchx", "observed"): value}
             changes |= {(*path, name): value[name] for name in ("state", "reason") if name in outputs}
     return with_values(text, changes) if changes else Recorded.KNOWN

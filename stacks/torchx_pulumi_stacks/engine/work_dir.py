@@ -16,7 +16,7 @@ from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef, with
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.stack_state.files import make_folder, read_json, write_json
-from torchx_pulumi.stack_state.owned_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 
 
 def place_key(place: StackRef) -> str:
@@ -31,7 +31,7 @@ def place_key(place: StackRef) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
-def note_of_order(root: Path, place: StackRef) -> Any:
+def requested_entry(root: Path, place: StackRef) -> Any:
     """Return the entry of an app whose launch was begun here and did not come to its end. None: there is none.
 
     Raises:

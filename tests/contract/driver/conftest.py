@@ -25,8 +25,8 @@ from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.runs.driver import Driver, LaunchRequest
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.stack_state.places import stack_name
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 

@@ -18,8 +18,7 @@ from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, newer, remembered
 from torchx_pulumi.stack_state import files
-from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.stack_state.places import (
+from torchx_pulumi.stack_state.backend import (
     backend_url,
     choose_backend,
     own_backend,
@@ -27,6 +26,7 @@ from torchx_pulumi.stack_state.places import (
     state_folder,
     without_credentials,
 )
+from torchx_pulumi.stack_state.owner import this_process
 
 
 def entry(name: str = "train-1", **changes: Any) -> RunEntry:
@@ -106,7 +106,7 @@ def test_a_damaged_entry_is_named(index: RunIndex) -> None:
     index.add(entry())
     (path,) = index.folder.glob("volcano/*.json")
     path.write_text("{")
-    with pytest.raises(DeployError, match="is no JSON"):
+    with pytest.raises(DeployError, match="is not valid JSON"):
         index.find("default:train-1", "volcano")
     path.write_text('{"version": 99}')
     problems: list[str] = []
@@ -202,7 +202,7 @@ def _write_ten(folder: str, number: int) -> None:
     [
         (errno.ENOSPC, "the disk is full"),
         (errno.EROFS, "read-only; set XDG_STATE_HOME"),
-        (errno.EACCES, "this user may not"),
+        (errno.EACCES, "this user has no permission"),
         (errno.EIO, "set XDG_STATE_HOME to another folder"),
     ],
 )
@@ -335,9 +335,9 @@ def test_an_index_that_cannot_be_read_is_not_empty(
 ) -> None:
     index.add(entry())
     unreadable(index.folder / where, errno.EACCES)
-    with pytest.raises(DeployError, match="this user may not"):
+    with pytest.raises(DeployError, match="this user has no permission"):
         index.find("default:train-1", "volcano")
-    with pytest.raises(DeployError, match="this user may not"):
+    with pytest.raises(DeployError, match="this user has no permission"):
         index.all()
 
 

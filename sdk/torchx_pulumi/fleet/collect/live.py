@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any, Protocol
 
-from torchx_pulumi.fleet.collect.row import FleetRow, StackName
+from torchx_pulumi.fleet.collect.row import FleetRow
 from torchx_pulumi.fleet.collect.rows import build_row
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.model.app_entry import RunEntry
@@ -29,7 +29,8 @@ from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.recording import with_cancel
 from torchx_pulumi.runs.whereabouts import Connect, match_identity, reachable
 from torchx_pulumi.schedulers import Variant, find_backend, scheduler_names
-from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, StackMemory, UnreadableStateError, read_memory
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_notes
+from torchx_pulumi.stack_state.stacks import StackName
 
 LOOKS_AT_ONCE = 16
 
@@ -128,7 +129,7 @@ class LiveReader:
         groups: dict[Any, list[tuple[FleetRow, StackApp, Target]]] = {}
         for row, app in wanted:
             try:
-                target = find_target(app, read_memory(self._stacks.read(row.stack)), self._connect)
+                target = find_target(app, *read_notes(self._stacks.read(row.stack)), self._connect)
             except (UnreadableStateError, DeployError) as error:
                 fresh[row.stack] = replace(row, note=f"not looked at: {error}")
                 continue
@@ -250,13 +251,12 @@ def _called(target: Target) -> str:
     return target.context or "the current context"
 
 
-def find_target(app: StackApp, memory: StackMemory, connect: Connect) -> Target:
+def find_target(app: StackApp, entry: RunEntry | None, record: RunRecord | None, connect: Connect) -> Target:
     """Find out where an app's objects are to be looked for: by the access of the launch, else by one's own.
 
     Raises:
         UnreadableStateError: Its scheduler or the way it was made is not known here.
     """
-    entry, record = memory.entry, memory.record
     if entry is not None:
         here = reachable(entry, connect)
         return Target(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx_pulumi.fleet.collect.row import StackName
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import as_observed
-from torchx_pulumi.stack_state.places import absolute_backend
+from torchx_pulumi.stack_state.backend import absolute_backend
+from torchx_pulumi.stack_state.stacks import StackName
 
 
 class LocalObservations:

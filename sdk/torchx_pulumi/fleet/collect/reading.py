@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from torchx_pulumi.fleet.collect.live import PATIENCE_S, LiveReader
 from torchx_pulumi.fleet.collect.local import LocalObservations
-from torchx_pulumi.fleet.collect.row import BrokenStack, Fleet, FleetRow, StackName
+from torchx_pulumi.fleet.collect.row import BrokenStack, Fleet, FleetRow
 from torchx_pulumi.fleet.collect.rows import build_row, complete, sort_rows
 from torchx_pulumi.fleet.collect.selection import Selection
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
@@ -23,52 +23,13 @@ from torchx_pulumi.runs import recording
 from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.whereabouts import Connect
+from torchx_pulumi.stack_state.backend import backend_folder, choose_backend
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
-from torchx_pulumi.stack_state.cli_stacks import EngineStacks
-from torchx_pulumi.stack_state.folder_stacks import FolderStacks
-from torchx_pulumi.stack_state.organization import check_organization
-from torchx_pulumi.stack_state.places import backend_folder, choose_backend, know_backend
-from torchx_pulumi.stack_state.presence import is_there
-
-PROCESSES_AT_ONCE = 4
-"""`pulumi` processes at the same time; each takes about 100 MB."""
+from torchx_pulumi.stack_state.files import path_exists
+from torchx_pulumi.stack_state.stacks import StackName, Stacks, open_stacks
 
 Observations = Callable[[StackName], Mapping[str, Any] | None]
 """Stack to what this machine saw of its app last, in the shape of `observed`; `checked_at` in it says when that was."""
-
-
-class Stacks(Protocol):
-    """The stacks of a backend."""
-
-    def names(self, project: str | None) -> list[StackName]:
-        """Return the stacks of a project, of all projects without one."""
-        ...
-
-    def read(self, name: StackName) -> str:
-        """Return the checkpoint of a stack, or its export, as text."""
-        ...
-
-    def updating(self) -> frozenset[StackName]:
-        """Return the stacks that somebody works on, as far as that is known."""
-        ...
-
-
-def open_stacks(backend: str, *, may_be_absent: bool = False, organization: str | None = None) -> Stacks:
-    """Return the stacks of a backend: read as files where it is a folder, by the `pulumi` command elsewhere.
-
-    Args:
-        backend: Its URL.
-        may_be_absent: A folder that is not there holds no stacks; otherwise it is an error.
-        organization: Organization of a Pulumi service. None: all that this user may see.
-
-    Raises:
-        InvalidJobError: The backend has no organizations.
-    """
-    check_organization(backend, organization, "fleet")
-    folder = backend_folder(backend)
-    if folder is None:
-        return EngineStacks(backend=know_backend(backend), organization=organization)
-    return FolderStacks(folder=folder, may_be_absent=may_be_absent)
 
 
 def read_fleet(
@@ -106,11 +67,11 @@ def read_fleet(
     moment = now or datetime.now(timezone.utc)
     named = backend or os.environ.get("PULUMI_BACKEND_URL")
     backend = choose_backend(backend)
-    opened = stacks or open_stacks(backend, may_be_absent=not named, organization=organization)
+    opened: Stacks = stacks or open_stacks(backend, organization)
     local = LocalObservations(backend)
     names = opened.names(project)
-    if not names:
-        _check_mounted(backend, local)
+    if not names and stacks is None:
+        _check_folder(backend, local, may_be_absent=not named)
     busy = opened.updating()
     broken: list[BrokenStack] = []
     found: list[tuple[StackName, StackApp]] = []
@@ -141,7 +102,7 @@ def read_fleet(
         broken=broken,
         others=len(names) - len(broken) - len(found),
         unreachable=unreachable,
-        warnings=local.problems,
+        warnings=[*([opened.notice] if opened.notice else ()), *local.problems],
     )
 
 
@@ -153,28 +114,34 @@ def _note_end(
     recording.note(RunIndex(), make_driver, replace(entry, place=place), status, at)
 
 
-def _check_mounted(backend: str, local: LocalObservations) -> None:
-    """Refuse to call a backend empty whose folder holds none, where this machine launched apps in it.
+def _check_folder(backend: str, local: LocalObservations, *, may_be_absent: bool) -> None:
+    """Check that a backend without stacks is empty, and not a folder that is misspelled or not mounted.
 
     Raises:
-        BackendAbsentError: The folder may not be mounted.
+        DeployError: The folder does not exist.
+        BackendAbsentError: This machine launched apps in the backend, and the folder holds no backend.
     """
     folder = backend_folder(backend)
-    if folder is None or is_there(folder / ".pulumi") or not local.apps:
+    if folder is None or path_exists(folder / ".pulumi"):
         return
-    raise BackendAbsentError(
-        f"backend {backend}: there is no folder .pulumi in {folder}, and {local.apps} app(s) of this machine have "
-        "their stacks in it: mount it"
-    )
+    if local.apps:
+        raise BackendAbsentError(
+            f"backend {backend}: there is no folder .pulumi in {folder}, and {local.apps} app(s) of this machine have "
+            "their stacks in it: mount it"
+        )
+    if not may_be_absent and not path_exists(folder):
+        raise DeployError(
+            f"backend {backend}: there is no such folder; no app was launched with it, or it is not mounted, or "
+            "--backend and PULUMI_BACKEND_URL name another one than the launch did"
+        )
 
 
 def _each(
     read: Callable[[StackName], StackApp | str | None], names: list[StackName], opened: Stacks
 ) -> list[StackApp | str | None]:
-    if isinstance(opened, FolderStacks):
-        # Files are read as fast by one thread: what takes the time is Python's own work.
+    if opened.reads_at_once == 1:
         return [read(name) for name in names]
-    with ThreadPoolExecutor(min(PROCESSES_AT_ONCE, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(opened.reads_at_once) as pool:
         return list(pool.map(read, names))
 
 

@@ -8,21 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.model.status import JobState
+from torchx_pulumi.stack_state.stacks import StackName
 
 STALE_AFTER_S = 900.0
 """News of an unfinished app that are older than this are called stale."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackName:
-    """One stack of a backend."""
-
-    project: str
-    """Empty: the backend is of the old kind, which knows no projects."""
-    stack: str
-
-    def __str__(self) -> str:
-        return f"{self.project}/{self.stack}" if self.project else self.stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from torchx_pulumi.fleet.collect.row import STALE_AFTER_S, FleetRow, StackName
+from torchx_pulumi.fleet.collect.row import STALE_AFTER_S, FleetRow
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.newer import read_state
 from torchx_pulumi.stack_state.checkpoint import StackApp
+from torchx_pulumi.stack_state.stacks import StackName
 
 CLAIM_S = 60.0
 """Age of an observation up to which it may say that no controller or scheduler has acted on the job."""

@@ -70,7 +70,7 @@ def test_broken_stacks_are_listed_with_why(tmp_path: Path) -> None:
     secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "x"}
     for name, content, why in (
         ("empty", "", "empty"),
-        ("cut", whole[: len(whole) * 3 // 4], "no JSON"),
+        ("cut", whole[: len(whole) * 3 // 4], "not valid JSON"),
         ("list", "[]", "must be an object"),
         ("newer", checkpoint({**output(), "schema_version": 2}), "schema version 2"),
         ("text", checkpoint("hello"), "without a schema_version"),

@@ -100,13 +100,13 @@ def test_another_backend_is_asked_through_the_pulumi_command(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["fleet", "--backend", "s3://bucket", "--json"]) == 0
+    assert main(["fleet", "--backend", "postgres://db/state", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert [app["app_id"] for app in values["apps"]] == ["team:a"]
     (broken,) = values["broken"]
     assert (broken["stack"], "no access" in broken["why"]) == ("bad", True)
     monkeypatch.setenv("PATH", str(tmp_path / "absent"))
-    assert main(["fleet", "--backend", "s3://bucket"]) == 2
+    assert main(["fleet", "--backend", "postgres://db/state"]) == 2
     assert "Pulumi CLI" in capsys.readouterr().err
 
 

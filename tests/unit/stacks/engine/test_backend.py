@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.stack_state.backend import (
+from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, choose_backend
+from torchx_pulumi.stack_state.cli import (
     engine_environment,
     engine_url,
     find_cli,
     passphrase_file,
-    place_environment,
+    stack_environment,
     wants_passphrase,
 )
-from torchx_pulumi.stack_state.places import absolute_backend, backend_folder, choose_backend
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
 
@@ -73,7 +73,7 @@ def test_relative_paths_of_the_environment_mean_the_callers_folder(
     }
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    made = place_environment(place("file:///a"))
+    made = stack_environment(place("file:///a"))
     assert {name: made[name] for name in given} == {
         "PULUMI_CONFIG_PASSPHRASE_FILE": f"{tmp_path}/pass",
         "PULUMI_HOME": f"{tmp_path}/home",
@@ -86,7 +86,7 @@ def test_relative_paths_of_the_environment_mean_the_callers_folder(
 def test_variables_of_proxies_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"value of {name}")
-    made = place_environment(place("file:///a"))
+    made = stack_environment(place("file:///a"))
     assert {name: value for name, value in made.items() if value == f"value of {name}"}.keys() >= {
         "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy",
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_variables_of_proxies_reach_the_engine(monkeypatch: pytest.MonkeyPatch) 
 def test_variables_that_change_commands_do_not_reach_the_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "true")
     monkeypatch.setenv("PULUMI_PARALLEL", "4")
-    made = place_environment(place("file:///a"))
+    made = stack_environment(place("file:///a"))
     assert name not in made
     assert made["PULUMI_PARALLEL"] == "4"
 
@@ -134,7 +134,7 @@ def test_the_engine_alone_is_given_the_password(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PULUMI_BACKEND_URL", "postgres://me:hunter22@db-3/x")
     chosen = choose_backend()
     assert chosen == "postgres://me:***@db-3/x"
-    assert place_environment(place(chosen))["PULUMI_BACKEND_URL"] == "postgres://me:hunter22@db-3/x"
+    assert stack_environment(place(chosen))["PULUMI_BACKEND_URL"] == "postgres://me:hunter22@db-3/x"
     # As 0.1.0 has it: the key of a URL without credentials, and of one that it stored whole.
     assert place_key(place("s3://bucket")) == "7493f9e56e6701499e59f916"
     assert place_key(place("postgres://me:pw@db/x")) == "f329a139876b37c18ed4af2a"
@@ -179,12 +179,12 @@ def test_a_passphrase_that_was_cut_off_is_named(own_state: Path) -> None:
 
 def test_an_empty_name_of_a_passphrase_file_names_none(own_state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE_FILE", "")
-    assert place_environment(place("file:///a"))["PULUMI_CONFIG_PASSPHRASE_FILE"] == str(own_state / "passphrase")
+    assert stack_environment(place("file:///a"))["PULUMI_CONFIG_PASSPHRASE_FILE"] == str(own_state / "passphrase")
 
 
 def test_a_passphrase_of_the_users_own_is_left_alone(own_state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "mine")
-    assert "PULUMI_CONFIG_PASSPHRASE_FILE" not in place_environment(place("file:///a"))
+    assert "PULUMI_CONFIG_PASSPHRASE_FILE" not in stack_environment(place("file:///a"))
     assert not own_state.exists()
 
 

@@ -14,7 +14,7 @@ from torchx_pulumi.kube.kubeconfig import api_server, find_access
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
-from torchx_pulumi.stack_state.state_file import FileStack
+from torchx_pulumi.stack_state.folder_stack import FolderStack
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.driver import AutomationDriver
@@ -50,7 +50,7 @@ class World:
         self.folder = folder
         self.order = order
         self.job = made
-        self.files = FileStack(folder / "backend", order.entry.place)
+        self.files = FolderStack(folder / "backend", order.entry.place)
         # A backend that is not there at all would not be taken for one whose stack is lost.
         (folder / "backend" / ".pulumi").mkdir(parents=True)
 

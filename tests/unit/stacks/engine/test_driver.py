@@ -13,7 +13,7 @@ from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage, write_entry
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
-from torchx_pulumi.stack_state.state_file import FileStack
+from torchx_pulumi.stack_state.folder_stack import FolderStack
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.work_dir import place_key
@@ -118,4 +118,4 @@ def test_a_launch_into_a_folder_of_the_old_layout_is_refused_before_anything_is_
         driver.launch(order, print)
     assert [path.name for path in stacks.parent.rglob("*")] == ["stacks", "mine.json"]
     assert not (own_state / "engine/work" / place_key(order.entry.place)).exists()
-    assert not FileStack(tmp_path / "backend", order.entry.place).exists()
+    assert not FolderStack(tmp_path / "backend", order.entry.place).exists()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.fleet.collect import read_fleet
-from torchx_pulumi.fleet.collect.row import StackName
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, read_entry, write_entry
 from torchx_pulumi.model.errors import DeployError, InvalidJobError
-from torchx_pulumi.stack_state import organization
-from torchx_pulumi.stack_state.organization import check_organization, choose_organization
+from torchx_pulumi.stack_state import cli as cli_module
+from torchx_pulumi.stack_state.cli import check_organization, choose_organization
+from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.work_dir import place_key
@@ -64,7 +64,7 @@ class Cli:
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     made = Cli(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(organization, "_asked", {})
+    monkeypatch.setattr(cli_module, "_default_organizations", {})
     return made
 
 

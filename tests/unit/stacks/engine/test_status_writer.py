@@ -21,8 +21,8 @@ import fsspec
 import pytest
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Recorded
-from torchx_pulumi.stack_state.owned_locks import OwnedLocks
-from torchx_pulumi.stack_state.stack_store import FolderStore, ObjectStore, StackStore, Stored, open_store
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore, Stored, open_store
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.status_writer import SECRET, change, lock_folder, write_status
 
@@ -256,7 +256,7 @@ def test_a_lock_of_ours_whose_process_was_killed_is_removed_by_the_next_call(
     killed = f"""
 import os, sys
 from pathlib import Path
-from torchx_pulumi.stack_state.owned_locks import OwnedLocks
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 OwnedLocks(Path({str(tmp_path / "engine/work/k")!r})).note(os.getpid(), engine=False)
 print(os.getpid())
 """

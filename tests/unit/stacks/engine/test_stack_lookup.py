@@ -13,7 +13,7 @@ from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
-PLACE = StackRef(backend="s3://state", project="torchx", stack="default.train-1")
+PLACE = StackRef(backend="postgres://db/state", project="torchx", stack="default.train-1")
 
 CLI = """#!/bin/sh
 folder=$(dirname "$0")
@@ -28,8 +28,8 @@ exit 1
 """
 
 
-class ObjectStore:
-    """A backend that is no folder, and the CLI that reads it."""
+class Database:
+    """A backend that only the CLI reads."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -51,8 +51,8 @@ class ObjectStore:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    made = ObjectStore(tmp_path / "bin")
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    made = Database(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     return made
 
@@ -63,7 +63,7 @@ def entry(make_order: Callable[..., Any]) -> RunEntry:
     return made
 
 
-def test_an_entry_is_remembered_for_display_only_and_while_it_holds(store: ObjectStore, entry: RunEntry) -> None:
+def test_an_entry_is_remembered_for_display_only_and_while_it_holds(store: Database, entry: RunEntry) -> None:
     driver = AutomationDriver()
     store.hold(entry)
     assert driver.find(PLACE) == entry
@@ -75,7 +75,7 @@ def test_an_entry_is_remembered_for_display_only_and_while_it_holds(store: Objec
     assert (found.uid, store.reads) == ("uid-2", 2)
 
 
-def test_without_a_check_the_stack_itself_is_read(store: ObjectStore, entry: RunEntry) -> None:
+def test_without_a_check_the_stack_itself_is_read(store: Database, entry: RunEntry) -> None:
     driver = AutomationDriver()
     store.hold(entry)
     driver.find(PLACE)
@@ -87,7 +87,7 @@ def test_without_a_check_the_stack_itself_is_read(store: ObjectStore, entry: Run
     assert driver.find(PLACE) is None
 
 
-def test_the_absence_of_a_stack_is_not_remembered(store: ObjectStore, entry: RunEntry) -> None:
+def test_the_absence_of_a_stack_is_not_remembered(store: Database, entry: RunEntry) -> None:
     driver = AutomationDriver()
     assert driver.find(PLACE, lambda _: True) is None
     store.hold(entry)
@@ -95,7 +95,7 @@ def test_the_absence_of_a_stack_is_not_remembered(store: ObjectStore, entry: Run
 
 
 def test_the_absence_that_an_earlier_release_remembered_is_not_believed(
-    store: ObjectStore, entry: RunEntry, own_state: Path
+    store: Database, entry: RunEntry, own_state: Path
 ) -> None:
     mirror = own_state / "engine" / "mirror" / f"{place_key(PLACE)}.json"
     mirror.parent.mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_the_absence_that_an_earlier_release_remembered_is_not_believed(
     assert AutomationDriver().find(PLACE, lambda _: True) == entry
 
 
-def test_after_a_deletion_nothing_is_remembered(store: ObjectStore, entry: RunEntry) -> None:
+def test_after_a_deletion_nothing_is_remembered(store: Database, entry: RunEntry) -> None:
     driver = AutomationDriver(connect=lambda *_: FakeCluster())
     store.hold(entry)
     assert driver.find(PLACE) == entry
@@ -112,9 +112,7 @@ def test_after_a_deletion_nothing_is_remembered(store: ObjectStore, entry: RunEn
     assert driver.find(PLACE, lambda _: True) is None
 
 
-def test_a_launch_drops_what_was_remembered(
-    store: ObjectStore, entry: RunEntry, make_order: Callable[..., Any]
-) -> None:
+def test_a_launch_drops_what_was_remembered(store: Database, entry: RunEntry, make_order: Callable[..., Any]) -> None:
     driver = AutomationDriver(connect=lambda *_: FakeCluster())
     store.hold(entry)
     driver.find(PLACE)

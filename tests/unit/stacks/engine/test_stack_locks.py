@@ -18,8 +18,8 @@ import pytest
 from torchx_pulumi.model.app_entry import Owner, Stage
 from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.stack_state import owner as owner_module
-from torchx_pulumi.stack_state.owned_locks import Lock, LockNote, OwnedLocks, read_locked_message
 from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi.stack_state.stack_locks import Lock, LockNote, OwnedLocks, read_locked_message
 from torchx_pulumi_stacks.engine import app_stack, process
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.process import end_left_overs, run_cli

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
-from torchx_pulumi.stack_state.folder_backend import backend_refused, check_layout, stack_names
-from torchx_pulumi.stack_state.places import backend_folder, own_backend
-from torchx_pulumi.stack_state.state_file import Checkpoint, FileStack
-from torchx_pulumi_stacks.engine.stack_lookup import find_moved
+from torchx_pulumi.stack_state.backend import backend_folder, own_backend
+from torchx_pulumi.stack_state.checkpoint import Checkpoint
+from torchx_pulumi.stack_state.folder_stack import FolderStack, backend_error, check_layout
+from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
 
 
 @pytest.fixture
-def stack(make_order: Callable[..., Any], tmp_path: Path) -> FileStack:
-    return FileStack(tmp_path / "backend", make_order().entry.place)
+def stack(make_order: Callable[..., Any], tmp_path: Path) -> FolderStack:
+    return FolderStack(tmp_path / "backend", make_order().entry.place)
 
 
-def lock(stack: FileStack, pid: int, host: str = "", when: str = "2026-01-01T00:00:00.123456789Z") -> Path:
+def lock(stack: FolderStack, pid: int, host: str = "", when: str = "2026-01-01T00:00:00.123456789Z") -> Path:
     folder = stack.path.parents[2] / "locks/organization/torchx/default.train-1"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{pid}.json"
@@ -31,7 +31,11 @@ def lock(stack: FileStack, pid: int, host: str = "", when: str = "2026-01-01T00:
     return path
 
 
-def test_a_seed_is_an_empty_stack_of_the_new_layout(stack: FileStack, tmp_path: Path) -> None:
+def stack_names(backend: str) -> list[str]:
+    return [ref.stack for ref in list_stacks(backend, "torchx")]
+
+
+def test_a_seed_is_an_empty_stack_of_the_new_layout(stack: FolderStack, tmp_path: Path) -> None:
     assert not stack.exists()
     stack.seed()
     assert stack.exists()
@@ -39,14 +43,14 @@ def test_a_seed_is_an_empty_stack_of_the_new_layout(stack: FileStack, tmp_path: 
     checkpoint = stack.read()
     assert checkpoint is not None
     assert (list(checkpoint.resources), list(checkpoint.objects())) == ([], [])
-    assert stack_names(tmp_path / "backend", "torchx", "file:///b") == ["default.train-1"]
+    assert stack_names(f"file://{tmp_path}/backend") == ["default.train-1"]
     with pytest.raises(FileExistsError):
         stack.seed()
     assert list((tmp_path / "backend").rglob("*.tmp")) == []
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o755), (0o002, 0o775)])
-def test_a_shared_folder_gets_the_permissions_that_pulumi_would_give(stack: FileStack, mask: int, mode: int) -> None:
+def test_a_shared_folder_gets_the_permissions_that_pulumi_would_give(stack: FolderStack, mask: int, mode: int) -> None:
     before = os.umask(mask)
     try:
         stack.seed()
@@ -56,7 +60,7 @@ def test_a_shared_folder_gets_the_permissions_that_pulumi_would_give(stack: File
     assert [stat.S_IMODE(path.stat().st_mode) for path in found] == [mode & 0o666, mode, mode, mode & 0o666]
 
 
-def test_the_group_of_a_shared_folder_is_kept(stack: FileStack, tmp_path: Path) -> None:
+def test_the_group_of_a_shared_folder_is_kept(stack: FolderStack, tmp_path: Path) -> None:
     (tmp_path / "backend").mkdir()
     (tmp_path / "backend").chmod(0o2775)
     stack.seed()
@@ -67,13 +71,13 @@ def test_this_users_own_backend_is_readable_by_its_owner_only(make_order: Callab
     place = replace(make_order().entry.place, backend=own_backend())
     folder = backend_folder(own_backend())
     assert folder is not None
-    own = FileStack(folder, place)
+    own = FolderStack(folder, place)
     own.seed()
     assert stat.S_IMODE(own.path.parent.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
-def test_a_seed_needs_no_hard_links(stack: FileStack, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_seed_needs_no_hard_links(stack: FolderStack, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def link(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -86,7 +90,7 @@ def test_a_seed_needs_no_hard_links(stack: FileStack, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["mine.json", "mine.yaml", "mine.json.gz"])
-def test_a_folder_of_the_old_layout_is_refused_and_left_as_it_is(stack: FileStack, name: str) -> None:
+def test_a_folder_of_the_old_layout_is_refused_and_left_as_it_is(stack: FolderStack, name: str) -> None:
     stacks = stack.path.parents[1]
     stacks.mkdir(parents=True)
     (stacks / name).write_text("{}")
@@ -98,21 +102,21 @@ def test_a_folder_of_the_old_layout_is_refused_and_left_as_it_is(stack: FileStac
 
 
 @pytest.mark.parametrize(("version", "word"), [(0, "old layout"), (2, "layout version 2")])
-def test_a_layout_that_is_not_known_is_refused(stack: FileStack, version: int, word: str) -> None:
+def test_a_layout_that_is_not_known_is_refused(stack: FolderStack, version: int, word: str) -> None:
     stack.path.parents[1].mkdir(parents=True)
     (stack.path.parents[2] / "meta.yaml").write_text(f"version: {version}\n")
     with pytest.raises(DeployError, match=word):
         check_layout(stack.path.parents[3], "file:///b")
 
 
-def test_a_new_folder_has_the_layout_that_is_needed(stack: FileStack) -> None:
+def test_a_new_folder_has_the_layout_that_is_needed(stack: FolderStack) -> None:
     check_layout(stack.path.parents[3], "file:///b")
     stack.seed()
     check_layout(stack.path.parents[3], "file:///b")
 
 
 def test_a_stack_that_was_renamed_is_found_in_its_folder(
-    stack: FileStack, tmp_path: Path, make_order: Callable[..., Any]
+    stack: FolderStack, tmp_path: Path, make_order: Callable[..., Any]
 ) -> None:
     entry = make_order().entry
     stack.seed()
@@ -124,29 +128,29 @@ def test_a_stack_that_was_renamed_is_found_in_its_folder(
         stack.path.with_name(f"{name}.json").write_text(text)
     stack.path.with_name("broken.json").write_text(entry.launch)
     stack.path.unlink()
-    assert find_moved(tmp_path / "backend", entry) == replace(entry.place, stack="new")
+    assert find_renamed(tmp_path / "backend", entry) == replace(entry.place, stack="new")
     stack.path.with_name("new.json").unlink()
-    assert find_moved(tmp_path / "backend", entry) is None
+    assert find_renamed(tmp_path / "backend", entry) is None
 
 
-def test_a_state_may_be_compressed(stack: FileStack, tmp_path: Path) -> None:
+def test_a_state_may_be_compressed(stack: FolderStack, tmp_path: Path) -> None:
     stack.path.parent.mkdir(parents=True)
     text = json.dumps({"version": 3, "checkpoint": {"latest": {"resources": [{"type": "a"}]}}})
     stack.path.with_name(f"{stack.path.name}.gz").write_bytes(gzip.compress(text.encode()))
     checkpoint = stack.read()
     assert checkpoint is not None
     assert len(checkpoint.resources) == 1
-    assert stack_names(tmp_path / "backend", "torchx", "file:///b") == ["default.train-1"]
+    assert stack_names(f"file://{tmp_path}/backend") == ["default.train-1"]
 
 
-def test_a_state_that_is_none_is_refused(stack: FileStack) -> None:
+def test_a_state_that_is_none_is_refused(stack: FolderStack) -> None:
     stack.path.parent.mkdir(parents=True)
     stack.path.write_text("{")
     with pytest.raises(DeployError, match="cannot be read"):
         stack.read()
 
 
-def test_locks_that_are_known_to_be_dead_are_cleared_and_others_stay(stack: FileStack) -> None:
+def test_locks_that_are_known_to_be_dead_are_cleared_and_others_stay(stack: FolderStack) -> None:
     stack.seed()
     mine, dead = lock(stack, os.getpid()), lock(stack, 2**22 + 1)
     far = lock(stack, 7, host="elsewhere")
@@ -156,7 +160,7 @@ def test_locks_that_are_known_to_be_dead_are_cleared_and_others_stay(stack: File
     assert "elsewhere" in " ".join(map(str, stay))
 
 
-def test_attributes_cut_off_by_a_kill_are_removed(stack: FileStack) -> None:
+def test_attributes_cut_off_by_a_kill_are_removed(stack: FolderStack) -> None:
     stack.seed()
     broken = stack.path.with_name(f"{stack.path.name}.attrs")
     whole = stack.path.with_name(f"{stack.path.name}.bak.attrs")
@@ -166,7 +170,7 @@ def test_attributes_cut_off_by_a_kill_are_removed(stack: FileStack) -> None:
     assert (broken.exists(), whole.exists()) == (False, True)
 
 
-def test_sweeping_keeps_the_state_unless_told_otherwise(stack: FileStack, tmp_path: Path) -> None:
+def test_sweeping_keeps_the_state_unless_told_otherwise(stack: FolderStack, tmp_path: Path) -> None:
     stack.seed()
     for name in ("history", "backups"):
         folder = tmp_path / "backend/.pulumi" / name / "torchx/default.train-1"
@@ -204,7 +208,7 @@ def test_a_stash_is_found_by_the_end_of_its_name() -> None:
     ("number", "word"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "permissions")]
 )
 def test_a_folder_that_cannot_be_used_is_explained(number: int, word: str) -> None:
-    error = backend_refused("file:///b", OSError(number, "x", "/b/c"))
+    error = backend_error("file:///b", OSError(number, "x", "/b/c"))
     assert word in str(error)
     assert "/b/c" in str(error)
     assert "PULUMI_BACKEND_URL" in str(error)
@@ -212,7 +216,7 @@ def test_a_folder_that_cannot_be_used_is_explained(number: int, word: str) -> No
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
 def test_a_state_that_cannot_be_looked_at_is_not_absent(
-    stack: FileStack, unreadable: Callable[[Path, int], None], number: int
+    stack: FolderStack, unreadable: Callable[[Path, int], None], number: int
 ) -> None:
     stack.seed()
     unreadable(stack.path, number)
@@ -221,44 +225,44 @@ def test_a_state_that_cannot_be_looked_at_is_not_absent(
             look()
 
 
-def test_locks_that_cannot_be_read_are_not_absent(stack: FileStack, unreadable: Callable[[Path, int], None]) -> None:
+def test_locks_that_cannot_be_read_are_not_absent(stack: FolderStack, unreadable: Callable[[Path, int], None]) -> None:
     stack.seed()
     unreadable(lock(stack, 1).parent, errno.EACCES)
-    with pytest.raises(DeployError, match="this user may not"):
+    with pytest.raises(DeployError, match="this user has no permission"):
         stack.locks()
 
 
 def test_stacks_that_cannot_be_listed_are_not_absent(
-    stack: FileStack, unreadable: Callable[[Path, int], None], tmp_path: Path
+    stack: FolderStack, unreadable: Callable[[Path, int], None], tmp_path: Path
 ) -> None:
     stack.seed()
     unreadable(stack.path.parent, errno.EACCES)
-    with pytest.raises(DeployError, match="this user may not"):
-        stack_names(tmp_path / "backend", "torchx", "file:///b")
+    with pytest.raises(DeployError, match="this user has no permission"):
+        stack_names(f"file://{tmp_path}/backend")
 
 
 @pytest.mark.parametrize("mounted", [False, True])
-def test_a_shared_folder_that_is_not_mounted_holds_no_answer(stack: FileStack, tmp_path: Path, mounted: bool) -> None:
+def test_a_shared_folder_that_is_not_mounted_holds_no_answer(stack: FolderStack, tmp_path: Path, mounted: bool) -> None:
     if mounted:
         (tmp_path / "backend").mkdir()
     word = "has no folder .pulumi" if mounted else "is not there"
     with pytest.raises(BackendAbsentError, match=rf"{word}.*Mount it"):
         stack.read()
     with pytest.raises(BackendAbsentError, match=word):
-        stack_names(tmp_path / "backend", "torchx", "file:///b")
+        stack_names(f"file://{tmp_path}/backend")
     (tmp_path / "backend/.pulumi").mkdir(parents=True)
     assert stack.read() is None
-    assert stack_names(tmp_path / "backend", "torchx", "file:///b") == []
+    assert stack_names(f"file://{tmp_path}/backend") == []
 
 
 def test_this_users_own_backend_may_be_absent(make_order: Callable[..., Any]) -> None:
     folder = backend_folder(own_backend())
     assert folder is not None
-    assert FileStack(folder, replace(make_order().entry.place, backend=own_backend())).read() is None
-    assert stack_names(folder, "torchx", own_backend()) == []
+    assert FolderStack(folder, replace(make_order().entry.place, backend=own_backend())).read() is None
+    assert stack_names(own_backend()) == []
 
 
-def test_a_state_cut_off_by_a_full_disk_is_taken_from_the_one_before(stack: FileStack) -> None:
+def test_a_state_cut_off_by_a_full_disk_is_taken_from_the_one_before(stack: FolderStack) -> None:
     stack.seed()
     stack.path.with_name(f"{stack.path.name}.bak").write_text(stack.path.read_text())
     stack.path.write_text('{"version": 3, "check')
@@ -271,7 +275,7 @@ def test_a_state_cut_off_by_a_full_disk_is_taken_from_the_one_before(stack: File
     assert not again.outdated
 
 
-def test_a_disk_that_is_as_good_as_full_is_refused_at_once(stack: FileStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_as_good_as_full_is_refused_at_once(stack: FolderStack, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 
     stack.check_room()
@@ -284,7 +288,7 @@ def test_a_file_that_may_not_be_read_is_named_with_its_mode(tmp_path: Path) -> N
     state = tmp_path / "a.json"
     state.write_text("{}")
     state.chmod(0o600)
-    said = str(backend_refused("file:///b", PermissionError(errno.EACCES, "x", str(state))))
+    said = str(backend_error("file:///b", PermissionError(errno.EACCES, "x", str(state))))
     assert f"({state}: has mode 0600 and belongs to user {os.getuid()}, group {os.getgid()})" in said
-    said = str(backend_refused("file:///b", PermissionError(errno.EACCES, "x", str(state / "below"))))
+    said = str(backend_error("file:///b", PermissionError(errno.EACCES, "x", str(state / "below"))))
     assert f"{state} has mode 0600" in said

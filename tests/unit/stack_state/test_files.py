@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.stack_state.shared_folder import share, shared_umask
-from torchx_pulumi.stack_state.stack_store import FolderStore
+from torchx_pulumi.stack_state.files import share, shared_umask
+from torchx_pulumi.stack_state.store import FolderStore
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The files of a Pulumi backend that a folder or an object store holds, read and written without the engine."""
+"""Files of a Pulumi backend in a folder or an object store, read and written without the engine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from torchx_pulumi.stack_state.places import backend_folder
-from torchx_pulumi.stack_state.shared_folder import share, shared_umask
+from torchx_pulumi.stack_state.backend import backend_folder
+from torchx_pulumi.stack_state.files import ABSENT, share, shared_umask
 
 logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 1.0
-"""Longest wait for one answer of an object store: a lock is held meanwhile."""
+"""Timeout of one request to an object store while a lock is held."""
+
+READ_TIMEOUT_S = 10.0
+"""Timeout of one request of a reader."""
 
 REFUSALS = frozenset(
     {
@@ -38,15 +41,15 @@ REFUSALS = frozenset(
         "ClientAuthenticationError",
     }
 )
-"""Names of the errors by which the clients of object stores say that the user has no credentials, or no valid ones."""
+"""Names of the errors of object store clients for missing or invalid credentials."""
 
 REFUSED_STATUS = (401, 403)
-"""Status of an HTTP answer that refuses this user."""
+"""Status codes of HTTP responses that deny access."""
 
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Turn the errors of the clients of object stores into `PermissionError` and `OSError`."""
+    """Convert the errors of object store clients to `PermissionError` and `OSError`."""
     try:
         yield
     except OSError:
@@ -70,73 +73,91 @@ class Stored:
 
     data: bytes
     tag: str | None = None
-    """What the store calls this version of the file. None: it has no names for versions."""
+    """ETag of this version of the file. None: the store has no ETags."""
 
 
 class StackStore(Protocol):
     """Files by their path in a backend, for example `.pulumi/meta.yaml`.
 
-    Every method raises `PermissionError` where this user may not, and another `OSError` where the store fails.
+    Every method raises `PermissionError` if access is denied, and another `OSError` if the store fails.
     """
 
     @property
     def keeps_backups(self) -> bool:
-        """Return whether what a write replaces is copied to `.bak` first."""
+        """Return whether a writer first copies the replaced content to `.bak`."""
+        ...
+
+    @property
+    def reads_at_once(self) -> int:
+        """Return how many threads may read at the same time."""
         ...
 
     def read(self, path: str) -> Stored | None:
-        """Return a file. None: there is no such file."""
+        """Return a file with its version. None: it does not exist."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """Return the content of a file, by one request. None: it does not exist."""
         ...
 
     def is_unchanged(self, path: str, stored: Stored) -> bool:
-        """Return whether a file is what was read before; one request where the store names versions."""
+        """Return whether a file still has the content of an earlier read; one request if the store has ETags."""
         ...
 
     def lock(self, path: str, data: bytes) -> None:
-        """Make a lock: the file appears whole, and nothing else ever appears in its folder."""
+        """Write a lock atomically; no other file ever appears in its folder."""
         ...
 
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
-        """Write a file in one step: a reader finds the old content or the new one.
+        """Write a file atomically: readers see the old content or the new one.
 
         Args:
             path: Its path.
             data: Its content.
-            replaces: The content that is replaced. A store that can tell refuses where another one is there now.
+            replaces: The content to replace. A store with ETags refuses the write if the file has another content now.
         """
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder. Empty: there is no such folder."""
+        """Return the names of the files in a folder. Empty: the folder does not exist."""
+        ...
+
+    def paths(self, folder: str) -> list[str]:
+        """Return the paths of all files below a folder, relative to it. Empty: the folder does not exist."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; an absent one is left absent."""
+        """Remove a file, if it exists."""
         ...
 
 
 class FolderStore:
-    """A backend that is a folder."""
+    """A backend in a folder."""
 
     keeps_backups = True
-    """A half-written checkpoint in a folder is restored from it."""
+    """A checkpoint in a folder that was cut off is restored from its `.bak`."""
+
+    reads_at_once = 1
+    """More threads do not read files faster: Python's own work takes the time."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def read(self, path: str) -> Stored | None:
         """Return a file; see `StackStore`."""
+        data = self.read_bytes(path)
+        return None if data is None else Stored(data=data)
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """Return the content of a file; see `StackStore`."""
         try:
-            return Stored(data=(self._root / path).read_bytes())
+            return (self._root / path).read_bytes()
         except FileNotFoundError:
             return None
 
     def is_unchanged(self, path: str, stored: Stored) -> bool:
         """Return whether a file has the same bytes; see `StackStore`."""
-        try:
-            return (self._root / path).read_bytes() == stored.data
-        except FileNotFoundError:
-            return False
+        return self.read_bytes(path) == stored.data
 
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:  # noqa: ARG002 - no versions
         """Write a file; see `StackStore`. It keeps the permissions of the file that it replaces."""
@@ -145,10 +166,10 @@ class FolderStore:
         _write_whole(target, data, target.parent, mode)
 
     def lock(self, path: str, data: bytes) -> None:
-        """Make a lock; see `StackStore`. Pulumi takes every file in the folder of a stack's locks for a lock."""
+        """Write a lock; see `StackStore`. Pulumi treats every file in the folder as a lock."""
         target = self._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Another member of the group makes its own lock there next.
+        # Another member of the group writes its own lock there next.
         share(self._root, *(folder for folder in target.parents if self._root in folder.parents))
         umask = shared_umask(self._root)
         _write_whole(target, data, target.parent.parent, None if umask is None else 0o666 & ~umask)
@@ -161,19 +182,29 @@ class FolderStore:
         except FileNotFoundError:
             return []
 
+    def paths(self, folder: str) -> list[str]:
+        """Return the paths of all files below a folder; see `StackStore`."""
+        found = []
+        for path, _, names in os.walk(self._root / folder, onerror=_raise_unless_absent, followlinks=True):
+            found += [(Path(path) / name).relative_to(self._root / folder).as_posix() for name in names]
+        return sorted(found)
+
     def remove(self, path: str) -> None:
         """Remove a file; see `StackStore`."""
         (self._root / path).unlink(missing_ok=True)
 
 
 class ObjectStore:
-    """A backend in an object store, by a file system of fsspec."""
+    """A backend in an object store, through a file system of fsspec."""
 
     keeps_backups = False
-    """Objects appear whole, and Pulumi never reads `.bak`: no request is spent on it under the lock."""
+    """Writes of objects are atomic, and Pulumi never reads `.bak`."""
+
+    reads_at_once = 16
+    """Requests at the same time."""
 
     def __init__(self, files: Any, root: str) -> None:
-        """Name the place.
+        """Take a file system.
 
         Args:
             files: The file system.
@@ -187,9 +218,17 @@ class ObjectStore:
         """Return an object; see `StackStore`."""
         key = f"{self._root}/{path}"
         try:
-            # The version first: content that is replaced in between then counts as replaced.
+            # The version first: content that is replaced in between then has another version.
             tag = self._files.info(key, refresh=True).get("ETag")
             return Stored(data=self._files.cat_file(key), tag=tag)
+        except FileNotFoundError:
+            return None
+
+    @_as_os_error()
+    def read_bytes(self, path: str) -> bytes | None:
+        """Return the content of an object; see `StackStore`."""
+        try:
+            return bytes(self._files.cat_file(f"{self._root}/{path}"))
         except FileNotFoundError:
             return None
 
@@ -205,7 +244,7 @@ class ObjectStore:
             return False
 
     def lock(self, path: str, data: bytes) -> None:
-        """Make a lock; see `StackStore`."""
+        """Write a lock; see `StackStore`."""
         self.write(path, data)
 
     @_as_os_error()
@@ -224,6 +263,16 @@ class ObjectStore:
         return sorted(item["name"].rpartition("/")[2] for item in found if item.get("type") == "file")
 
     @_as_os_error()
+    def paths(self, folder: str) -> list[str]:
+        """Return the paths of all objects below a folder, by one listing; see `StackStore`."""
+        root = f"{self._root}/{folder}/"
+        try:
+            found = self._files.find(root.rstrip("/"))
+        except FileNotFoundError:
+            return []
+        return sorted(path.partition(root.lstrip("/"))[2] for path in found)
+
+    @_as_os_error()
     def remove(self, path: str) -> None:
         """Remove an object; see `StackStore`."""
         try:
@@ -233,17 +282,19 @@ class ObjectStore:
 
 
 @_as_os_error()
-def open_store(backend: str) -> StackStore | None:
-    """Open a backend whose files can be written without the engine. None: it is of another kind.
-
-    A package that is not installed is no error: it is logged, and nothing is opened.
+def open_store(backend: str, timeout_s: float = REQUEST_TIMEOUT_S) -> StackStore | None:
+    """Open a backend whose files can be accessed without the engine.
 
     Args:
-        backend: Its URL, as Pulumi has it.
+        backend: Its URL, as Pulumi accepts it.
+        timeout_s: Timeout of one request to S3.
+
+    Returns:
+        The store. None: the backend is of another kind, or the package for it is not installed, which is logged.
 
     Raises:
         PermissionError: The user has no credentials for it.
-        OSError: The store refuses its settings, or the URL is none.
+        OSError: The store refuses its settings, or the URL is not valid.
     """
     folder = backend_folder(backend)
     if folder is not None:
@@ -252,13 +303,18 @@ def open_store(backend: str) -> StackStore | None:
     if scheme not in _OPENERS:
         return None
     try:
-        return _OPENERS[scheme](backend)
+        return _OPENERS[scheme](backend, timeout_s)
     except ImportError as error:
-        logger.debug("a backend at %s:// is not written: %s; install `torchx-pulumi[s3]`", scheme, error)
+        logger.debug("objects at %s:// cannot be accessed directly: %s", scheme, error)
         return None
 
 
-def _open_s3(backend: str) -> StackStore:
+def is_object_store(backend: str) -> bool:
+    """Return whether a backend is an object store, which fsspec can read and write."""
+    return urlsplit(backend).scheme in _OPENERS
+
+
+def _open_s3(backend: str, timeout_s: float) -> StackStore:
     s3fs = importlib.import_module("s3fs")
     url = urlsplit(backend)
     given = {name: values[-1] for name, values in parse_qs(url.query).items()}
@@ -267,12 +323,13 @@ def _open_s3(backend: str) -> StackStore:
     if endpoint and "://" not in endpoint:
         endpoint = f"{'http' if without_tls else 'https'}://{endpoint}"
     config: dict[str, Any] = {
-        "connect_timeout": REQUEST_TIMEOUT_S,
-        "read_timeout": REQUEST_TIMEOUT_S,
+        "connect_timeout": timeout_s,
+        "read_timeout": timeout_s,
         "retries": {"max_attempts": 0},
+        "max_pool_connections": ObjectStore.reads_at_once,
     }
     if endpoint:
-        # As Pulumi does: servers other than Amazon's may refuse the checksums that are the default.
+        # As in Pulumi: servers other than Amazon's may refuse the default checksums.
         config |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     if _is_true(given.get("s3ForcePathStyle")) or _is_true(given.get("use_path_style")):
         config["s3"] = {"addressing_style": "path"}
@@ -289,7 +346,7 @@ def _open_s3(backend: str) -> StackStore:
     return ObjectStore(files, _folder_in(url.netloc, url.path, given.get("prefix", "")))
 
 
-def _open_gs(backend: str) -> StackStore:
+def _open_gs(backend: str, _: float) -> StackStore:
     gcsfs = importlib.import_module("gcsfs")
     url = urlsplit(backend)
     prefix = parse_qs(url.query).get("prefix", [""])[-1]
@@ -297,7 +354,7 @@ def _open_gs(backend: str) -> StackStore:
     return ObjectStore(files, _folder_in(url.netloc, url.path, prefix))
 
 
-def _open_azblob(backend: str) -> StackStore:
+def _open_azblob(backend: str, _: float) -> StackStore:
     adlfs = importlib.import_module("adlfs")
     url = urlsplit(backend)
     given = {name: values[-1] for name, values in parse_qs(url.query).items()}
@@ -311,12 +368,12 @@ def _open_azblob(backend: str) -> StackStore:
     return ObjectStore(files, _folder_in(url.netloc, url.path, given.get("prefix", "")))
 
 
-_OPENERS: dict[str, Callable[[str], StackStore]] = {"s3": _open_s3, "gs": _open_gs, "azblob": _open_azblob}
-"""Scheme of a backend to what opens it."""
+_OPENERS: dict[str, Callable[[str, float], StackStore]] = {"s3": _open_s3, "gs": _open_gs, "azblob": _open_azblob}
+"""Scheme of a backend to the function that opens it."""
 
 
 def _write_whole(target: Path, data: bytes, folder: Path, mode: int | None = None) -> None:
-    """Write a file in one step, by way of a temporary one in a folder of the same file system."""
+    """Write a file atomically, through a temporary file in a folder of the same file system."""
     temporary = folder / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
         temporary.write_bytes(data)
@@ -325,6 +382,11 @@ def _write_whole(target: Path, data: bytes, folder: Path, mode: int | None = Non
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _raise_unless_absent(error: OSError) -> None:
+    if not isinstance(error, ABSENT):
+        raise error
 
 
 def _folder_in(bucket: str, path: str, prefix: str) -> str:

@@ -1,8 +1,8 @@
-"""A lock on a file, against other threads and other processes, on file systems with locks and without.
+"""Lock files that exclude threads and processes, on file systems with and without locks.
 
-`flock` is what is used wherever it works. Lustre and NFS may refuse it: then a second file, made so that only one can
-make it, stands for the lock and names its owner. POSIX record locks are no third way: a process loses all of them on a
-file as soon as any thread of it closes that file.
+`flock` is used where it works. Lustre and NFS may refuse it; the lock is then a second file that is created
+exclusively and names its owner. POSIX record locks are not used: a process loses all of its locks on a file as soon as
+one of its threads closes that file.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchx_pulumi.model.app_entry import Owner
+from torchx_pulumi.stack_state.files import file_error, make_folder
 from torchx_pulumi.stack_state.owner import describe_owner, hold, is_working, let_go, this_process
 
 NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
-"""What a file system without locks says."""
+"""Error numbers of a file system without locks."""
 
 POLL_S = 0.02
 LIMIT_S = 60.0
-"""How long a file that stands for a lock is waited for; who holds one, holds it for moments."""
+"""Longest wait for a marker file that does not change; locks are held for moments."""
 
 _guard = threading.Lock()
-"""Held while a descriptor is opened or closed, and while the process forks."""
+"""Held while a descriptor is opened or closed, and during a fork."""
 
 _open: set[_Descriptor] = set()
-"""Descriptors of locks that this process holds or waits for. A fork has a copy of each, which would keep the lock."""
+"""Descriptors of locks that this process holds or waits for; a forked child closes its copies of them."""
 
 
 class _Descriptor:
@@ -45,7 +46,7 @@ class _Descriptor:
             _open.add(self)
 
     def close(self) -> None:
-        """Close the file, which gives the lock back; may be called again."""
+        """Close the file, which releases the lock; may be called again."""
         with _guard:
             self._close()
 
@@ -57,7 +58,7 @@ class _Descriptor:
 
 
 def _after_fork() -> None:
-    # Closing a copy leaves the lock with the parent.
+    # The parent keeps the lock when the child closes its copy.
     for descriptor in [*_open]:
         descriptor._close()
     _guard.release()
@@ -68,19 +69,19 @@ os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after
 
 @contextlib.contextmanager
 def held(path: Path, *, wait: bool = True, per_host: bool = False) -> Iterator[bool]:
-    """Hold the lock of a file; a process that ends gives it back.
+    """Hold the lock of a file; the end of the process releases it.
 
     Args:
-        path: The file; it is made if it is absent, and stays.
+        path: The file; it is created if absent, and stays.
         wait: Wait until the lock is free.
-        per_host: Where the file system has no locks, hosts that share the folder do not exclude each other.
+        per_host: On a file system without locks, exclude processes of this host only.
 
     Yields:
-        Whether the lock is held. False: it is not free, and `wait` is False.
+        Whether the lock is held. False: another process holds it, and `wait` is False.
 
     Raises:
         OSError: The file cannot be written.
-        TimeoutError: The file system has no locks, and another process did not give this one back.
+        TimeoutError: The file system has no locks, and another process did not release this one.
     """
     descriptor = _Descriptor(path)
     try:
@@ -91,12 +92,29 @@ def held(path: Path, *, wait: bool = True, per_host: bool = False) -> Iterator[b
     finally:
         descriptor.close()
     name = f"{path.name}.{socket.gethostname()}.held" if per_host else f"{path.name}.held"
-    with _marked(path.with_name(name), wait=wait) as taken:
+    with _marker_held(path.with_name(name), wait=wait) as taken:
         yield taken
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder against other threads and processes, for moments only, never during a launch.
+
+    Raises:
+        DeployError: The lock cannot be acquired.
+    """
+    make_folder(folder)
+    path = folder / ".lock"
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(held(path))
+        except OSError as error:
+            raise file_error(path, "locked", error) from error
+        yield
+
+
 def _flock(descriptor: _Descriptor, *, wait: bool) -> bool | None:
-    """Take the lock of an open file. None: the file system has no locks."""
+    """Acquire the lock of an open file. None: the file system has no locks."""
     try:
         fcntl.flock(descriptor.number or 0, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -109,13 +127,13 @@ def _flock(descriptor: _Descriptor, *, wait: bool) -> bool | None:
 
 
 @contextlib.contextmanager
-def _marked(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold a file that only one can make."""
+def _marker_held(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold a marker file, which is created exclusively."""
     owner = this_process()
     hold(owner)
     taken = False
     try:
-        taken = _make(path, owner)
+        taken = _create(path, owner)
         end, last = time.monotonic() + LIMIT_S, _content(path)
         while not taken and wait:
             now = _content(path)
@@ -129,18 +147,18 @@ def _marked(path: Path, *, wait: bool) -> Iterator[bool]:
                     str(path),
                 )
             time.sleep(POLL_S)
-            taken = _make(path, owner)
+            taken = _create(path, owner)
         yield taken
     finally:
-        # A fork has a copy of this block, and not of the lock.
+        # A forked child also runs this block, and does not own the lock.
         if taken and os.getpid() == owner.pid:
             path.unlink(missing_ok=True)
-        # Last: a lock whose owner has let go is anybody's to remove.
+        # Last: any process may remove a lock whose owner has released it.
         let_go(owner)
 
 
-def _make(path: Path, owner: Owner) -> bool:
-    """Make the file of a lock; one whose owner does not work any more is removed first."""
+def _create(path: Path, owner: Owner) -> bool:
+    """Create a marker file; one whose owner has ended is removed first."""
     with contextlib.suppress(FileExistsError):
         return _write(path, owner)
     last = _content(path)
@@ -155,7 +173,7 @@ def _make(path: Path, owner: Owner) -> bool:
         _remove_old(aside)
         return False
     try:
-        # An owner removes its file before it lets go. A file that is still there now is not the next owner's.
+        # An owner removes its file before it releases the claim, so this file is not the next owner's.
         if _content(path) == last:
             path.unlink(missing_ok=True)
     finally:
@@ -166,7 +184,7 @@ def _make(path: Path, owner: Owner) -> bool:
 
 
 def _remove_old(path: Path) -> None:
-    """Remove a file that a process left which was killed while it removed a lock."""
+    """Remove the file of a process that was killed while it removed a lock."""
     with contextlib.suppress(FileNotFoundError):
         if time.time() - path.stat().st_mtime > LIMIT_S:
             path.unlink()
@@ -182,7 +200,7 @@ def _write(path: Path, owner: Owner) -> bool:
 
 
 def _content(path: Path) -> bytes | None:
-    """Return what a lock's file says. None: there is no such file."""
+    """Return the content of a marker file. None: it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -190,7 +208,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _owner(content: bytes | None) -> Owner | None:
-    """Return the owner that a lock's file names. None: it names none."""
+    """Return the owner in a marker file. None: it has none."""
     try:
         return Owner(**json.loads(content or b""))
     except (ValueError, TypeError):

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.stack_state import locks
-from torchx_pulumi.stack_state.files import locked
-from torchx_pulumi.stack_state.locks import held
+from torchx_pulumi.stack_state import file_lock
+from torchx_pulumi.stack_state.file_lock import held, locked
 from torchx_pulumi.stack_state.owner import this_process
 
 # Python 3.12 and later warn of a fork in a process with threads, which is what is tested here.
@@ -176,7 +175,7 @@ def test_an_owner_elsewhere_is_named_when_it_does_not_end(
     tmp_path: Path, flock_says: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flock_says(errno.ENOLCK)
-    monkeypatch.setattr(locks, "LIMIT_S", 0.1)
+    monkeypatch.setattr(file_lock, "LIMIT_S", 0.1)
     owner = asdict(replace(this_process(), host="elsewhere", boot_id="another", pid=7))
     (tmp_path / ".lock.held").write_text(json.dumps(owner))
     words = r"\.lock cannot be locked: .*process 7 on elsewhere.*or remove"

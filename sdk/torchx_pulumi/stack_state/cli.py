@@ -1,0 +1,348 @@
+"""The Pulumi CLI: its environment, the passphrase, and the questions that only it can answer.
+
+The engine runs the CLI for changes (torchx_pulumi_stacks.engine.process). `query` runs commands that only read, for
+backends that this package cannot read itself. The CLI runs in a folder of its own, so relative paths in environment
+variables are made absolute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
+from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
+from torchx_pulumi.stack_state.backend import (
+    FILE_SCHEME,
+    absolute_backend,
+    backend_url,
+    is_service,
+    state_folder,
+    without_credentials,
+)
+from torchx_pulumi.stack_state.files import is_file, make_folder, write_new
+
+PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
+
+PLACE_VARIABLE = "TORCHX_PULUMI_PLACE"
+"""Variable that names the stack in the environment of every engine process; it identifies processes of dead owners."""
+
+INSTALL_PULUMI = "install Pulumi (https://www.pulumi.com/docs/install/, or `brew install pulumi`) and open a new shell"
+
+QUERY_TIMEOUT_S = 60.0
+
+NO_DEFAULT = "No Default Org Specified"
+"""Output of `pulumi org get-default` where the user's own account is the default."""
+
+NO_STACK = re.compile(r"no stack named|stack .* not found|failed to load checkpoint: .*\(code=NotFound\)")
+"""Output of the CLI for a stack that does not exist, or that another user removed meanwhile."""
+
+_ORGANIZATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+_default_organizations: dict[tuple[str, str], str] = {}
+"""Backend and PULUMI_DEFAULT_ORGANIZATION to the organization that the CLI named."""
+
+DROPPED_START = "PULUMI_OPTION_"
+"""Prefix of the variables that set flags: `PULUMI_OPTION_TARGET` limits every deletion to one resource."""
+
+DROPPED = frozenset(
+    {
+        "PULUMI_RUN_PROGRAM",  # a deletion has no program to run
+        "PULUMI_CONTINUE_ON_ERROR",  # a launch that fails is removed
+        "PULUMI_SKIP_CHECKPOINTS",  # objects created before a kill would be unknown
+        "PULUMI_DIY_BACKEND_ZSTD",  # only the CLI can read such states
+        "PULUMI_SELF_MANAGED_STATE_ZSTD",
+        "PULUMI_DIY_BACKEND_LEGACY_LAYOUT",  # a new backend would have no projects
+        "PULUMI_SELF_MANAGED_STATE_LEGACY_LAYOUT",
+        "PULUMI_K8S_DELETE_UNREACHABLE",  # only `--forget-unreachable` asks for that
+        # These describe a Pulumi program in which this process runs, not the stacks that it creates.
+        "PULUMI_CONFIG",
+        "PULUMI_CONFIG_SECRET_KEYS",
+        "PULUMI_DRY_RUN",
+        "PULUMI_ENGINE",
+        "PULUMI_MONITOR",
+        "PULUMI_ORGANIZATION",
+        "PULUMI_PROJECT",
+        "PULUMI_STACK",
+    }
+)
+"""Variables that change what a command does."""
+
+_FILES = (
+    "PULUMI_CONFIG_PASSPHRASE_FILE",
+    "PULUMI_HOME",
+    "PULUMI_CREDENTIALS_PATH",
+    "AWS_CA_BUNDLE",
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "PGPASSFILE",
+    "PGSERVICEFILE",
+    "PGSSLCERT",
+    "PGSSLKEY",
+    "PGSSLROOTCERT",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+)
+"""Variables that name a file or a folder."""
+
+_LISTS = ("KUBECONFIG", "PATH")
+"""Variables that name several files or folders."""
+
+
+def cli_environment() -> dict[str, str]:
+    """Return the environment of this process with absolute paths, without variables that change what a command does."""
+    env = {
+        name: value for name, value in os.environ.items() if name not in DROPPED and not name.startswith(DROPPED_START)
+    }
+    for name in _FILES:
+        if env.get(name):
+            env[name] = absolute_path(env[name])
+    for name in _LISTS:
+        if env.get(name):
+            env[name] = os.pathsep.join(part and absolute_path(part) for part in env[name].split(os.pathsep))
+    return env
+
+
+def absolute_path(path: str) -> str:
+    """Return an absolute path; `~` is a home folder.
+
+    >>> absolute_path("/etc/kube/config")
+    '/etc/kube/config'
+    """
+    try:
+        return str(Path(path).expanduser().absolute())
+    except RuntimeError:  # `~` of an unknown user
+        return str(Path(path).absolute())
+
+
+def engine_url(backend: str) -> str:
+    """Return the URL of a backend for the engine.
+
+    In a folder, the engine writes a file of attributes next to each file, and not atomically: an engine killed at that
+    moment leaves an unreadable stack. Nothing reads the attributes, so they are switched off.
+
+    >>> engine_url("file:///var/lib/state"), engine_url("s3://bucket")
+    ('file:///var/lib/state?metadata=skip', 's3://bucket')
+    """
+    backend = absolute_backend(backend)
+    if not backend.startswith(FILE_SCHEME) or "metadata=" in backend:
+        return backend
+    return f"{backend}{'&' if '?' in backend else '?'}metadata=skip"
+
+
+def wants_passphrase(ref: StackRef) -> bool:
+    """Return whether a passphrase encrypts the secrets of a stack."""
+    if ref.secrets_provider not in (None, "", "default", "passphrase"):
+        return False
+    return ref.secrets_provider == "passphrase" or not is_service(ref.backend)
+
+
+def passphrase_file(folder: Path | None = None) -> Path:
+    """Return the file with this user's passphrase; the first call writes a random one.
+
+    Without the passphrase, the secrets in the states of past runs cannot be read; everything else works.
+
+    Args:
+        folder: Folder of the file. None: the user's state folder.
+
+    Raises:
+        DeployError: The file cannot be written or read.
+    """
+    path = (folder or state_folder()) / "passphrase"
+    try:
+        if not is_file(path):
+            make_folder(path.parent)
+            # Of several processes, the first one's passphrase stays.
+            with contextlib.suppress(FileExistsError):
+                write_new(path, secrets.token_urlsafe(32), mode=0o600)
+        _wait_for_text(path)
+    except OSError as error:
+        raise DeployError(
+            f"the passphrase file {path} cannot be made or read: {error.strerror or error}; free space, correct its "
+            f"permissions, or set {PASSPHRASE_VARIABLES[1]} to a file of yours"
+        ) from error
+    return path
+
+
+def _wait_for_text(path: Path) -> None:
+    """Wait until a file has content: without hard links, another process may still be writing it."""
+    end = time.monotonic() + 1.0
+    while path.stat().st_size == 0:
+        if time.monotonic() > end:
+            raise DeployError(
+                f"the passphrase file {path} is empty: remove it, and a new passphrase is made; or restore its "
+                "content, without which the secrets in the states of past runs cannot be read"
+            )
+        time.sleep(0.01)
+
+
+def stack_environment(ref: StackRef) -> dict[str, str]:
+    """Return the environment in which the CLI finds the backend of a stack and its secrets.
+
+    Raises:
+        DeployError: The passphrase file cannot be written, or the credentials of the backend are unknown.
+    """
+    env = {
+        **_query_environment(ref.backend),
+        "PULUMI_BACKEND_URL": engine_url(backend_url(ref.backend)),
+        # Without it, only commands of the Automation API accept --event-log.
+        "PULUMI_DEBUG_COMMANDS": "true",
+        # The state of one app is small and is not edited; each backup is one more file to write.
+        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
+    }
+    if wants_passphrase(ref) and PASSPHRASE_VARIABLES[0] not in env and not env.get(PASSPHRASE_VARIABLES[1]):
+        env[PASSPHRASE_VARIABLES[1]] = str(passphrase_file())
+    return env
+
+
+def engine_environment(entry: RunEntry, key: str) -> dict[str, str]:
+    """Return the environment of an engine process.
+
+    Args:
+        entry: The app.
+        key: Key of its stack (`engine.work_dir.place_key`).
+
+    Raises:
+        DeployError: The passphrase file cannot be written, or the credentials of the backend are unknown.
+    """
+    env = {**stack_environment(entry.place), PLACE_VARIABLE: key}
+    kubeconfig = entry.kubeconfig or entry.ambient_kubeconfig
+    return env if kubeconfig is None else {**env, "KUBECONFIG": kubeconfig}
+
+
+def find_cli() -> str:
+    """Return the absolute path of the Pulumi CLI.
+
+    Raises:
+        DeployError: `pulumi` is not on PATH.
+    """
+    found = shutil.which("pulumi")
+    if found is None:
+        raise DeployError(f"the Pulumi CLI `pulumi` is not on PATH; {INSTALL_PULUMI}")
+    # The engine runs in another folder.
+    return str(Path(found).absolute())
+
+
+def query(backend: str, words: Sequence[str], *, project: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command of the CLI that only reads, and return its exit code and output.
+
+    Args:
+        backend: URL of the backend, without credentials (`choose_backend`).
+        words: The command.
+        project: Project that the command runs in. Empty: none, so that a project in the caller's folder has no effect.
+
+    Raises:
+        DeployError: The CLI is not on PATH, does not end within 60 s, or the credentials are unknown.
+    """
+    cli, env = find_cli(), _query_environment(backend)
+    with tempfile.TemporaryDirectory(prefix="torchx-pulumi-") as folder:
+        if project:
+            (Path(folder) / "Pulumi.yaml").write_text(json.dumps({"name": project, "runtime": "python"}))
+        try:
+            return subprocess.run(
+                [cli, "--non-interactive", "--color", "never", *words],
+                env=env,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=QUERY_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DeployError(
+                f"the Pulumi backend {backend}: pulumi {' '.join(words)} did not end within {QUERY_TIMEOUT_S:g} s; "
+                "check that the backend can be reached from here"
+            ) from error
+
+
+def _query_environment(backend: str) -> dict[str, str]:
+    return {**cli_environment(), "PULUMI_BACKEND_URL": backend_url(backend), "PULUMI_SKIP_UPDATE_CHECK": "true"}
+
+
+def last_lines(text: str) -> str:
+    """Return the last three lines that a command printed, as one line without credentials."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return without_credentials(" ".join(lines[-3:])) or "nothing"
+
+
+def check_organization(backend: str, option: str | None, job: str = "unnamed") -> None:
+    """Check the option pulumi_organization.
+
+    Args:
+        backend: URL of the backend.
+        option: The option.
+        job: Name of the job in messages.
+
+    Raises:
+        InvalidJobError: The backend has no organizations, or the name is not valid.
+    """
+    if option is None or (option == ORGANIZATION and not is_service(backend)):
+        return
+    if not is_service(backend):
+        text = f"is {option!r}, and {backend} has no organizations: leave it out, or name a Pulumi service"
+        raise invalid_job(job, [Problem("pulumi_organization", text)])
+    if not _ORGANIZATION_NAME.fullmatch(option):
+        text = f"is {option!r}, must be the name of an organization: letters, digits, `-`, `_` and `.`"
+        raise invalid_job(job, [Problem("pulumi_organization", text)])
+
+
+def choose_organization(backend: str, option: str | None = None) -> str:
+    """Return the organization of stacks in a backend: the option, else this user's default organization.
+
+    Raises:
+        InvalidJobError: The backend has no organizations, or the name is not valid.
+        DeployError: The CLI is not on PATH, or the service does not answer.
+    """
+    check_organization(backend, option)
+    if not is_service(backend):
+        return ORGANIZATION
+    return option or default_organization(backend)
+
+
+def default_organization(backend: str) -> str:
+    """Return this user's default organization, else the user's own account; the CLI is asked once in a process.
+
+    Raises:
+        DeployError: The CLI is not on PATH, or the service does not answer.
+    """
+    key = (backend, cli_environment().get("PULUMI_DEFAULT_ORGANIZATION", ""))
+    if key not in _default_organizations:
+        found = _ask(backend, ["org", "get-default"]).strip()
+        if not found or found == NO_DEFAULT:
+            found = _user(_ask(backend, ["whoami", "--json"]))
+        if not _ORGANIZATION_NAME.fullmatch(found):
+            raise DeployError(
+                f"the Pulumi backend {backend}: the CLI names no default organization; name one by the option "
+                "pulumi_organization, or run `pulumi org set-default NAME`"
+            )
+        _default_organizations[key] = found
+    return _default_organizations[key]
+
+
+def _ask(backend: str, words: Sequence[str]) -> str:
+    done = query(backend, words)
+    if done.returncode:
+        raise DeployError(
+            f"the Pulumi backend {backend}: pulumi {' '.join(words)} says: {last_lines(done.stderr)}; log in with "
+            f"`pulumi login {backend}`, or name the organization by the option pulumi_organization"
+        )
+    return done.stdout
+
+
+def _user(text: str) -> str:
+    """Return the user that `pulumi whoami --json` names. Empty: it names none."""
+    try:
+        return str(json.loads(text).get("user") or "")
+    except (ValueError, AttributeError):
+        return ""

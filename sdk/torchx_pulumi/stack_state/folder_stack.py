@@ -1,0 +1,300 @@
+"""Stacks in a folder: their files, locks and layout, read and cleaned without the engine.
+
+The engine writes these files. Only the first, empty checkpoint of a stack is written here (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
+from torchx_pulumi.model.errors import BackendAbsentError, DeployError
+from torchx_pulumi.model.redaction import without_password
+from torchx_pulumi.stack_state.backend import backend_folder, own_backend
+from torchx_pulumi.stack_state.checkpoint import (
+    Checkpoint,
+    UnreadableStateError,
+    decode_checkpoint,
+    empty_checkpoint,
+    parse_checkpoint,
+)
+from torchx_pulumi.stack_state.files import is_file, is_folder, names_in, os_error_reason, share, write_new
+from torchx_pulumi.stack_state.stack_locks import Lock, read_lock
+
+MIN_FREE_BYTES = 1_000_000
+"""Free space that a launch requires. Its state and history take a tenth of it."""
+
+META = "version: 1\n"
+"""Content of `.pulumi/meta.yaml` in the layout with one folder per project."""
+
+_VERSION = re.compile(r"^version:\s*(\d+)\s*$", re.MULTILINE)
+
+_STATES = re.compile(r"\.(json|yaml|yml)(\.gz|\.zst)?$")
+"""Suffixes of all state files that Pulumi writes."""
+
+
+class FolderStack:
+    """One stack in a folder."""
+
+    def __init__(self, root: Path, ref: StackRef) -> None:
+        self._folder = root / ".pulumi"
+        self._ref = ref
+        self._is_own = root == backend_folder(own_backend())
+
+    @property
+    def path(self) -> Path:
+        """Path of its checkpoint."""
+        return self._folder / "stacks" / self._ref.project / f"{self._ref.stack}.json"
+
+    def exists(self) -> bool:
+        """Return whether the stack exists."""
+        return self._present() is not None
+
+    def seed(self) -> None:
+        """Create the stack with an empty checkpoint, which the next `up` completes.
+
+        This user's own backend is readable by its owner only. Elsewhere the umask decides, as for all files that
+        Pulumi writes there: the folder may be shared.
+
+        Raises:
+            FileExistsError: The stack exists.
+            DeployError: The folder cannot be written.
+        """
+        name = f"{ORGANIZATION}/{self._ref.project}/{self._ref.stack}"
+        try:
+            self.path.parent.mkdir(mode=0o700 if self._is_own else 0o777, parents=True, exist_ok=True)
+            share(self._folder.parent, self._folder, self.path.parent.parent, self.path.parent)
+            # Pulumi treats a folder with stacks and without this file as one of the old layout.
+            with contextlib.suppress(FileExistsError):
+                write_new(self._folder / "meta.yaml", META)
+            write_new(self.path, empty_checkpoint(name))
+            share(self._folder.parent, self._folder / "meta.yaml", self.path)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise backend_error(self._ref.backend, error) from error
+
+    def read(self) -> Checkpoint | None:
+        """Return the state; if it was cut off, the state before it. None: the stack does not exist.
+
+        Raises:
+            BackendAbsentError: The folder holds no backend.
+            DeployError: The state cannot be read.
+        """
+        path = self._present()
+        if path is None:
+            check_there(self._folder.parent, self._ref.backend)
+            return None
+        try:
+            return _read(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise backend_error(self._ref.backend, error) from error
+        except UnreadableStateError as error:
+            try:
+                return _read(path.with_name(f"{path.name}.bak"), outdated=True)
+            except (OSError, UnreadableStateError):
+                raise DeployError(
+                    f"the state {path} cannot be read: {error}; it was edited, or is being written", retryable=True
+                ) from error
+
+    def restore(self) -> None:
+        """Replace a state that was cut off by the state before it.
+
+        Raises:
+            DeployError: The folder cannot be written.
+        """
+        path = self._present()
+        if path is None:
+            return
+        try:
+            path.with_name(f"{path.name}.bak").replace(path)
+        except OSError as error:
+            raise backend_error(self._ref.backend, error) from error
+
+    def check_room(self) -> None:
+        """Check that the disk has space for a launch: on a full disk the engine retries for minutes.
+
+        Raises:
+            DeployError: Less than 1 MB is free.
+        """
+        try:
+            folder = next((each for each in (self._folder, *self._folder.parents) if is_folder(each)), None)
+        except OSError as error:
+            raise backend_error(self._ref.backend, error) from error
+        if folder is not None and shutil.disk_usage(folder).free < MIN_FREE_BYTES:
+            raise backend_error(self._ref.backend, OSError(errno.ENOSPC, "", str(folder)))
+
+    def locks(self) -> list[Lock]:
+        """Return the locks on the stack.
+
+        Raises:
+            DeployError: They cannot be read.
+        """
+        folder = self._lock_folder()
+        try:
+            names = names_in(folder)
+        except OSError as error:
+            raise backend_error(self._ref.backend, error) from error
+        found = (read_lock(folder / name) for name in names if name.endswith(".json"))
+        return [lock for lock in found if lock is not None]
+
+    def clear_locks(self, is_dead: Callable[[Lock], bool]) -> list[Lock]:
+        """Remove locks of dead engines, and attribute files that were cut off; return the other locks.
+
+        Args:
+            is_dead: Returns whether the engine of a lock has ended.
+
+        Raises:
+            DeployError: The folder cannot be written.
+        """
+        stay = []
+        try:
+            for path in self.path.parent.glob(f"{self._ref.stack}.json*.attrs"):
+                if not _is_json(path):
+                    path.unlink(missing_ok=True)
+            for lock in self.locks():
+                if lock.path is None or not is_dead(lock):
+                    stay.append(lock)
+                    continue
+                lock.path.unlink(missing_ok=True)
+                lock.path.with_name(f"{lock.path.name}.attrs").unlink(missing_ok=True)
+        except OSError as error:
+            raise backend_error(self._ref.backend, error) from error
+        return stay
+
+    def sweep(self, *, state: bool) -> None:
+        """Remove the files that the engine leaves of a stack: history, backups, lock folder.
+
+        Args:
+            state: Also remove the state, which forgets the stack.
+
+        Raises:
+            DeployError: The folder cannot be written.
+        """
+        project, stack = self._ref.project, self._ref.stack
+        try:
+            # The state last: while it exists, an interrupted sweep is repeated.
+            for folder in ("history", "backups"):
+                shutil.rmtree(self._folder / folder / project / stack, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError, OSError):
+                self._lock_folder().rmdir()
+            names = [f"{stack}.json.bak", f"{stack}.json.gz.bak"]
+            for name in [*names, *([f"{stack}.json.gz", f"{stack}.json"] if state else [])]:
+                for suffix in (".attrs", ""):
+                    (self.path.parent / f"{name}{suffix}").unlink(missing_ok=True)
+        except OSError as error:
+            raise backend_error(self._ref.backend, error) from error
+
+    def _present(self) -> Path | None:
+        paths = (self.path, self.path.with_name(f"{self.path.name}.gz"))
+        try:
+            return next((path for path in paths if is_file(path)), None)
+        except OSError as error:
+            raise backend_error(self._ref.backend, error) from error
+
+    def _lock_folder(self) -> Path:
+        return self._folder / "locks" / ORGANIZATION / self._ref.project / self._ref.stack
+
+
+def check_layout(root: Path, backend: str) -> None:
+    """Check that a folder has the layout with one folder per project.
+
+    In the old layout, Pulumi does not see a new stack. With a file that declares the new layout, it does not see the
+    existing stacks.
+
+    Raises:
+        DeployError: The folder has another layout, or cannot be read.
+    """
+    where = f"the Pulumi backend {without_password(backend)}"
+    folder = root / ".pulumi"
+    meta = folder / "meta.yaml"
+    try:
+        found = _VERSION.search(meta.read_text(encoding="utf-8")) if is_file(meta) else None
+        version = int(found[1]) if found is not None else None
+        old = [] if version else [name for name in names_in(folder / "stacks") if _STATES.search(name)]
+    except (OSError, UnicodeDecodeError) as error:
+        known = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error), str(meta))
+        raise backend_error(backend, known) from error
+    if old or version == 0:
+        stacks = f" ({', '.join(old[:3])}{', ...' if len(old) > 3 else ''})" if old else ""
+        raise DeployError(
+            f"{where} has Pulumi's old layout, which does not know projects{stacks}: run `pulumi state upgrade` "
+            "there, with PULUMI_DIY_BACKEND_IGNORE_DEPRECATION_ERROR=1, which moves its stacks to the new layout; or "
+            "name another backend by the option pulumi_backend"
+        )
+    if version is not None and version > 1:
+        raise DeployError(
+            f"{where} has layout version {version}, and this release of torchx-pulumi knows version 1; install a "
+            "newer release, or name another backend by the option pulumi_backend"
+        )
+
+
+def check_there(root: Path, backend: str) -> None:
+    """Check that a folder holds a backend: a shared folder that is not mounted is empty.
+
+    This user's own backend may be absent: the first launch creates it.
+
+    Raises:
+        BackendAbsentError: The folder has no `.pulumi`.
+        DeployError: The folder cannot be inspected.
+    """
+    if root == backend_folder(own_backend()):
+        return
+    try:
+        found, what = is_folder(root / ".pulumi"), "has no folder .pulumi" if is_folder(root) else "is not there"
+    except OSError as error:
+        raise backend_error(backend, error) from error
+    if not found:
+        raise BackendAbsentError(
+            f"the Pulumi backend {without_password(backend)} cannot be read: the folder {root} {what}, so its "
+            "stacks are unknown, not deleted. Mount it, or correct the option "
+            f"pulumi_backend or PULUMI_BACKEND_URL; if its contents are lost for good, make {root / '.pulumi'}"
+        )
+
+
+def backend_error(backend: str, error: OSError) -> DeployError:
+    """Return the error of a backend in a folder, with the reason and what to do."""
+    reason = os_error_reason(error, "choose another folder")
+    where = f" ({error.filename}{_permissions(error)})" if error.filename else ""
+    return DeployError(
+        f"the Pulumi backend {without_password(backend)} cannot be used: {reason}{where}. "
+        "The option pulumi_backend or PULUMI_BACKEND_URL names another one"
+    )
+
+
+def _permissions(error: OSError) -> str:
+    """Return mode and owner of a file without permission, or of the first folder above it that can be inspected."""
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return ""
+    for path in (Path(error.filename), *Path(error.filename).parents):
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        what = "" if path == Path(error.filename) else f"{path} "
+        owner = f"user {found.st_uid}, group {found.st_gid}"
+        return f": {what}has mode {stat.S_IMODE(found.st_mode):04o} and belongs to {owner}"
+    return ""
+
+
+def _read(path: Path, *, outdated: bool = False) -> Checkpoint:
+    return parse_checkpoint(decode_checkpoint(path.read_bytes(), path.name), outdated=outdated)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,357 @@
+"""The stacks of any backend: listed and read as files, as objects, or through the Pulumi CLI.
+
+A folder and an object store are read directly, without a process. The CLI answers for Pulumi services and databases,
+for object stores without the fsspec package, and wherever direct access finds nothing or fails: an unreadable stack is
+never reported as absent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
+from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.stack_state.backend import backend_folder, backend_url, know_backend
+from torchx_pulumi.stack_state.checkpoint import (
+    DAMAGED,
+    Checkpoint,
+    UnreadableStateError,
+    decode_checkpoint,
+    parse_checkpoint,
+)
+from torchx_pulumi.stack_state.cli import NO_STACK, check_organization, choose_organization, last_lines, query
+from torchx_pulumi.stack_state.folder_stack import FolderStack, backend_error, check_there
+from torchx_pulumi.stack_state.store import READ_TIMEOUT_S, FolderStore, StackStore, is_object_store, open_store
+
+logger = logging.getLogger(__name__)
+
+STACKS = ".pulumi/stacks"
+LOCKS = f".pulumi/locks/{ORGANIZATION}"
+SUFFIXES = (".json", ".json.gz")
+"""Suffixes of the checkpoint files that are read directly."""
+
+CLI_SUFFIX = ".json.zst"
+"""Suffix of the checkpoint files that only the CLI reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackName:
+    """One stack of a backend."""
+
+    project: str
+    """Empty: the backend has Pulumi's old layout, without projects."""
+    stack: str
+    """Name of the stack; `organization/name` for a stack in another organization of a Pulumi service."""
+
+    def __str__(self) -> str:
+        return f"{self.project}/{self.stack}" if self.project else self.stack
+
+
+class Stacks(Protocol):
+    """The stacks of a backend."""
+
+    notice: str | None
+    """Why the CLI is used where direct access is possible. None: it is not."""
+
+    @property
+    def reads_at_once(self) -> int:
+        """Return how many threads may read at the same time."""
+        ...
+
+    def names(self, project: str | None) -> list[StackName]:
+        """Return the stacks of a project, sorted. None: of all projects."""
+        ...
+
+    def read(self, name: StackName) -> str:
+        """Return the checkpoint of a stack, or its export, as text."""
+        ...
+
+    def updating(self) -> frozenset[StackName]:
+        """Return the stacks with a lock. Empty for backends read through the CLI, which does not list locks."""
+        ...
+
+
+class CliStacks:
+    """The stacks of a backend that only the Pulumi CLI can read: one process for each stack."""
+
+    reads_at_once = 4
+    """A `pulumi` process takes about 100 MB."""
+
+    def __init__(self, backend: str, organization: str | None = None, notice: str | None = None) -> None:
+        """Name the backend.
+
+        Args:
+            backend: Its URL, without credentials (`choose_backend`).
+            organization: Organization of a Pulumi service. None: all that this user may see.
+            notice: See `Stacks`.
+        """
+        self.notice = notice
+        self._backend = backend
+        self._organization = organization
+
+    def names(self, project: str | None) -> list[StackName]:
+        """List the stacks of a project, or of all projects; see `Stacks`.
+
+        Raises:
+            DeployError: The CLI is not on PATH, or the backend cannot be reached.
+        """
+        words = ["stack", "ls", "--json", *(["--project", project] if project else ["--all"])]
+        if self._organization is not None:
+            words += ["--organization", self._organization]
+        done = query(self._backend, words, project=project or "")
+        if done.returncode:
+            raise self._error(words, done.stderr)
+        try:
+            listed = json.loads(done.stdout or "[]")
+        except ValueError as error:
+            raise DeployError(
+                f"the Pulumi backend {self._backend}: pulumi stack ls printed no JSON: {error}"
+            ) from error
+        names = (_listed_name(str(item.get("name", "")), project) for item in listed if isinstance(item, dict))
+        return sorted(names, key=str)
+
+    def read(self, name: StackName) -> str:
+        """Export a stack; its secrets stay encrypted.
+
+        Raises:
+            UnreadableStateError: The CLI cannot export the stack.
+        """
+        full = name.stack
+        if name.project:
+            owner, slash, stack = name.stack.rpartition("/")
+            owner = owner if slash else self._organization or choose_organization(self._backend)
+            full = f"{owner}/{name.project}/{stack}"
+        done = query(self._backend, ["stack", "export", "--stack", full])
+        if done.returncode:
+            raise UnreadableStateError(f"pulumi stack export says: {last_lines(done.stderr)}")
+        return done.stdout
+
+    def export(self, ref: StackRef) -> str | None:
+        """Export the stack of an app. None: it does not exist.
+
+        Raises:
+            DeployError: The CLI is not on PATH, or cannot export the stack.
+        """
+        words = ["stack", "export", "--stack", ref.cli_name]
+        done = query(self._backend, words, project=ref.project)
+        if done.returncode == 0:
+            return done.stdout
+        if NO_STACK.search(done.stderr):
+            return None
+        raise self._error(words, done.stderr)
+
+    def updating(self) -> frozenset[StackName]:
+        """Return an empty set; see `Stacks`."""
+        return frozenset()
+
+    def _error(self, words: list[str], stderr: str) -> DeployError:
+        return DeployError(
+            f"the Pulumi backend {self._backend} cannot be read: pulumi {' '.join(words)} says: {last_lines(stderr)}; "
+            "check the backend (option pulumi_backend, PULUMI_BACKEND_URL) and its credentials"
+        )
+
+
+class StoredStacks:
+    """The stacks of a backend in a folder or an object store, read without a process."""
+
+    def __init__(self, backend: str, store: StackStore, cli: CliStacks | None = None) -> None:
+        """Take a store.
+
+        Args:
+            backend: URL of the backend, without credentials.
+            store: Its files.
+            cli: Answers where the store finds nothing or fails, and reads `.zst` files. None: errors are raised.
+        """
+        self.notice: str | None = None
+        self._backend = backend
+        self._store = store
+        self._cli = cli
+        self._only_cli: set[StackName] = set()
+
+    @property
+    def reads_at_once(self) -> int:
+        """Return how many threads may read at the same time."""
+        return self._store.reads_at_once
+
+    def names(self, project: str | None) -> list[StackName]:
+        """Return the stacks of a project, or of all projects; see `Stacks`.
+
+        Raises:
+            DeployError: The backend cannot be read.
+        """
+        found: set[StackName] = set()
+        for path in self._listing(STACKS if project is None else f"{STACKS}/{project}"):
+            place, _, file = path.rpartition("/")
+            if project is not None:
+                place = f"{project}/{place}".rstrip("/")
+            suffix = next((end for end in (*SUFFIXES, CLI_SUFFIX) if file.endswith(end)), None)
+            if suffix is None or "/" in place or (suffix == CLI_SUFFIX and self._cli is None):
+                continue
+            name = StackName(project=place, stack=file.removesuffix(suffix))
+            found.add(name)
+            if suffix == CLI_SUFFIX:
+                self._only_cli.add(name)
+        if not found and self._cli is not None:
+            # A bucket or prefix that is misread here looks empty.
+            return self._cli.names(project)
+        return sorted(found, key=str)
+
+    def read(self, name: StackName) -> str:
+        """Return the checkpoint of a stack.
+
+        Raises:
+            UnreadableStateError: It cannot be read.
+        """
+        try:
+            text = None if name in self._only_cli else self._text(name)
+        except OSError as error:
+            raise UnreadableStateError(f"its checkpoint cannot be read: {error}") from error
+        if text is not None:
+            return text
+        if self._cli is not None:
+            return self._cli.read(name)
+        raise UnreadableStateError("its checkpoint no longer exists; it was removed a moment ago")
+
+    def export(self, ref: StackRef) -> str | None:
+        """Return the checkpoint of an app's stack. None: it does not exist.
+
+        Raises:
+            UnreadableStateError: The content is not text.
+            DeployError: The backend cannot be read.
+        """
+        try:
+            text = self._text(StackName(project=ref.project, stack=ref.stack))
+        except OSError as error:
+            if self._cli is None:
+                raise backend_error(self._backend, error) from error
+            logger.debug("%s is read through the Pulumi CLI: %s", self._backend, error)
+            text = None
+        return text if text is not None or self._cli is None else self._cli.export(ref)
+
+    def updating(self) -> frozenset[StackName]:
+        """Return the stacks with a lock.
+
+        Raises:
+            DeployError: The locks cannot be read.
+        """
+        places = [path.split("/") for path in self._listing(LOCKS) if path.endswith(".json")]
+        return frozenset(StackName(project="/".join(parts[:-2]), stack=parts[-2]) for parts in places if len(parts) > 1)
+
+    def _listing(self, folder: str) -> list[str]:
+        try:
+            return self._store.paths(folder)
+        except OSError as error:
+            if self._cli is None:
+                raise backend_error(self._backend, error) from error
+            self.notice = _notice(self._backend, str(error))
+            return []
+
+    def _text(self, name: StackName) -> str | None:
+        place = f"{STACKS}/{name}"
+        for suffix in SUFFIXES:
+            data = self._store.read_bytes(f"{place}{suffix}")
+            if data is not None:
+                return decode_checkpoint(data, suffix)
+        return None
+
+
+def open_stacks(backend: str, organization: str | None = None) -> StoredStacks | CliStacks:
+    """Return the stacks of a backend.
+
+    Args:
+        backend: Its URL, without credentials (`choose_backend`).
+        organization: Organization of a Pulumi service. None: all that this user may see.
+
+    Raises:
+        InvalidJobError: The backend has no organizations.
+    """
+    check_organization(backend, organization, "fleet")
+    folder = backend_folder(backend)
+    if folder is not None:
+        return StoredStacks(backend, FolderStore(folder))
+    backend = know_backend(backend)
+    cli = CliStacks(backend, organization)
+    if not is_object_store(backend):
+        return cli
+    try:
+        store = open_store(backend_url(backend), READ_TIMEOUT_S)
+        reason = "the package for it is not installed; install `torchx-pulumi[s3]`, gcsfs or adlfs"
+    except OSError as error:
+        store, reason = None, str(error)
+    return CliStacks(backend, notice=_notice(backend, reason)) if store is None else StoredStacks(backend, store, cli)
+
+
+def read_checkpoint(ref: StackRef) -> Checkpoint | None:
+    """Return the state of an app's stack. None: the stack does not exist.
+
+    Raises:
+        BackendAbsentError: The folder of the backend holds no backend.
+        DeployError: The backend or the state cannot be read.
+    """
+    folder = backend_folder(ref.backend)
+    if folder is not None:
+        return FolderStack(folder, ref).read()
+    try:
+        text = open_stacks(ref.backend).export(ref)
+        return None if text is None else parse_checkpoint(text)
+    except UnreadableStateError as error:
+        raise DeployError(f"stack {ref.project}/{ref.stack} in {know_backend(ref.backend)}: {error}") from error
+
+
+def list_stacks(backend: str, project: str) -> list[StackRef]:
+    """Return the stacks of a project in a backend.
+
+    Raises:
+        BackendAbsentError: The folder of the backend holds no backend.
+        DeployError: The backend cannot be read.
+    """
+    names, folder = open_stacks(backend).names(project), backend_folder(backend)
+    if not names and folder is not None:
+        check_there(folder, backend)
+    refs = []
+    for name in names:
+        owner, _, stack = name.stack.rpartition("/")
+        refs.append(StackRef(backend=backend, project=project, stack=stack, organization=owner or ORGANIZATION))
+    return refs
+
+
+def find_renamed(root: Path, entry: RunEntry) -> StackRef | None:
+    """Return where the stack of an app is after `pulumi stack rename`. None: it is not in this folder.
+
+    Every stack in the folder is read; unreadable ones are skipped.
+
+    Raises:
+        DeployError: The folder cannot be read.
+    """
+    stacks = StoredStacks(entry.place.backend, FolderStore(root))
+    for name in stacks.names(None):
+        try:
+            text = stacks.read(name)
+            note = (parse_checkpoint(text).stash(APP_SUFFIX) or {}) if entry.launch in text else {}
+            if (note.get("app_id"), note.get("launch")) == (entry.app_id, entry.launch):
+                return replace(entry.place, project=name.project, stack=name.stack)
+        except DAMAGED:
+            continue
+    return None
+
+
+def _listed_name(listed: str, project: str | None) -> StackName:
+    """Split a name that `pulumi stack ls` prints: `stack`, `project/stack`, or `organization/project/stack`."""
+    parts = listed.split("/")
+    if len(parts) == 1:
+        return StackName(project=project or "", stack=listed)
+    if len(parts) == 2:
+        # With a project, the first part is the organization; or it is that project, in the default organization.
+        is_organization = project is not None and parts[0] != project
+        return StackName(project=project or parts[0], stack=listed if is_organization else parts[1])
+    owner, found, stack = parts[0], parts[1], "/".join(parts[2:])
+    return StackName(project=found, stack=stack if owner == ORGANIZATION else f"{owner}/{stack}")
+
+
+def _notice(backend: str, reason: str) -> str:
+    return f"backend {backend} is read through the Pulumi CLI, one process for each stack: {reason}"
