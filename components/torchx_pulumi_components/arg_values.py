@@ -1,224 +1,243 @@
-"""From argument dictionaries, in whatever shape another language sent them, to specs. All problems at once.
+"""Component arguments as typed values, in whatever form another language sends them.
 
-Seen to arrive: 2.0 for 2, numbers and bools for texts, camelCase inside nested objects, `{}` for a nested object that
-was an Output.
+Other languages send 2.0 for 2, numbers and booleans for texts, camelCase in nested objects, and `{}` for a nested
+object that was an Output. Values that are not known in a preview are placeholders (`input_resolution`); what a
+placeholder becomes depends on the field, so that the plan of the preview passes the rules.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
+import math
 from collections.abc import Mapping, Sequence, Set
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args, get_origin
 
-from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.inputs.overlay_file import read_overlay_file
+from torchx_pulumi.inputs.run_options import snake_case
+from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec, SecretRef
+from torchx_pulumi.model.labels import INSTANCE_TYPE
+from torchx_pulumi.model.options import NetworkTopology
+from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, join
 
+from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.input_resolution import PLACEHOLDER, is_other, is_placeholder
 
-_ABSENT = object()
+OPTION_TO_ARGUMENT: Mapping[str, str] = {"priority_class_name": "priority_class"}
+"""Options whose argument has another name: the same name in all components."""
 
 _BYTES = (bytes, bytearray, memoryview)
 _NO_TEXT = (Mapping, list, tuple, Set, *_BYTES)
-"""Types whose text says how Python shows them, and in another order in another process."""
+"""Types whose text is Python's own, and differs between processes."""
 
-UNKNOWN_NUMBERS = (1000, 3000)
-"""What stands for a number that is not known, and another one: more than nodes keep of anything, and fit for a port."""
+_NOT_KNOWN = "an output that is not known yet"
+
+_SHAPES: Mapping[type, type] = {
+    RoleSpec: shapes.Role,
+    ResourceSpec: shapes.Resource,
+    MountSpec: shapes.Mount,
+    SecretRef: shapes.SecretEnv,
+    NetworkTopology: shapes.Topology,
+}
+"""Nested objects by the class that they are read to."""
+
+_CHOICES: Mapping[str, type[Enum]] = {"kind": shapes.MountKind, "retry_policy": shapes.RetryPolicy}
+"""Fields of text with few values."""
+
+_DEFAULT_IF_EMPTY = ("namespace", "scheduler_name", "mode", "permissions")
+"""Fields whose empty text is the same as unset."""
+
+_KNOWN_NUMBERS = ("num_replicas", "min_replicas", "timeout_s", "delete_timeout_s")
+"""Numbers that must be known in a preview, as all texts must that are no `Input`."""
+
+_NUMBER_PLACEHOLDERS: Mapping[str, tuple[int, int]] = {
+    "memory_mb": (10**6, 3 * 10**6),
+    "reserved_millicpu": (1, 2),
+    "reserved_memmb": (1, 2),
+    # Not every variant takes retries.
+    "max_retries": (0, 3),
+}
+"""What stands for numbers that are not known, and another value, so that the rest of a subtraction is positive."""
+
+_ANY_NUMBER_PLACEHOLDER = (1000, 3000)
+"""The same for other numbers: more than nodes keep of anything, and valid as a port."""
+
+_KEY_PLACEHOLDERS: Mapping[str, str] = {"devices": f"example.com/{PLACEHOLDER}k", "capabilities": INSTANCE_TYPE}
+"""Field to the key of the other value of a mapping that is not known."""
+
+_OVERLAY_PLACEHOLDER: Mapping[str, Any] = {
+    "__put__:metadata": {"annotations": {f"{PLACEHOLDER}key": ""}, "labels": {f"{PLACEHOLDER}key": ""}},
+    "__put__:spec": {"containers": [{"name": f"{PLACEHOLDER}container"}]},
+}
+"""Overlay that replaces all of a pod, for one that is not known."""
 
 
-class Fields:
-    """Reads the fields of one argument dictionary and notes what is wrong with them."""
+class ArgumentReader(TypedReader):
+    """Reads the arguments of one component."""
 
-    def __init__(
-        self,
-        source: Any,
-        shape: type,
-        path: str,
-        problems: list[Problem],
-        elsewhere: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self.path = path
-        self.problems = problems
-        self._values: dict[str, Any] = {}
-        names = list(shape.__annotations__)
-        if is_placeholder(source):
-            self._values = dict.fromkeys(names, source)
-            return
-        if not isinstance(source, Mapping):
-            self.problem("", f"must be an object, found {_found(source)}")
-            return
-        if not source:
-            self.problem("", "is empty: give its fields, or leave it out (from another language: a whole object cannot "
-                             "be an output, only its fields can)")  # fmt: skip
-            return
+    def arguments(
+        self, args: Any, shape: type, elsewhere: Mapping[str, str] = MappingProxyType({}), path: str = ""
+    ) -> dict[str, Any] | None:
+        """Return the untyped arguments of an object by their names in Python. None: the object is refused.
+
+        Args:
+            args: The object.
+            shape: Class with all its arguments.
+            elsewhere: Arguments of other components, and what to do instead.
+            path: Path of the object.
+        """
+        hints = shape.__annotations__
+        names = list(hints)
+        if is_placeholder(args):
+            return self._known(dict.fromkeys(names, args), hints, path)
+        if not isinstance(args, Mapping):
+            self.refuse(path or "args", f"must be an object, found {_found(args)}")
+            return None
+        if not args:
+            self.refuse(path or "args", "is empty: give its fields, or leave it out (from another language: a whole "
+                                        "object cannot be an output, only its fields can)")  # fmt: skip
+            return None
+        given: dict[str, Any] = {}
         spellings = {_camel(name): name for name in names} | {name: name for name in names}
-        for key, value in source.items():
-            if _snake(key) in elsewhere:
-                self.problem(str(key), elsewhere[_snake(key)])
+        for key, value in args.items():
+            if snake_case(str(key)) in elsewhere:
+                self.refuse(join(path, str(key)), elsewhere[snake_case(str(key))])
             elif key not in spellings:
                 near = difflib.get_close_matches(str(key), names, 1)
-                meant = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
-                self.problem(str(key), f"is not a field{meant}")
-            elif value is not None:
-                self._values[spellings[key]] = value
+                meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
+                self.refuse(join(path, str(key)), f"is not a field; {meant}")
+            elif value is not None and not (value == "" and spellings[key] in _DEFAULT_IF_EMPTY):
+                given[spellings[key]] = value
+        return self._known(given, hints, path)
 
-    def problem(self, name: str, message: str) -> None:
-        """Note a problem with a field, or with the whole object where `name` is empty."""
-        path = f"{self.path}.{name}" if self.path and name else self.path or name
-        self.problems.append(Problem(path or "args", message))
+    def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
+        """Return the fields of a nested object."""
+        if isinstance(value, FieldValues):
+            return value
+        given = self.arguments(value, _SHAPES[kind], path=path)
+        if given is not None and "pod_overlay" in given:
+            given["pod_overlay"] = self._overlay(given["pod_overlay"], join(path, "pod_overlay"))
+        return given
 
-    def has(self, name: str) -> bool:
-        """Say whether the field was given."""
-        return name in self._values
+    def field_path(self, path: str, name: str) -> str:
+        """Return the path of an argument."""
+        return join(path, OPTION_TO_ARGUMENT.get(name, name))
 
-    def raw(self, name: str, *, required: bool = False) -> Any:
-        """Return the field as it was given, None where it was not."""
-        value = self._values.get(name, _ABSENT)
-        if value is _ABSENT:
-            if required and (self._values or not self.problems):
-                self.problem(name, "is missing")
-            return None
-        return value
+    def missing(self, hint: Any, path: str) -> Any:
+        """Return the empty value of a required field that is absent."""
+        return self.other(hint, path, "is missing")
 
-    def text(self, name: str, *, required: bool = False, plain: bool = False) -> str | None:
-        """Return a text; numbers and bools become texts. Plain: it may not be an Output that is not known yet."""
-        value = self.raw(name, required=required)
-        if value is None:
-            return None
-        if isinstance(value, _NO_TEXT):
-            self.problem(name, f"must be a text, found {_found(value)}")
-            return None
-        if plain and is_placeholder(value):
-            self.problem(name, "must be known in preview, found an output that is not known yet")
-            return None
+    def text(self, value: Any, path: str) -> str:
+        """Return a text; numbers and booleans become texts."""
+        if _field(path) in _CHOICES:
+            return str(self.choice(_CHOICES[_field(path)], value, path).value)
+        if isinstance(value, _NO_TEXT) or value is None:
+            return str(self.other(str, path, f"must be a text, found {_found(value)}"))
         return as_text(value)
 
-    def integer(self, name: str, *, plain: bool = False, unknown: tuple[int, int] = UNKNOWN_NUMBERS) -> int | None:
-        """Return an integer; 2.0 and "2" are taken for 2.
+    def whole(self, value: Any, path: str) -> int:
+        """Return a whole number; 2.0 and "2" are 2."""
+        number = self._number(value, path)
+        if number is None or not number.is_integer():
+            return int(self.other(int, path, f"must be a whole number, found {_found(value, show=path[-1] != ']')}"))
+        return int(number)
 
-        Args:
-            name: Of the field.
-            plain: It may not be an Output that is not known yet.
-            unknown: What stands for a number that is not known, and another one.
-        """
-        value = self.raw(name)
-        if is_placeholder(value) and not plain:
-            return unknown[is_other(value)]
-        if is_placeholder(value):
-            self.problem(name, "must be known in preview, found an output that is not known yet")
-            return None
-        number = _number(value)
-        if value is None or (isinstance(number, float) and number.is_integer()):
-            return None if number is None else int(number)
-        self.problem(name, f"must be a whole number, found {_found(value, show=True)}")
-        return None
-
-    def number(self, name: str) -> float | None:
-        """Return a number."""
-        value = self.raw(name)
-        if is_placeholder(value):
-            return UNKNOWN_NUMBERS[is_other(value)]
-        number = _number(value)
-        if value is not None and number is None:
-            self.problem(name, f"must be a number, found {_found(value, show=True)}")
+    def number(self, value: Any, path: str) -> float:
+        """Return a number; GPUs and memory are whole."""
+        if _field(path) in ("gpu", "memory_mb"):
+            return self.whole(value, path)
+        number = self._number(value, path)
+        if number is None or not math.isfinite(number):
+            return float(self.other(float, path, f"must be a number, found {_found(value, show=True)}"))
         return number
 
-    def flag(self, name: str) -> bool:
-        """Return a bool, False where the field was not given."""
-        value = self.raw(name)
+    def flag(self, value: Any, path: str) -> bool:
+        """Return a truth value; true and false may be text."""
         if is_placeholder(value):
             return is_other(value)
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        if value in ("true", "false"):
-            return bool(value == "true")
-        self.problem(name, f"must be true or false, found {_found(value)}")
-        return False
+        if isinstance(value, bool) or value in ("true", "false"):
+            return value in (True, "true")
+        return bool(self.other(bool, path, f"must be true or false, found {_found(value)}"))
 
-    def choice(self, name: str, kind: type[Enum], default: Any, *, required: bool = False) -> Any:
-        """Return a member's value of an enum."""
-        value = self.raw(name, required=required)
-        if value is None:
-            return default
-        allowed = [str(member.value) for member in kind]
+    def choice(self, kind: type[Enum], value: Any, path: str) -> Any:
+        """Return a member of an enum, given as one, as one of another enum, or by its value."""
         word = value.value if isinstance(value, Enum) else value
-        if word in allowed:
-            return word
-        self.problem(name, f"must be one of {', '.join(allowed)}, found {_found(value, show=True)}")
-        return default
+        for member in kind:
+            if word == member.value:
+                return member
+        allowed = ", ".join(str(member.value) for member in kind)
+        return self.other(kind, path, f"must be one of {allowed}, found {_found(value, show=True)}")
 
-    def texts(self, name: str) -> list[str]:
-        """Return a list of texts, empty where the field was not given."""
-        return [as_text(item) for item in self.items(name) if self._is_scalar(name, item)]
-
-    def text_map(self, name: str) -> dict[str, str]:
-        """Return a mapping of texts, empty where the field was not given."""
-        return {
-            key: as_text(item) for key, item in self.mapping(name).items() if self._is_scalar(f"{name}[{key}]", item)
-        }
-
-    def integer_map(self, name: str, *, unknown_key: str = PLACEHOLDER + "k") -> dict[str, int]:
-        """Return a mapping of integers, empty where the field was not given; `unknown_key` as for `mapping`."""
-        found: dict[str, int] = {}
-        for key, item in self.mapping(name, unknown_key=unknown_key).items():
-            number = float(UNKNOWN_NUMBERS[is_other(item)]) if is_placeholder(item) else _number(item)
-            if number is None or not number.is_integer():
-                self.problem(f"{name}[{key}]", f"must be a whole number, found {_found(item)}")
-            else:
-                found[key] = int(number)
-        return found
-
-    def text_lists(self, name: str) -> dict[str, list[str]]:
-        """Return a mapping of lists of texts, empty where the field was not given. A null in it is a problem."""
-        value = self.raw(name)
-        found: dict[str, list[str]] = {}
-        for key, item in (value if isinstance(value, Mapping) else self.mapping(name)).items():
-            path = f"{name}[{key}]"
-            if is_placeholder(item):
-                found[str(key)] = [item]
-            elif isinstance(item, (str, *_BYTES)) or not isinstance(item, Sequence):
-                hint = "; put the text into a list" if isinstance(item, str) else ""
-                self.problem(path, f"must be a list of texts, found {_found(item)}{hint}")
-            else:
-                found[str(key)] = [as_text(word) for word in item if self._is_scalar(path, word)]
-        return found
-
-    def items(self, name: str, *, required: bool = False) -> list[Any]:
-        """Return a list as it was given, empty where the field was not."""
-        value = self.raw(name, required=required)
-        if value is None:
-            return []
-        if is_placeholder(value) and not required:
-            return [value] if is_other(value) else []
+    def items(self, hint: Any, value: Any, path: str) -> Sequence[Any]:
+        """Return the items of a list: a tuple, and a list inside a mapping."""
+        in_mapping = path.endswith("]")
+        if is_placeholder(value) and hint is not RoleSpec:
+            return self._unknown_items(hint, value, path, in_mapping=in_mapping)
         if isinstance(value, (str, *_BYTES)) or not isinstance(value, Sequence):
-            meant = "; put the text into a list" if isinstance(value, str) and not is_placeholder(value) else ""
-            self.problem(name, f"must be a list, found {_found(value)}{meant}")
-            return []
-        return list(value)
+            advice = "; put the text into a list" if isinstance(value, str) and not is_placeholder(value) else ""
+            self.refuse(path, f"must be a list{' of texts' if in_mapping else ''}, found {_found(value)}{advice}")
+            return ()
+        items = [self.item(hint, item, path if hint is str else f"{path}[{i}]") for i, item in enumerate(value)]
+        return items if in_mapping else tuple(items)
 
-    def mapping(self, name: str, *, unknown_key: str = PLACEHOLDER + "k") -> dict[str, Any]:
-        """Return a mapping as it was given, empty where the field was not.
+    def _unknown_items(self, hint: Any, value: Any, path: str, *, in_mapping: bool) -> Sequence[Any]:
+        if in_mapping:
+            return [value]
+        if not is_other(value):
+            return ()
+        if hint is MountSpec:
+            return (MountSpec(kind="volume", src=f"{PLACEHOLDER}claim", dst=f"/{PLACEHOLDER}path"),)
+        return (self.item(hint, value, path),)
 
-        Args:
-            name: Of the field.
-            unknown_key: Key that the other value of a mapping has which is not known.
-        """
-        value = self.raw(name)
-        if value is None:
-            return {}
+    def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
+        """Return a mapping without nulls. In lists of arguments of plugins a null is a problem."""
+        if _field(path) == "pod_overlay":
+            return super().mapping(hint, value, path)
         if is_placeholder(value):
-            return {unknown_key: value} if is_other(value) else {}
+            value = {_KEY_PLACEHOLDERS.get(_field(path), f"{PLACEHOLDER}k"): value} if is_other(value) else {}
         if not isinstance(value, Mapping):
-            self.problem(name, f"must be an object, found {_found(value)}")
+            self.refuse(path, f"must be an object, found {_found(value)}")
             return {}
-        return {str(key): item for key, item in value.items() if item is not None}
+        kept = {str(key): item for key, item in value.items() if item is not None or get_origin(hint) is not None}
+        return {key: self.item(hint, item, f"{path}[{key}]") for key, item in kept.items()}
 
-    def _is_scalar(self, name: str, value: Any) -> bool:
-        if isinstance(value, _NO_TEXT) or value is None:
-            self.problem(name, f"must be a text, found {_found(value)}")
-            return False
-        return True
+    def item(self, hint: Any, value: Any, path: str) -> Any:
+        """Return a value of a list or mapping."""
+        if hint is Any:
+            return whole_numbers(value)
+        is_toleration = get_origin(hint) is not None and issubclass(get_origin(hint), Mapping)
+        return self.value(hint, {"key": value} if is_toleration and is_placeholder(value) else value, path)
+
+    def _known(self, given: dict[str, Any], hints: Mapping[str, Any], path: str) -> dict[str, Any]:
+        """Return the arguments; those of the structure of a job must be known in a preview."""
+        for name, value in list(given.items()):
+            if is_placeholder(value) and (_is_plain_text(hints[name]) or name in _KNOWN_NUMBERS):
+                self.refuse(join(path, name), f"must be known in preview, found {_NOT_KNOWN}")
+                given[name] = "0"
+        return given
+
+    def _overlay(self, given: Any, path: str) -> Any:
+        """Return a pod overlay; a text is the path or URI of its file."""
+        if is_placeholder(given):
+            return _OVERLAY_PLACEHOLDER if is_other(given) else None
+        if not isinstance(given, str):
+            return whole_numbers(given)
+        try:
+            return read_overlay_file(given)
+        except (OSError, ValueError) as error:
+            self.refuse(path, str(error))
+            return None
+
+    def _number(self, value: Any, path: str) -> float | None:
+        if is_placeholder(value):
+            return float(_NUMBER_PLACEHOLDERS.get(_field(path), _ANY_NUMBER_PLACEHOLDER)[is_other(value)])
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            return None
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            return None
 
 
 def as_text(value: Any) -> str:
@@ -235,7 +254,7 @@ def as_text(value: Any) -> str:
 
 
 def whole_numbers(value: Any) -> Any:
-    """Return free-form data with the integers that arrived as floats made integers again."""
+    """Return free-form data with integers in place of floats without a fraction."""
     if isinstance(value, Mapping):
         return {str(key): whole_numbers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -246,13 +265,12 @@ def whole_numbers(value: Any) -> Any:
     return value
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or is_placeholder(value):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
+def _is_plain_text(hint: Any) -> bool:
+    return hint is str or get_args(hint) == (str,)
+
+
+def _field(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def _camel(name: str) -> str:
@@ -260,21 +278,15 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _snake(name: Any) -> str:
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", str(name)).lower()
-
-
 def _found(value: Any, *, show: bool = False) -> str:
-    """Return what was found: its type, and of a number or a short word its value where no secret is expected."""
+    """Return the type of a value, and with `show` a number or short text itself, where no secret is expected."""
     if is_placeholder(value):
-        return "an output that is not known yet"
+        return _NOT_KNOWN
     kind = type(value).__name__
-    return f"{kind} {_shown(value)!r}" if show and isinstance(value, (str, int, float)) else kind
-
-
-def _shown(value: str | float) -> str:
+    if not show or not isinstance(value, (str, int, float)):
+        return kind
     try:
-        return str(value)[:60]
+        return f"{kind} {str(value)[:60]!r}"
     except ValueError:
-        # Python writes no integers of thousands of digits.
-        return "of thousands of digits"
+        # Python does not write integers of thousands of digits.
+        return f"{kind} of thousands of digits"

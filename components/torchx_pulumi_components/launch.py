@@ -144,7 +144,7 @@ def plan_launch(request: Request) -> Launch:
     cluster = find_cluster(request.name, request.cluster, begun, request.origin, seen.job_object)
     look = _judge(request, last, seen)
     known = last if last is None else replace(last, observed=request.end_of(last))
-    decision = decide(known, wish, look, wanted.settings.policy, request.now, interrupted=interrupted)
+    decision = decide(known, wish, look, wanted.settings.on_running_change, request.now, interrupted=interrupted)
     _refuse(request, decision, last, new_name, look)
     launch = _with_cluster(request, _launch(request, decision, last, new, wish, seen), last, cluster)
     moved = last is not None and (new.namespace, new_name) != (last.namespace, last.job_name)

@@ -8,7 +8,7 @@ from torchx_pulumi.model.options import MCADOptions
 
 from torchx_pulumi_components.construct import ComponentType, Made, construct, spec_of
 from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs
-from torchx_pulumi_components.read_mcad_args import MCAD
+from torchx_pulumi_components.read_args import MCAD
 
 DOOR = ComponentType(type="torchx:index:MCADTrainingJob", dialect=MCAD)
 

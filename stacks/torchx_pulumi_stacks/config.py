@@ -13,7 +13,7 @@ from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.model.options import Options, defaults_of
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.schedulers import scheduler_names
-from torchx_pulumi_components.read_args import OPTION_TO_ARGUMENT
+from torchx_pulumi_components.arg_values import OPTION_TO_ARGUMENT
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
 from torchx_pulumi_stacks.images import IMAGE_KEYS, ImageConfig, read_image_config

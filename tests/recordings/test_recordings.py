@@ -22,8 +22,7 @@ from torchx_pulumi.runs.decision import Action, DesiredRun, ObservedRun, Policy,
 from torchx_pulumi.runs.identity import field_digests, job_name, owner_digest, relaunch_hash
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers import variant_of
-from torchx_pulumi_components.read_args import VOLCANO, read_args
-from torchx_pulumi_components.read_mcad_args import MCAD
+from torchx_pulumi_components.read_args import MCAD, VOLCANO, read_args
 
 from tests.recordings import producing
 from tests.recordings.comparing import assert_same, by_urn, recorded, with_specs

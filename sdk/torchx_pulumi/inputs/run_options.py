@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
 from torchx_pulumi.model.errors import invalid_job
 from torchx_pulumi.model.options import MCADOptions, NetworkTopology, Options, VolcanoOptions
 from torchx_pulumi.planning.checks.values import found, is_int
 from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types
+from torchx_pulumi.schedulers import find_backend
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
 """Options of TorchX's own schedulers that change how a job is launched, never its manifest. No effect here."""
@@ -41,12 +41,13 @@ class OptionsReader(TypedReader):
 
     def __init__(self, scheduler: str) -> None:
         super().__init__()
-        self._names = _NAMES[scheduler]
+        self._kind: type[Any] = find_backend(scheduler).options
+        self._elsewhere = ELSEWHERE.get(scheduler, {})
         self._spelling: dict[str, str] = {}
 
     def options(self, options: Any) -> Any:
         """Return the options. Those that cannot be read are problems, and have the empty value of their type."""
-        return self.read(self._names.kind, options, "options")
+        return self.read(self._kind, options, "options")
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
         """Return the options, or the fields of the network topology."""
@@ -54,13 +55,12 @@ class OptionsReader(TypedReader):
             value = self._parse(value, path) if _is_json(value) else {"mode": value}
         if not isinstance(value, Mapping):
             return super().fields_of(kind, value, path)
-        names = self._names if kind is self._names.kind else _OptionNames(kind=kind)
         fields = [name for name, _, _ in field_types(kind)]
-        ignored = LAUNCH_ONLY if names is self._names else ()
+        ignored = LAUNCH_ONLY if kind is self._kind else ()
         given: dict[str, Any] = {}
         for spelling, item in value.items():
             name = snake_case(spelling) if isinstance(spelling, str) else ""
-            name = names.aliases.get(name, name)
+            name = name if name in fields else _ALIASES.get(name, name)
             if name in given:
                 self.refuse(f"{path}.{spelling}", f"is given twice: {name} is the same option")
             elif name in fields:
@@ -68,8 +68,9 @@ class OptionsReader(TypedReader):
                 self._spelling[f"{path}.{name}"] = f"{path}.{spelling}"
             elif name not in ignored:
                 known = ", ".join((*fields, *ignored))
-                self.refuse(f"{path}.{spelling}", names.elsewhere.get(name, f"is unknown; known are {known}"))
-        unset = {name for name in names.unset_if_empty if given.get(name) == ""}
+                meant = self._elsewhere.get(name, f"is unknown; known are {known}")
+                self.refuse(f"{path}.{spelling}", meant)
+        unset = {name for name in _UNSET_IF_EMPTY if given.get(name) == ""}
         return {name: item for name, item in given.items() if item is not None and name not in unset}
 
     def field_path(self, path: str, name: str) -> str:
@@ -83,7 +84,7 @@ class OptionsReader(TypedReader):
 
     def refuse(self, path: str, message: str, rule: str = "") -> None:
         """Add a problem. The error of a required option is a `TypeError` as well, as in TorchX."""
-        required = [f"options.{name}" for name, _, is_required in field_types(self._names.kind) if is_required]
+        required = [f"options.{name}" for name, _, is_required in field_types(self._kind) if is_required]
         super().refuse(path, message, "required" if path in required else rule)
 
     def whole(self, value: Any, path: str) -> int:
@@ -152,39 +153,21 @@ def read_pairs(words: Iterable[str]) -> dict[str, str]:
     return {pair[1].strip(): pair[2].strip() for pair in pairs if pair}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OptionNames:
-    """Names of the options of one scheduler."""
+_ALIASES: Mapping[str, str] = {"priority_class": "priority_class_name"}
+"""Other names of options, where a scheduler has no option of that name."""
 
-    kind: type[Any]
-    """Class of the options."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names of options."""
-    unset_if_empty: frozenset[str] = frozenset()
-    """Options for which an empty text is the same as unset, as it is for Kubernetes."""
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Options of other schedulers, and what to do instead."""
+_UNSET_IF_EMPTY = ("namespace", "service_account", "priority_class", "priority_class_name")
+"""Options for which an empty text is the same as unset, as it is for Kubernetes."""
 
-
-_NAMES: Mapping[str, _OptionNames] = {
-    "volcano": _OptionNames(
-        kind=VolcanoOptions, unset_if_empty=frozenset({"namespace", "service_account", "priority_class"})
-    ),
-    "mcad": _OptionNames(
-        kind=MCADOptions,
-        aliases={"priority_class": "priority_class_name"},
-        unset_if_empty=frozenset({"namespace", "service_account", "priority_class_name"}),
-        elsewhere={
-            "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
-            "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
-            "network_topology": "is an option of Volcano, MCAD places pods one by one; remove it",
-            "plugins": "is an option of Volcano, MCAD has no plugins; remove it",
-            "ttl_seconds_after_finished": "is an option of Volcano, MCAD keeps what has finished; remove it",
-            "scheduler_name": "is an option of Volcano; use coscheduler_name",
-            "image_secrets": "is an option of Volcano; use image_secret, which is one name",
-        },
-    ),
+ELSEWHERE: Mapping[str, Mapping[str, str]] = {
+    "mcad": {
+        "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
+        "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
+        "network_topology": "is an option of Volcano, MCAD places pods one by one; remove it",
+        "plugins": "is an option of Volcano, MCAD has no plugins; remove it",
+        "ttl_seconds_after_finished": "is an option of Volcano, MCAD keeps what has finished; remove it",
+        "scheduler_name": "is an option of Volcano; use coscheduler_name",
+        "image_secrets": "is an option of Volcano; use image_secret, which is one name",
+    },
 }
-
-ELSEWHERE: Mapping[str, Mapping[str, str]] = {name: names.elsewhere for name, names in _NAMES.items()}
 """Scheduler to the options of others, and what to do instead."""
