@@ -62,10 +62,10 @@ def checkpoint(number: int) -> dict[str, Any]:
     """Make the checkpoint of one app."""
     from torchx_pulumi.inputs.rendering import render_plan
     from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
-    from torchx_pulumi.model.options import VolcanoOptions
     from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
     from torchx_pulumi.outputs.building import build_outputs
     from torchx_pulumi.schedulers import plan_job
+    from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
     role = RoleSpec(
         name="trainer",

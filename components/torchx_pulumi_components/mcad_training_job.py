@@ -4,7 +4,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.options import MCADOptions
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 
 from torchx_pulumi_components.construct import ComponentType, Made, construct, spec_of
 from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs

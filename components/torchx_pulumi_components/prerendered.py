@@ -12,9 +12,9 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.manifest_objects import objects_of
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, COMPONENT_TYPES, UID, RegistrationPlan
+from torchx_pulumi.schedulers.manifest_objects import objects_of
 
 from torchx_pulumi_components.kubernetes_objects import ChildOptions, KubernetesObject, TrainingRole
 from torchx_pulumi_components.resources import SKIP_AWAIT

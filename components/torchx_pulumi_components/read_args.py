@@ -10,11 +10,13 @@ from torchx_pulumi.inputs.appdef import installed_torchx_version
 from torchx_pulumi.inputs.run_options import ELSEWHERE
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import MCADOptions, Options, VolcanoOptions
+from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.typed_reader import FieldValues, field_types, uncovered
 from torchx_pulumi.runs.decision import Policy
 from torchx_pulumi.schedulers import backend_of
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
 from torchx_pulumi_components.arg_values import OPTION_TO_ARGUMENT, ArgumentReader
 from torchx_pulumi_components.args import VolcanoTrainingJobArgs, WaitFor

@@ -19,7 +19,7 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.schedulers import variant_of
+from torchx_pulumi.schedulers import backend_of, variant_of
 
 from torchx_pulumi_components.kubernetes_objects import ChildOptions, KubernetesObject, type_token
 from torchx_pulumi_components.launch import Launch
@@ -196,7 +196,7 @@ def _until_gone(launch: Launch, cluster: Cluster | None) -> Callable[[Any], bool
             return True
         end = time.monotonic() + DELETE_TIMEOUT_S
         while time.monotonic() < end:
-            pods = cluster.list(POD, ended.namespace, {labels.VOLCANO_JOB_NAME: ended.job_name})
+            pods = cluster.list(POD, ended.namespace, backend_of(launch.plan.options).pod_selector(ended.job_name))
             if not any(pod["metadata"].get("deletionTimestamp") for pod in pods):
                 return True
             time.sleep(POLL_S)

@@ -29,10 +29,10 @@ ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
     "torchx_pulumi.fleet_reading": dict.fromkeys(("FleetRow", "read_fleet"), "torchx_pulumi.fleet.collect"),
     "torchx_pulumi.forms": {"FORMS": "torchx_pulumi.aliases"},
     "torchx_pulumi.kubeconfig": {"api_server": "torchx_pulumi.kube.kubeconfig"},
-    "torchx_pulumi.options": dict.fromkeys(
-        ("AppWrapperApi", "Gang", "MCADOptions", "NetworkTopology", "PodGroupApi", "VolcanoOptions"),
-        "torchx_pulumi.model.options",
-    ),
+    "torchx_pulumi.options": {
+        **dict.fromkeys(("Gang", "NetworkTopology", "VolcanoOptions"), "torchx_pulumi.schedulers.volcano.options"),
+        **dict.fromkeys(("AppWrapperApi", "MCADOptions", "PodGroupApi"), "torchx_pulumi.schedulers.appwrapper.options"),
+    },
 }
 """Module of 0.1.0 to its names, and the module that has each name now."""
 

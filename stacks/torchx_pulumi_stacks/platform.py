@@ -8,9 +8,9 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-from torchx_pulumi.kube.kinds import VOLCANO_QUEUE
 from torchx_pulumi.model.errors import invalid_job
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
 from torchx_pulumi_stacks.settings import Settings
 

@@ -10,6 +10,12 @@ import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.runs.identity import digest, relaunch_hash
+from torchx_pulumi.schedulers.appwrapper.objects import (
+    APP_WRAPPER,
+    APP_WRAPPER_V1BETA2,
+    SIGS_POD_GROUP,
+    X_K8S_POD_GROUP,
+)
 from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi_components import MCADTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
@@ -156,13 +162,13 @@ def test_retries_are_warned_of_loudly(engine: Any, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("given", "absent", "part"),
     [
-        ({}, (kinds.APP_WRAPPER, kinds.APP_WRAPPER_V1BETA2), "MCAD is not installed"),
-        ({}, (kinds.APP_WRAPPER,), "set api_version to v1beta2, which it serves"),
-        ({"api_version": "v1beta2"}, (kinds.APP_WRAPPER_V1BETA2,), "set api_version to v1beta1, which it serves"),
-        ({"coscheduler_name": "c"}, (kinds.X_K8S_POD_GROUP, kinds.SIGS_POD_GROUP), "no such coscheduler is installed"),
+        ({}, (APP_WRAPPER, APP_WRAPPER_V1BETA2), "MCAD is not installed"),
+        ({}, (APP_WRAPPER,), "set api_version to v1beta2, which it serves"),
+        ({"api_version": "v1beta2"}, (APP_WRAPPER_V1BETA2,), "set api_version to v1beta1, which it serves"),
+        ({"coscheduler_name": "c"}, (X_K8S_POD_GROUP, SIGS_POD_GROUP), "no such coscheduler is installed"),
         (
             {"coscheduler_name": "c", "pod_group_api": "scheduling.x-k8s.io/v1alpha1"},
-            (kinds.X_K8S_POD_GROUP,),
+            (X_K8S_POD_GROUP,),
             "set pod_group_api to scheduling.sigs.k8s.io/v1alpha1, which it serves",
         ),
         ({"priority_class": "high"}, (), "priority_class: 'high' is not in the cluster"),
@@ -193,7 +199,7 @@ def recorded(engine: Any) -> Any:
     ("given", "without", "api"),
     [
         ({}, (), USUAL),
-        ({}, (kinds.X_K8S_POD_GROUP,), OLDER),
+        ({}, (X_K8S_POD_GROUP,), OLDER),
         ({"pod_group_api": USUAL}, (), USUAL),
         ({"pod_group_api": OLDER}, (), OLDER),
     ],
@@ -212,7 +218,7 @@ def test_the_pod_groups_api_is_the_given_one_or_found_on_the_cluster_and_is_reco
 def test_a_running_job_is_kept_whichever_pod_groups_the_cluster_serves_later(
     engine: Any, then: Any, version: int
 ) -> None:
-    make(engine, cluster(without=(kinds.X_K8S_POD_GROUP,)), coscheduler_name="c")
+    make(engine, cluster(without=(X_K8S_POD_GROUP,)), coscheduler_name="c")
     live = remember(engine, state="Running")
     for note in engine.mocks.state.values():
         if version == 1:

@@ -10,8 +10,9 @@ from typing import Any
 
 from torchx_pulumi import render
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, EVENT, POD, SERVICE, X_K8S_POD_GROUP, Kind
+from torchx_pulumi.kube.kinds import EVENT, POD, SERVICE, Kind
 from torchx_pulumi.model.status import JobState, JobStatus
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
 
 from tools.local_cluster import Cluster

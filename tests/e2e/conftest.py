@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import VOLCANO_QUEUE
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
 from tests.e2e.project import Project, end_sessions, eventually
 

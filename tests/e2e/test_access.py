@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.kube.kubeconfig import find_access
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.torchx_cli import TorchxCli
 from tests.loopback import NAME, http_proxy

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from torchx_pulumi.kube.kinds import APP_WRAPPER_V1BETA2
 from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
 
 from tests.e2e.app_wrappers import AppWrappers, is_state, shell
 from tools.local_cluster import Cluster

@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine import process as engine_module
 from torchx_pulumi_stacks.engine.work_dir import place_key
@@ -152,7 +153,7 @@ def test_a_gang_whose_state_is_lost_is_deleted_whole_and_no_other(
     assert nothing_is_left(look, entry, backend)
     assert look.get(SERVICE, entry.namespace, entry.job_name) is None
     pods = look.list(POD, entry.namespace)
-    assert {pod["metadata"]["labels"][labels.VOLCANO_JOB_NAME] for pod in pods} == {other.entry.job_name}
+    assert {pod["metadata"]["labels"][VOLCANO_JOB_NAME] for pod in pods} == {other.entry.job_name}
     driver.destroy(entry, print)
     driver.destroy(other.entry, print)
     assert nothing_is_left(look, other.entry, backend)
@@ -312,7 +313,7 @@ def nothing_is_left(look: KubernetesCluster, entry: RunEntry, backend: str) -> b
     assert look.get(VOLCANO_JOB, namespace, name) is None
     assert look.get(VOLCANO_POD_GROUP, namespace, name) is None
     eventually(lambda: look.get(SERVICE, namespace, name) is None)
-    eventually(lambda: not look.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name}))
+    eventually(lambda: not look.list(POD, namespace, {VOLCANO_JOB_NAME: name}))
     root = Path(backend.removeprefix("file://"))
     files = [path for path in root.rglob("*") if entry.place.stack in str(path)]
     assert files == []

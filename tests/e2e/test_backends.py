@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.work_dir import place_key
 

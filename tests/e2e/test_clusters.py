@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.kube.kubeconfig import find_access
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.contract.cluster.conftest import caller
 from tests.e2e.cutting_proxy import cutting_proxy

@@ -14,14 +14,18 @@ import pytest
 import yaml
 from torchx_pulumi import render
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, VOLCANO_JOB, VOLCANO_QUEUE, Kind
+from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.options import AppWrapperApi, Gang
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed, same
 from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi.schedulers import Variant, find_backend
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
 from torchx_pulumi.schedulers.diagnosis import diagnose_refusal
+from torchx_pulumi.schedulers.volcano.control import CONTROL
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
+from torchx_pulumi.schedulers.volcano.options import Gang
 
 from tests.e2e.app_wrappers import FAKE, shell
 from tests.e2e.project import FAKE_NODE, changes, eventually, finite
@@ -222,7 +226,7 @@ def test_a_stopped_job_says_how_it_goes_on(jobs: Jobs, look: KubernetesCluster) 
     soon(lambda: jobs.status(name).state is JobState.RUNNING)
     job = look.get(VOLCANO_JOB, jobs.namespace, name)
     assert job is not None
-    look.abort(jobs.namespace, name, job["metadata"]["uid"])
+    CONTROL.suspend(look, jobs.namespace, name, job["metadata"]["uid"])
     status = jobs.wait(name, Reason.CANCELLED)
     assert status.state is JobState.CANCELLED
     assert "resume" in status.diagnoses[0].resolution

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import eventually
 from tests.e2e.stack_project import StackProject

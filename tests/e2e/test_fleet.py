@@ -13,7 +13,7 @@ import pytest
 import yaml
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import FAKE_NODE, eventually, finite
 from tests.e2e.stack_project import StackProject

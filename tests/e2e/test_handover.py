@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.kube.kinds import POD, SERVICE
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
 
 from tests.e2e.project import Project, eventually
 from tests.e2e.torchx_cli import TorchxCli

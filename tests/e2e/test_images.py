@@ -24,8 +24,8 @@ from torchx_pulumi.images import PatchedImage, build_plans, patch_image, plan_pa
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry import Backoff, RegistryClient
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.doc_blocks import commands
 from tests.e2e.docker_daemon import docker_environment, docker_host

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 pytestmark = pytest.mark.e2e
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, SERVICE, X_K8S_POD_GROUP
+from torchx_pulumi.kube.kinds import POD, SERVICE
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_GROUP
 
 from tests.e2e.app_wrappers import FAKE, FIND_RANK0, shell
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER_V1BETA2, POD, SERVICE, X_K8S_POD_GROUP
+from torchx_pulumi.kube.kinds import POD, SERVICE
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP
 
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
 from tests.e2e.project import Project, changes, eventually

@@ -14,7 +14,9 @@ import yaml
 from torchx import specs
 from torchx_pulumi.fleet.collect import read_fleet
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, VOLCANO_JOB
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import variant_named
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT, VOLCANO_QUEUE, Kind
+from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT, Kind
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
 from tests.e2e.project import changes
 from tests.e2e.stack_project import StackProject

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, VOLCANO_JOB
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import eventually
 from tests.e2e.unix_users import Team, UnixUser, team_of

@@ -18,8 +18,8 @@ from urllib.parse import quote
 import pytest
 import yaml
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model.redaction import encodings
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import FAKE_NODE, Project, changes, eventually
 from tests.e2e.torchx_cli import TorchxCli

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import NAMESPACE, POD, VOLCANO_JOB
+from torchx_pulumi.kube.kinds import NAMESPACE, POD
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import FAKE_NODE, changes, eventually, finite
 from tests.e2e.stack_project import StackProject
@@ -184,7 +185,7 @@ def test_a_closed_queue_is_one_message(
     closed_queue(f"{stack.namespace}-closed")
     write_app(stack, app())
     stack.configure(appFile="app.yaml", options=options(stack, queue=f"{stack.namespace}-closed"))
-    from torchx_pulumi.kube.kinds import VOLCANO_QUEUE
+    from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
     def state() -> Any:
         queue = look.get(VOLCANO_QUEUE, None, f"{stack.namespace}-closed") or {}

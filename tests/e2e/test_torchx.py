@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from torchx import specs
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, VOLCANO_JOB
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import eventually
 

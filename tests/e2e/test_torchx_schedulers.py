@@ -15,8 +15,10 @@ from torchx.runner import Runner, get_runner
 from torchx.schedulers import get_default_scheduler_name
 from torchx.specs import AppDef, AppState, Resource, Role
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, VOLCANO_JOB
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.runs.identity import is_runner_env
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import eventually
 from tests.e2e.torchx_cli import TorchxCli

@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.work_dir import place_key
 

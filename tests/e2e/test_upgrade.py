@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
 from tests.e2e.earlier import Earlier, UpgradedProject

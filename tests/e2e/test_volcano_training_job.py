@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
+from torchx_pulumi.kube.kinds import POD, SERVICE
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 from tests.e2e.project import FAKE_NODE, PROGRAM, Project, changes, eventually, finite
 

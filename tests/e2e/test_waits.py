@@ -15,11 +15,11 @@ import yaml
 from torchx.runner import Runner, get_runner
 from torchx.specs import AppDef, Resource, Role
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.kube.kubeconfig import find_access
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.waiting import REFUSED_S, UNREACHABLE_S
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
-from torchx_pulumi.model.options import VolcanoOptions
 from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
 
 def role(**changes: Any) -> RoleSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from torchx_pulumi.kube import Cluster, kinds
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}
@@ -31,9 +32,9 @@ def test_it_can_be_out_of_reach() -> None:
 
 def test_it_can_lack_kinds() -> None:
     cluster = FakeCluster(served=[kinds.POD])
-    assert not cluster.serves(kinds.VOLCANO_JOB)
+    assert not cluster.serves(VOLCANO_JOB)
     with pytest.raises(ClusterError, match="does not serve Job"):
-        cluster.get(kinds.VOLCANO_JOB, "default", "x")
+        cluster.get(VOLCANO_JOB, "default", "x")
 
 
 def test_a_removed_object_is_absent() -> None:

@@ -88,7 +88,8 @@ def current_target(image: str | None, namespace: str, queue: str) -> Target:
         ClusterError: There is no such cluster, or no Volcano on it.
     """
     from torchx_pulumi.kube import KubernetesCluster
-    from torchx_pulumi.kube.kinds import APP_WRAPPER, VOLCANO_JOB
+    from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+    from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
     if not image:
         raise DemoError(

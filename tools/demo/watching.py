@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, JobStatus
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
 from torchx_pulumi.schedulers.volcano.status import read_volcano
 
 from tools.demo.errors import DemoError
@@ -27,7 +29,7 @@ LOG_END_S: Final = 15
 def read_volcano_job(cluster: Cluster, namespace: str, name: str) -> JobStatus:
     """Read a Volcano Job as it is now."""
     job = cluster.get(VOLCANO_JOB, namespace, name)
-    pods = cluster.list(POD, namespace, {labels.VOLCANO_JOB_NAME: name})
+    pods = cluster.list(POD, namespace, {VOLCANO_JOB_NAME: name})
     group = None
     if job is not None:
         group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{job['metadata']['uid']}")

@@ -7,22 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from torchx_pulumi.doctor.finding import Asked, Finding, ok, problem, skipped
 from torchx_pulumi.doctor.machine import read_version, words
 from torchx_pulumi.kube import LiveCluster
-from torchx_pulumi.kube.kinds import (
-    APP_WRAPPER,
-    APP_WRAPPER_V1BETA2,
-    NAMESPACE,
-    SIGS_POD_GROUP,
-    VALIDATING_WEBHOOK,
-    VOLCANO_COMMAND,
-    VOLCANO_JOB,
-    VOLCANO_POD_GROUP,
-    VOLCANO_QUEUE,
-    X_K8S_POD_GROUP,
-    Kind,
-)
+from torchx_pulumi.kube.kinds import NAMESPACE, VALIDATING_WEBHOOK, Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers.appwrapper.objects import (
+    APP_WRAPPER,
+    APP_WRAPPER_V1BETA2,
+    SIGS_POD_GROUP,
+    X_K8S_POD_GROUP,
+)
 from torchx_pulumi.schedulers.permissions import VOLCANO, Permission, of_app_wrapper
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 OLDEST_KUBERNETES = (1, 25)
 PROBE = "torchx-pulumi-doctor"

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
 from torchx_pulumi.model.errors import invalid_job
-from torchx_pulumi.model.options import MCADOptions, NetworkTopology, Options, VolcanoOptions
+from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning.checks.values import found, is_int
 from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types
 from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
+from torchx_pulumi.schedulers.volcano.options import NetworkTopology, VolcanoOptions
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
 """Options of TorchX's own schedulers that change how a job is launched, never its manifest. No effect here."""

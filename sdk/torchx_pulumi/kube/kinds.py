@@ -22,14 +22,6 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-VOLCANO_JOB = Kind(group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs")
-VOLCANO_QUEUE = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False)
-VOLCANO_POD_GROUP = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
-VOLCANO_COMMAND = Kind(group="bus.volcano.sh", version="v1alpha1", kind="Command", plural="commands")
-APP_WRAPPER = Kind(group="workload.codeflare.dev", version="v1beta1", kind="AppWrapper", plural="appwrappers")
-APP_WRAPPER_V1BETA2 = Kind(group="workload.codeflare.dev", version="v1beta2", kind="AppWrapper", plural="appwrappers")
-X_K8S_POD_GROUP = Kind(group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
-SIGS_POD_GROUP = Kind(group="scheduling.sigs.k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 SERVICE = Kind(group="", version="v1", kind="Service", plural="services")
 EVENT = Kind(group="", version="v1", kind="Event", plural="events")

@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from torchx_pulumi.kube.api_errors import connection_error, response_error
-from torchx_pulumi.kube.bus_command import command, not_allowed, status_after
-from torchx_pulumi.kube.kinds import ACCESS_REVIEW, NAMESPACE, VOLCANO_COMMAND, VOLCANO_JOB, Kind
+from torchx_pulumi.kube.kinds import ACCESS_REVIEW, NAMESPACE, Kind
 from torchx_pulumi.kube.kubeconfig import (
     api_server,
     authority_in_file,
@@ -33,9 +32,6 @@ PAGE_SIZE = 500
 
 IDENTITY_S = 5.0
 """Seconds for which an identity is kept. A tunnel may lead to another cluster later."""
-
-MAX_CONFLICTS = 8
-"""How often the status of a job is read and changed again, where its controller changed it in between."""
 
 
 class KubernetesCluster:
@@ -224,51 +220,12 @@ class KubernetesCluster:
                 return False
             raise
 
-    def abort(self, namespace: str, name: str, uid: str) -> None:
-        """Ask Volcano to stop a job: its pods end, the object stays."""
-        self._order("AbortJob", namespace, name, uid)
-
-    def resume(self, namespace: str, name: str, uid: str) -> None:
-        """Ask Volcano to run an aborted job again."""
-        self._order("ResumeJob", namespace, name, uid)
-
-    def _order(self, action: str, namespace: str, name: str, uid: str) -> None:
-        """Ask by a Command, or change the job's status where Commands may not be made: Volcano acts on both alike."""
-        try:
-            self.create(VOLCANO_COMMAND, namespace, command(action, namespace, name, uid))
-        except ClusterError as error:
-            if error.reason not in ("Forbidden", "NotServed"):
-                raise
-            self._change_phase(action, namespace, name, uid, error)
-
-    def _change_phase(self, action: str, namespace: str, name: str, uid: str, refused: ClusterError) -> None:
-        """Put a job into the phase that a Command would put it into, unless it is another job or has ended.
-
-        Raises:
-            ClusterError: Neither `patch` nor `update` of the status is allowed, the job changes all the time, or there
-                is no answer.
-        """
-        path = f"{_path(VOLCANO_JOB, namespace)}/{quote(name, safe='')}/status"
-        method = "PATCH"
-        for _ in range(MAX_CONFLICTS):
-            job = self.get(VOLCANO_JOB, namespace, name)
-            status = None if job is None else status_after(action, job, uid)
-            if job is None or status is None:
-                return
-            known = {key: job["metadata"][key] for key in ("uid", "resourceVersion")}
-            body = {"metadata": known, "status": status} if method == "PATCH" else {**job, "status": status}
-            try:
-                self._json(method, path, VOLCANO_JOB, body=body)
-            except ClusterError as error:
-                if error.reason == "Forbidden" and method == "PUT":
-                    raise ClusterError(f"{refused}. {not_allowed(action)}", reason="Forbidden") from error
-                if error.reason == "Forbidden":
-                    method = "PUT"
-                elif error.reason != "Conflict":
-                    raise
-                continue
-            return
-        raise ClusterError(f"job {namespace}/{name} changed each time that {action} was asked for", retryable=True)
+    def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:
+        """Write the status of an object, unless the object was changed since it was read."""
+        known = {key: manifest["metadata"][key] for key in ("uid", "resourceVersion")}
+        body = manifest if whole else {"metadata": known, "status": manifest["status"]}
+        path = f"{_path(kind, namespace)}/{quote(manifest['metadata']['name'], safe='')}/status"
+        self._json("PUT" if whole else "PATCH", path, kind, body=body)
 
     def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), *, body: Any = None) -> Any:
         """Return the JSON of a response. None: the object does not exist. A kind that is not served is an error."""

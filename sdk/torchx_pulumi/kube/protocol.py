@@ -192,23 +192,18 @@ class ClusterActions(Protocol):
         """
         ...
 
-    def abort(self, namespace: str, name: str, uid: str) -> None:
-        """Ask Volcano to stop a job: its pods end, the object stays.
-
-        Without the permission to make a Command, the status of the job is changed instead, to the same effect.
+    def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:
+        """Write the status of an object, unless the object was changed since it was read.
 
         Args:
-            namespace: Where the job is.
-            name: Its name.
-            uid: Its uid; another job of that name is left alone.
+            kind: Kind of the object.
+            namespace: Its namespace. None: the kind has none.
+            manifest: The object as it was read, with the new status.
+            whole: Send the object as a whole (verb `update`). False: only its status (verb `patch`).
 
         Raises:
-            ClusterError: No answer, no permission, or no Volcano.
+            ClusterError: No answer, no permission, or (`reason` is `Conflict`) the object was changed.
         """
-        ...
-
-    def resume(self, namespace: str, name: str, uid: str) -> None:
-        """Ask Volcano to run an aborted job again; arguments and errors as `abort`."""
         ...
 
 

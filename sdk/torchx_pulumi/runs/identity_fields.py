@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.model.options import MCADOptions, NetworkTopology, VolcanoOptions
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
+from torchx_pulumi.schedulers.volcano.options import NetworkTopology, VolcanoOptions
 
 
 class _Always:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import TorchxPulumiError
-from torchx_pulumi.model.object_fields import text_at, time_at
+from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.model.timestamps import EPOCH, format_time
 from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.runs.driver import Driver, Recorded
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import Observation, as_observed, observed
+from torchx_pulumi.schedulers import find_backend
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,8 @@ def with_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | No
     """
     if entry.cancelled_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
         return status
-    if not _shows_cancel(entry, status, head):
+    variant = find_backend(entry.scheduler).variants.get(entry.choice)
+    if variant is None or not variant.shows_cancel(status, head):
         return status
     return dataclasses.replace(
         status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)
@@ -114,15 +115,6 @@ def with_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | No
 def cancelled_words(entry: RunEntry) -> str:
     """Return when it was asked to cancel an app."""
     return f"cancelled at {entry.cancelled_at}"
-
-
-def _shows_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | None) -> bool:
-    if text_at(head, "kind") == VOLCANO_JOB.kind:
-        # An abort ends in the phase Aborted, which is CANCELLED anyway, or in this one; the object is kept.
-        return status.phase == "Terminated"
-    if entry.scheduler == "mcad" and (status.state is JobState.UNKNOWN or status.phase == "Deleted"):
-        return True
-    return text_at(head, "metadata", "deletionTimestamp") is not None
 
 
 def _is_resumed(last: Observation | None, status: JobStatus) -> bool:

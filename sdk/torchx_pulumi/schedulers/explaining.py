@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from torchx_pulumi.kube import Cluster, run_concurrently
-from torchx_pulumi.kube.kinds import EVENT, NODE, VOLCANO_POD_GROUP, VOLCANO_QUEUE, Kind
+from torchx_pulumi.kube.kinds import EVENT, NODE, Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
@@ -27,6 +27,7 @@ from torchx_pulumi.schedulers.permissions import (
 from torchx_pulumi.schedulers.pods.last_lines import read_last_lines
 from torchx_pulumi.schedulers.pods.pull_errors import UNSAID
 from torchx_pulumi.schedulers.protocol import ObservedObjects
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 Answer = TypeVar("Answer")
 

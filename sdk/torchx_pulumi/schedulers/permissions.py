@@ -14,21 +14,10 @@ from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.kube.kinds import (
-    APP_WRAPPER,
-    EVENT,
-    NAMESPACE,
-    NODE,
-    POD,
-    SIGS_POD_GROUP,
-    VOLCANO_COMMAND,
-    VOLCANO_JOB,
-    VOLCANO_POD_GROUP,
-    VOLCANO_QUEUE,
-    X_K8S_POD_GROUP,
-    Kind,
-)
+from torchx_pulumi.kube.kinds import EVENT, NAMESPACE, NODE, POD, Kind
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, SIGS_POD_GROUP, X_K8S_POD_GROUP
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 logger = logging.getLogger(__name__)
 

@@ -8,20 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.kube.kinds import (
-    APP_WRAPPER,
-    APP_WRAPPER_V1BETA2,
-    NAMESPACE,
-    PRIORITY_CLASS,
-    SECRET,
-    SERVICE_ACCOUNT,
-    VOLCANO_QUEUE,
-    Kind,
-)
+from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
 from torchx_pulumi.model.errors import ClusterError, Problem
-from torchx_pulumi.model.options import AppWrapperApi, Manifest, MCADOptions, Options, PodGroupApi, VolcanoOptions
+from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.schedulers import variant_of
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, APP_WRAPPER_V1BETA2
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.schedulers.appwrapper.wrapped import POD_GROUP_APIS
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
 
 @dataclass(slots=True)

@@ -89,9 +89,14 @@ class Control(Protocol):
         """Start the pods of a suspended run again; arguments and errors as `suspend`."""
         ...
 
-    def is_suspended(self, status: JobStatus) -> bool:
-        """Return whether a run is suspended, or is being suspended."""
+    def is_suspended(self, phase: str | None) -> bool:
+        """Return whether a job object of this phase is suspended, or is being suspended."""
         ...
+
+
+def is_being_deleted(_status: JobStatus, job_object: Mapping[str, Any] | None) -> bool:
+    """Return whether a job object is being deleted."""
+    return text_at(job_object, "metadata", "deletionTimestamp") is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +133,8 @@ class Variant:
     """Return the pods that were created for a recorded run. None: a controller creates them."""
     listed_with_pods: bool = True
     """A list of runs reads their pods as well: the job object does not have the state of its pods."""
+    shows_cancel: Callable[[JobStatus, Mapping[str, Any] | None], bool] = is_being_deleted
+    """Return whether a run that failed, or whose state is unknown, shows that it was cancelled."""
     control: Control | None = None
     """How a run is cancelled and resumed. None: cancelling deletes the job object, and no run can be resumed."""
 
@@ -201,12 +208,20 @@ class SchedulerBackend(Generic[OptionsT]):
     """Role name in object names -> variable with the host of rank 0."""
     diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
     """Return what the scheduler's own objects say about a run that waits or failed. Pods are diagnosed for all."""
+    kinds: tuple[Kind, ...]
+    """Kinds of the scheduler's own API groups that it reads or writes."""
+    simulate: Callable[[Any, Kind, Manifest], None] = lambda _cluster, _kind, _written: None
+    """Do at once what the scheduler's controller does with an object that is written to a `testing.FakeCluster`."""
     pod_label: str
     """Label of every pod whose value is the job's name."""
     tolerated: frozenset[str] = frozenset()
     """Rules of `check_job` that give a warning here, where other schedulers refuse."""
     resizes: bool = False
     """Fewer replicas are the same run."""
+
+    def pod_selector(self, job_name: str) -> dict[str, str]:
+        """Return the labels by which the pods of a job are listed."""
+        return {self.pod_label: job_name}
 
     def variant_of(self, options: Options) -> Variant:
         """Return the variant that options choose."""

@@ -11,13 +11,15 @@ from uuid import uuid4
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.kubeconfig import identity_of
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity, authority_digest
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import parse_nanoseconds, to_nanoseconds
+from torchx_pulumi.schedulers import find_backend, scheduler_names
+from torchx_pulumi.schedulers.manifest_objects import all_kinds
 
-KNOWN = tuple(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
+KNOWN = tuple(all_kinds())
+"""Kinds that a fake cluster serves unless it is told otherwise: all that this package reads or writes."""
 STAMP = "2026-01-01T00:00:00.000000000Z"
 """When every line of a fake log was written."""
 
@@ -129,8 +131,7 @@ class FakeCluster:
         if (kind, name) == (kinds.NAMESPACE, HOME_NAMESPACE):
             meta = {"name": name, "uid": self.identify().uid}
             return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
-        found = self._objects.get((kind.api_version, kind.kind, namespace or "", name))
-        return copy.deepcopy(found)
+        return self.find(kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
         """Return the objects of a kind, by name."""
@@ -138,13 +139,7 @@ class FakeCluster:
         if self._readable is not None and kind.namespaced and namespace not in self._readable:
             where = f"in namespace {namespace}" if namespace else "at the cluster scope"
             raise ClusterError(f"the fake cluster forbids it: cannot list {kind.plural} {where}", reason="Forbidden")
-        return [
-            copy.deepcopy(manifest)
-            for (version, name, where, _), manifest in sorted(self._objects.items(), key=lambda item: item[0][2:])
-            if (version, name) == (kind.api_version, kind.kind)
-            and (not namespace or where == namespace)
-            and (selector or {}).items() <= (manifest["metadata"].get("labels") or {}).items()
-        ]
+        return [*self.find_all(kind, namespace, selector)]
 
     def serves(self, kind: Kind) -> bool:
         """Tell whether the cluster knows the kind."""
@@ -208,6 +203,7 @@ class FakeCluster:
         meta.update(uid=str(uuid4()), creationTimestamp=STAMP.partition(".")[0] + "Z", resourceVersion="1")
         if not dry_run:
             self.put({**made, "apiVersion": kind.api_version, "kind": kind.kind})
+            self._simulate(kind, made)
         return copy.deepcopy(made)
 
     def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
@@ -224,29 +220,35 @@ class FakeCluster:
                 self._objects.pop(key, None)
         return True
 
-    def abort(self, namespace: str, name: str, uid: str) -> None:
-        """Stop a job at once: it is Aborted, its pods are gone."""
-        if self._move(namespace, name, uid, "Aborted"):
-            # Volcano's controller does that, whatever the caller may do.
-            for key, found in [*self._objects.items()]:
-                mine = (found["metadata"].get("labels") or {}).get(labels.VOLCANO_JOB_NAME) == name
-                if key[:3] == (kinds.POD.api_version, kinds.POD.kind, namespace) and mine:
-                    del self._objects[key]
+    def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:
+        """Write the status of an object; conflicts do not occur."""
+        self._check("update" if whole else "patch", kind, "status")
+        found = self.find(kind, namespace, manifest["metadata"]["name"])
+        if found is not None:
+            written = {**found, "status": copy.deepcopy(manifest["status"])}
+            self.put(written)
+            self._simulate(kind, written)
 
-    def resume(self, namespace: str, name: str, uid: str) -> None:
-        """Let an aborted job wait for its pods again."""
-        self._move(namespace, name, uid, "Pending")
+    def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """Return an object whatever the credentials may do. None: it is absent."""
+        return copy.deepcopy(self._objects.get((kind.api_version, kind.kind, namespace or "", name)))
 
-    def _move(self, namespace: str, name: str, uid: str, phase: str) -> bool:
-        self._answer()
-        by_status = [verb for verb in ("patch", "update") if not self._is_denied(verb, kinds.VOLCANO_JOB, "status")]
-        if self._is_denied("create", kinds.VOLCANO_COMMAND, None) and not by_status:
-            self._check("create", kinds.VOLCANO_COMMAND)
-        job = self._objects.get((kinds.VOLCANO_JOB.api_version, kinds.VOLCANO_JOB.kind, namespace, name))
-        if job is None or job["metadata"].get("uid") != uid:
-            return False
-        job.setdefault("status", {})["state"] = {"phase": phase}
-        return True
+    def find_all(
+        self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None
+    ) -> Sequence[Manifest]:
+        """Return the objects of a kind by name, whatever the credentials may do."""
+        return [
+            copy.deepcopy(manifest)
+            for (version, name, where, _), manifest in sorted(self._objects.items(), key=lambda item: item[0][2:])
+            if (version, name) == (kind.api_version, kind.kind)
+            and (not namespace or where == namespace)
+            and (selector or {}).items() <= (manifest["metadata"].get("labels") or {}).items()
+        ]
+
+    def _simulate(self, kind: Kind, written: Manifest) -> None:
+        """Let the controllers of all schedulers act on an object."""
+        for scheduler in scheduler_names():
+            find_backend(scheduler).simulate(self, kind, copy.deepcopy(written))
 
     def _answer(self) -> None:
         if self.error:

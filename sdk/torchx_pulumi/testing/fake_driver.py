@@ -10,7 +10,6 @@ from typing import Any
 
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.manifest_objects import objects_of
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
@@ -20,6 +19,7 @@ from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.owner import CheckOwner, is_working, unowned
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchx_pulumi.kube import LiveCluster
-from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
-from torchx_pulumi.model import labels
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import (
     ClusterError,
@@ -22,7 +21,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.lease import Lease, claim
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
-from torchx_pulumi.schedulers import ObservedObjects, Variant
+from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -75,10 +74,10 @@ def cancel_app(
     entry = _note_cancel(context, lookup, entry)
     uid = uid_of(seen.job_object) or ""
     try:
-        if variant.job_object != VOLCANO_JOB:
+        if variant.control is None:
             cluster.delete(variant.job_object, entry.namespace, entry.job_name, uid=uid or None)
-        elif status.phase != "Aborting":
-            cluster.abort(entry.namespace, entry.job_name, uid)
+        elif not variant.control.is_suspended(status.phase):
+            variant.control.suspend(cluster, entry.namespace, entry.job_name, uid)
     except ClusterError as error:
         # A request that may be tried again, after a timeout for example, may have reached the cluster.
         if not error.retryable and (known is None or known.cancelled_at is None):
@@ -114,16 +113,16 @@ def resume_app(
     if found is None:
         raise invalid_job(app_id, [Problem("app_id", "is unknown here; `torchx list` names the apps that are known")])
     entry, cluster, variant, seen = found
-    if variant.job_object != VOLCANO_JOB:
+    if variant.control is None:
         text = f"was cancelled by deleting its {variant.job_object.kind}, which cannot be resumed; launch it anew"
         raise invalid_job(app_id, [Problem("app_id", text)])
     if seen.job_object is None or not is_ours(entry, seen.job_object):
         raise invalid_job(app_id, [Problem("app_id", "has no job in the cluster any more; launch it anew")])
     status = variant.read_status(seen)
-    if status.phase not in ("Aborted", "Aborting"):
+    if not variant.control.is_suspended(status.phase):
         text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
         raise invalid_job(app_id, [Problem("app_id", text)])
-    cluster.resume(entry.namespace, entry.job_name, uid_of(seen.job_object) or "")
+    variant.control.resume(cluster, entry.namespace, entry.job_name, uid_of(seen.job_object) or "")
     if lookup.adopt(entry) is not None:
         context.index.change(entry, lambda now: replace(now, cancelled_at=None))
 
@@ -248,7 +247,9 @@ def _note_cancel(context: AdapterContext, lookup: AppLookup, entry: RunEntry) ->
 
 
 def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:
-    pods: Sequence[Manifest] | None = list_pods(cluster, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name})
+    pods: Sequence[Manifest] | None = list_pods(
+        cluster, entry.namespace, find_backend(entry.scheduler).pod_selector(entry.job_name)
+    )
     if pods is None:
         pods = get_pods(cluster, entry.namespace, [name for role in entry.pods.values() for name in role])
     if pods is None:

@@ -14,7 +14,6 @@ from torchx.schedulers.ids import make_unique
 from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kubeconfig import is_contents
-from torchx_pulumi.kube.manifest_objects import objects_of
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import (
     ClusterError,
@@ -28,6 +27,7 @@ from torchx_pulumi.model.redaction import path_shown
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers import plan_job, variant_of
+from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.preflight import discover
 from torchx_pulumi.stack_state.backend import choose_backend
 from torchx_pulumi.stack_state.cli import check_organization

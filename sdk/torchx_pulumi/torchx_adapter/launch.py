@@ -15,7 +15,6 @@ from torchx_pulumi.inputs.appdef import OVERLAY_KEY
 from torchx_pulumi.inputs.json_values import write_value
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
-from torchx_pulumi.kube.manifest_objects import job_object
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, DeployError, TakenOverError, TorchxPulumiError
@@ -34,6 +33,7 @@ from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.runs.whereabouts import Ambient, ambient
+from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import this_process

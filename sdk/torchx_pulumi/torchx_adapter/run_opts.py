@@ -6,8 +6,10 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import logging
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
 
@@ -16,9 +18,8 @@ from torchx.specs import InvalidRunConfigException
 from torchx.util.types import to_dict
 
 from torchx_pulumi.inputs.run_options import read_pairs
-from torchx_pulumi.model import options as option_types
-from torchx_pulumi.model.options import MCADOptions, VolcanoOptions
 from torchx_pulumi.model.redaction import MARK, without_password
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT
 from torchx_pulumi.torchx_adapter import compat
 
@@ -349,8 +350,8 @@ def _snake_case(name: str) -> str:
 
 
 def _manifest_options(scheduler: str) -> Iterator[tuple[str, Any, str, Any, bool]]:
-    kind: Any = {"volcano": VolcanoOptions, "mcad": MCADOptions}[scheduler]
-    helps = _field_helps()[kind.__name__]
+    kind: Any = find_backend(scheduler).options
+    helps = _field_helps(kind)
     for item in dataclasses.fields(kind):
         default = None if item.default is dataclasses.MISSING else item.default
         required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
@@ -360,17 +361,14 @@ def _manifest_options(scheduler: str) -> Iterator[tuple[str, Any, str, Any, bool
         yield item.name, _KINDS.get(str(item.type), str), text, getattr(default, "value", default), required
 
 
-@functools.lru_cache(maxsize=1)
-def _field_helps() -> Mapping[str, Mapping[str, str]]:
-    """Return the text under each field of the option classes."""
-    tree = ast.parse(inspect.getsource(option_types))
-    helps: dict[str, dict[str, str]] = {}
-    for found in tree.body:
-        if not isinstance(found, ast.ClassDef):
-            continue
-        for field, below in zip(found.body, found.body[1:], strict=False):
-            if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-                continue
-            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                helps.setdefault(found.name, {})[field.target.id] = inspect.cleandoc(str(below.value.value))
-    return helps
+@functools.lru_cache
+def _field_helps(kind: type) -> Mapping[str, str]:
+    """Return the text under each field of a class of options."""
+    tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
+    (body,) = (found.body for found in tree.body if isinstance(found, ast.ClassDef) and found.name == kind.__name__)
+    return {
+        field.target.id: inspect.cleandoc(str(below.value.value))
+        for field, below in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+    }

@@ -10,7 +10,6 @@ from typing import Any
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.kube.kubeconfig import api_server, find_access, identity_of
-from torchx_pulumi.kube.manifest_objects import objects_of
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, DeployError
@@ -18,6 +17,7 @@ from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.schedulers import Variant, find_backend
+from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
 
@@ -160,7 +160,8 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: Ch
     if variant is None or not variant.makes_pods:
         return
     cluster, end = connect(), time.monotonic() + GONE_TIMEOUT_S
-    while pods := cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}):
+    selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
+    while pods := cluster.list(POD, entry.namespace, selector):
         if time.monotonic() > end:
             raise ClusterError(
                 f"pod {entry.namespace}/{pods[0]['metadata']['name']} was deleted and is still there after "
@@ -176,7 +177,8 @@ def _delete_followers(
 ) -> None:
     """Delete the pods and the Service of a gang of pods, and wait until they are gone."""
     group = cluster.get(head, entry.namespace, entry.job_name)
-    found = [(POD, pod) for pod in cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name})]
+    selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
+    found = [(POD, pod) for pod in cluster.list(POD, entry.namespace, selector)]
     service = cluster.get(SERVICE, entry.namespace, entry.job_name)
     found += [] if service is None else [(SERVICE, service)]
     doomed = [(kind, item) for kind, item in found if _is_follower(entry, item, group)]
@@ -215,7 +217,7 @@ def _is_named(entry: RunEntry, found: Manifest) -> bool:
     """Return whether a pod or Service is one that the app has by its names."""
     if found.get("kind") == SERVICE.kind:
         selector = (found.get("spec") or {}).get("selector") or {}
-        return bool(selector.get(labels.VOLCANO_JOB_NAME) == entry.job_name)
+        return bool(selector.items() >= find_backend(entry.scheduler).pod_selector(entry.job_name).items())
     metadata = found["metadata"]
     group = (metadata.get("annotations") or {}).get(labels.GROUP_NAME)
     return group == entry.job_name and any(metadata["name"] in pods for pods in entry.pods.values())

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.kube.manifest_objects import objects_of
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage, write_entry
 from torchx_pulumi.model.errors import DeployError
@@ -21,6 +20,7 @@ from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import ObservedObjects, asked, variant_of
+from torchx_pulumi.schedulers.manifest_objects import objects_of
 
 
 def prepare(order: LaunchRequest, now: datetime | None = None) -> RegistrationPlan:

@@ -12,6 +12,7 @@ import yaml
 from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.kube.kubeconfig import find_access
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.contract.cluster.conftest import LINES, World
 from tests.loopback import NAME, http_proxy
@@ -57,7 +58,7 @@ def test_a_callers_own_client_is_asked_and_is_the_same_cluster(kubeconfig: Path,
     own = KubernetesCluster.of_client(config.new_client_from_config(str(kubeconfig), persist_config=False))
     assert answers(own)
     assert own.get(kinds.POD, "default", "nobody") is None
-    assert own.allowed("create", kinds.VOLCANO_JOB, "default")
+    assert own.allowed("create", VOLCANO_JOB, "default")
     assert list(own.logs(real_world.namespace, "a", follow=True)) == LINES
     assert own.identity == KubernetesCluster.connect(str(kubeconfig)).identity
 

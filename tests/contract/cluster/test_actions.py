@@ -10,6 +10,8 @@ from uuid import uuid4
 import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.volcano.control import CONTROL
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.contract.cluster.conftest import World
 
@@ -65,7 +67,7 @@ def test_deleting_is_done_once_and_only_to_the_object_that_is_meant(world: World
 
 
 def test_what_these_credentials_may_do_is_known(world: World) -> None:
-    assert world.cluster.allowed("create", kinds.VOLCANO_JOB, world.namespace)
+    assert world.cluster.allowed("create", VOLCANO_JOB, world.namespace)
     assert world.cluster.allowed("get", kinds.POD, world.namespace, "log")
     assert world.cluster.allowed("list", kinds.POD, None)
 
@@ -78,7 +80,7 @@ def test_a_cluster_has_a_version_an_address_and_an_identity(world: World) -> Non
 
 def test_a_job_is_aborted_and_resumed(world: World, name: str) -> None:
     def phase() -> str:
-        job = world.cluster.get(kinds.VOLCANO_JOB, world.namespace, name) or {}
+        job = world.cluster.get(VOLCANO_JOB, world.namespace, name) or {}
         return str(((job.get("status") or {}).get("state") or {}).get("phase"))
 
     some_pod = world.cluster.get(kinds.POD, world.namespace, "a")
@@ -87,7 +89,7 @@ def test_a_job_is_aborted_and_resumed(world: World, name: str) -> None:
     container = {"name": "main", "image": image, "command": ["sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait"]}
     template = {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}}
     job = {
-        "apiVersion": kinds.VOLCANO_JOB.api_version,
+        "apiVersion": VOLCANO_JOB.api_version,
         "kind": "Job",
         "metadata": {"name": name},
         "spec": {
@@ -97,14 +99,14 @@ def test_a_job_is_aborted_and_resumed(world: World, name: str) -> None:
             "tasks": [{"name": "t", "replicas": 1, "template": template}],
         },
     }
-    uid = world.cluster.create(kinds.VOLCANO_JOB, world.namespace, job)["metadata"]["uid"]
+    uid = world.cluster.create(VOLCANO_JOB, world.namespace, job)["metadata"]["uid"]
     if type(world.cluster).__name__ != "FakeCluster":
         eventually(lambda: phase() == "Running", phase)
-    world.cluster.abort(world.namespace, name, uid)
+    CONTROL.suspend(world.cluster, world.namespace, name, uid)
     eventually(lambda: phase() == "Aborted", phase)
-    world.cluster.resume(world.namespace, name, uid)
+    CONTROL.resume(world.cluster, world.namespace, name, uid)
     eventually(lambda: phase() in ("Pending", "Running"), phase)
-    assert world.cluster.delete(kinds.VOLCANO_JOB, world.namespace, name, uid=uid)
+    assert world.cluster.delete(VOLCANO_JOB, world.namespace, name, uid=uid)
 
 
 def test_nothing_is_created_of_a_kind_that_nobody_defines(world: World, name: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 from tests.contract.cluster.conftest import LINES, World
 
@@ -29,7 +30,7 @@ def test_an_object_comes_whole(world: World) -> None:
 def test_an_absent_object_is_none(world: World) -> None:
     assert world.cluster.get(kinds.POD, world.namespace, "nobody") is None
     assert world.cluster.get(kinds.POD, "no-such-namespace", "a") is None
-    assert world.cluster.get(kinds.VOLCANO_JOB, world.namespace, "nobody") is None
+    assert world.cluster.get(VOLCANO_JOB, world.namespace, "nobody") is None
 
 
 def test_an_object_without_a_namespace_is_found(world: World) -> None:
@@ -64,7 +65,7 @@ def test_a_returned_object_is_the_callers_own(world: World) -> None:
     assert again["metadata"]["labels"]["app"] == "x"
 
 
-@pytest.mark.parametrize("kind", [kinds.POD, kinds.VOLCANO_JOB, kinds.VOLCANO_QUEUE, kinds.VOLCANO_POD_GROUP])
+@pytest.mark.parametrize("kind", [kinds.POD, VOLCANO_JOB, VOLCANO_QUEUE, VOLCANO_POD_GROUP])
 def test_served_kinds_are_known(world: World, kind: Kind) -> None:
     assert world.cluster.serves(kind)
 

@@ -20,11 +20,11 @@ from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.model.app_entry import Owner, RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.model.options import VolcanoOptions
 from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.runs.driver import Driver, LaunchRequest
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.testing import FakeCluster

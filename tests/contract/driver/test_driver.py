@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
-from torchx_pulumi.model.options import Gang
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
+from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.owner import this_process
 
 from .conftest import DriverWorld
@@ -140,7 +141,7 @@ def test_a_gang_of_pods_is_made_and_removed_whole(driver_world: DriverWorld) -> 
     assert seen.job_object is not None
     assert [pod["metadata"]["name"] for pod in seen.pods or ()] == list(entry.pods["trainer"])
     driver_world.driver.destroy(entry, nothing)
-    assert driver_world.cluster.list(POD, entry.namespace, {labels.VOLCANO_JOB_NAME: entry.job_name}) == []
+    assert driver_world.cluster.list(POD, entry.namespace, {VOLCANO_JOB_NAME: entry.job_name}) == []
 
 
 def test_record_writes_what_is_newer_and_of_the_same_run(driver_world: DriverWorld) -> None:

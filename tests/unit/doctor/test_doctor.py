@@ -19,6 +19,7 @@ from torchx_pulumi.doctor.finding import ok
 from torchx_pulumi.doctor.machine import check_passphrase, check_state_folder, run_program
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError, ImageError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
 from torchx_pulumi.testing import FakeCluster
 
 PRINTED = {
@@ -107,10 +108,10 @@ def denied(*items: tuple[str, kinds.Kind]) -> FakeCluster:
         (FakeCluster(served=[kinds.POD]), Asked(scheduler="mcad"), "mcad", "problem", "no AppWrapper"),
         (FakeCluster(served=[kinds.POD]), Asked(), "permissions", "skipped", "no scheduler"),
         (FakeCluster([]), Asked(), "webhooks", "problem", "no ValidatingWebhookConfiguration"),
-        (denied(("create", kinds.VOLCANO_JOB)), Asked(), "permissions", "problem", "create jobs.batch.volcano.sh"),
-        (denied(("create", kinds.VOLCANO_JOB)), Asked(), "webhooks", "skipped", "could not be tried"),
+        (denied(("create", VOLCANO_JOB)), Asked(), "permissions", "problem", "create jobs.batch.volcano.sh"),
+        (denied(("create", VOLCANO_JOB)), Asked(), "webhooks", "skipped", "could not be tried"),
         (denied(("list", kinds.VALIDATING_WEBHOOK)), Asked(), "webhooks", "ok", "cannot be seen"),
-        (denied(("get", kinds.VOLCANO_QUEUE)), Asked(), "queue", "skipped", "cannot be looked at"),
+        (denied(("get", VOLCANO_QUEUE)), Asked(), "queue", "skipped", "cannot be looked at"),
     ],
 )
 def test_clusters(tmp_path: Path, cluster: FakeCluster, asked: Asked, check: str, verdict: str, said: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model.errors import InvalidJobError, MissingOptionError
-from torchx_pulumi.model.options import Gang, NetworkTopology, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
 
 
 def test_defaults_are_those_of_torchx() -> None:

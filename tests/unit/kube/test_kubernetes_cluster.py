@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.volcano.control import CONTROL
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 pytest.importorskip("kubernetes")
 
@@ -117,9 +119,9 @@ def test_refused_credentials_are_told_from_missing_rights(server: Server) -> Non
 def test_an_absent_object_is_told_from_an_absent_kind(server: Server) -> None:
     cluster = KubernetesCluster.connect(server.kubeconfig)
     server.answers = [status(404, "not found", details={"name": "x"}), (404, "404 page not found\n")]
-    assert cluster.get(kinds.VOLCANO_JOB, "default", "x") is None
+    assert cluster.get(VOLCANO_JOB, "default", "x") is None
     with pytest.raises(ClusterError, match=r"does not serve Job \(batch.volcano.sh/v1alpha1\).*Volcano"):
-        cluster.get(kinds.VOLCANO_JOB, "default", "x")
+        cluster.get(VOLCANO_JOB, "default", "x")
 
 
 @pytest.mark.parametrize(("code", "retryable"), [(429, True), (500, True), (503, True), (422, False)])
@@ -255,7 +257,7 @@ MERGE = "application/merge-patch+json"
 
 
 @pytest.mark.parametrize(
-    ("action", "before", "after"), [("abort", "Running", "Aborting"), ("resume", "Aborted", "Restarting")]
+    ("action", "before", "after"), [("suspend", "Running", "Aborting"), ("resume", "Aborted", "Restarting")]
 )
 @pytest.mark.parametrize("refused", [[], [CONFLICT], [FORBIDDEN]])
 def test_an_order_that_may_not_be_given_is_written_into_the_status(
@@ -263,7 +265,7 @@ def test_an_order_that_may_not_be_given_is_written_into_the_status(
 ) -> None:
     again = [item for answer in refused for item in (answer, vcjob(before, retryCount=2))]
     server.answers = [FORBIDDEN, vcjob(before, retryCount=2), *again, (200, {})]
-    getattr(KubernetesCluster.connect(server.kubeconfig), action)("n", "x", "u")
+    getattr(CONTROL, action)(KubernetesCluster.connect(server.kubeconfig), "n", "x", "u")
     assert server.answers == []
     body = server.bodies[-1]
     assert body["status"] == {"state": {"phase": after}, "retryCount": 3 if action == "resume" else 2}
@@ -279,16 +281,16 @@ def test_an_order_that_may_not_be_given_is_written_into_the_status(
 )
 def test_a_job_that_is_another_or_has_ended_is_not_aborted(server: Server, found: Answer) -> None:
     server.answers = [FORBIDDEN, found]
-    KubernetesCluster.connect(server.kubeconfig).abort("n", "x", "u")
+    CONTROL.suspend(KubernetesCluster.connect(server.kubeconfig), "n", "x", "u")
     assert server.answers == []
 
 
 def test_a_cancellation_that_is_not_allowed_in_any_way_names_the_ways(server: Server) -> None:
     server.answers = [FORBIDDEN, vcjob("Running"), FORBIDDEN, vcjob("Running"), FORBIDDEN]
     with pytest.raises(ClusterError, match=r"create commands\.bus\.volcano\.sh, patch jobs/status.*delete") as caught:
-        KubernetesCluster.connect(server.kubeconfig).abort("n", "x", "u")
+        CONTROL.suspend(KubernetesCluster.connect(server.kubeconfig), "n", "x", "u")
     assert caught.value.reason == "Forbidden"
     server.answers = [FORBIDDEN, *[vcjob("Running"), CONFLICT] * 8]
-    with pytest.raises(ClusterError, match="changed each time") as caught:
-        KubernetesCluster.connect(server.kubeconfig).abort("n", "x", "u")
+    with pytest.raises(ClusterError, match="changed during each attempt") as caught:
+        CONTROL.suspend(KubernetesCluster.connect(server.kubeconfig), "n", "x", "u")
     assert caught.value.retryable

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.model.options import VolcanoOptions
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.outputs.building import (
     MAX_REPLICAS_LISTED,
@@ -20,6 +19,7 @@ from torchx_pulumi.outputs.building import (
     log_command,
     same,
 )
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 LATER = NOW + timedelta(minutes=5)

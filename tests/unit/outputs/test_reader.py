@@ -12,7 +12,6 @@ import jsonschema
 import pytest
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
-from torchx_pulumi.model.options import VolcanoOptions
 from torchx_pulumi.model.status import (
     Condition,
     Diagnosis,
@@ -26,6 +25,7 @@ from torchx_pulumi.model.status import (
 from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, build_outputs, same
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
 from tests.doc_blocks import block
 from tools.output_schema import output_schema

@@ -5,8 +5,8 @@ import copy
 import pytest
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import MountSpec, SecretRef
-from torchx_pulumi.model.options import Gang
 from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers.volcano.options import Gang
 
 from tests.unit.builders import job, options, plan, role
 

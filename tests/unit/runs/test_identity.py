@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.model.options import Gang, VolcanoOptions
 from torchx_pulumi.model.run_record import FIRST_VERSION
 from torchx_pulumi.runs.identity import changed_fields, field_digests, relaunch_hash
+from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
 
 ROLE = RoleSpec(name="trainer", image="app:1", entrypoint="python", args=("-m", "train"), env={"LR": "0.1"})
 SPEC = JobSpec(name="job", roles=(ROLE,))

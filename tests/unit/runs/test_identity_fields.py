@@ -3,10 +3,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
-from torchx_pulumi.model.options import VolcanoOptions
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.identity_fields import TABLES, TABLES_OF, canonical
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
 NOT_IDENTITY = {RoleSpec: {"name", "metadata"}}
 """Fields without a row: a role's name is in the paths of its fields."""

@@ -14,13 +14,15 @@ import pytest
 from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.model.options import MCADOptions, NetworkTopology, Options, VolcanoOptions
+from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.runs.decision import GONE, Action, DesiredRun, ObservedRun, Policy, decide
 from torchx_pulumi.runs.identity import changed_fields, field_digests
 from torchx_pulumi.runs.identity_fields import canonical
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
+from torchx_pulumi.schedulers.volcano.options import NetworkTopology, VolcanoOptions
 
 PAIRS = int(os.environ.get("TORCHX_PULUMI_IDENTITIES", "500"))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube.kinds import EVENT, NODE, VOLCANO_QUEUE, Kind
+from torchx_pulumi.kube.kinds import EVENT, NODE, Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 from torchx_pulumi.testing import FakeCluster
 
 from tests.unit.schedulers.diagnosis.objects import (

@@ -12,10 +12,10 @@ from torchx_pulumi.cli.main import main
 from torchx_pulumi.inputs.rendering import plan_app
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model.errors import InvalidJobError
-from torchx_pulumi.model.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.outputs.building import log_command
 from torchx_pulumi.runs.identity import changed_fields, field_digests, is_in_place
 from torchx_pulumi.schedulers import backend_of, find_backend, plan_job, scheduler_names
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
 
 from tests.unit.builders import job, options
 

@@ -11,6 +11,7 @@ from torchx import specs
 from torchx.cli import argparse_util
 from torchx.cli.main import main as torchx
 from torchx_pulumi.kube import kinds
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -39,12 +40,12 @@ class World:
     def phase(self, app_id: str, phase: str, **status: Any) -> None:
         """Let Volcano say something of a job."""
         namespace, _, name = app_id.partition(":")
-        job = self.cluster.get(kinds.VOLCANO_JOB, namespace, name)
+        job = self.cluster.get(VOLCANO_JOB, namespace, name)
         assert job is not None
         job["status"] = {"state": {"phase": phase}, **status}
         self.cluster.put(job)
 
-    def head(self, app_id: str, kind: kinds.Kind = kinds.VOLCANO_JOB) -> dict[str, Any] | None:
+    def head(self, app_id: str, kind: kinds.Kind = VOLCANO_JOB) -> dict[str, Any] | None:
         namespace, _, name = app_id.partition(":")
         return self.cluster.get(kind, namespace, name)
 

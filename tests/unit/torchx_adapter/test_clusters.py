@@ -15,6 +15,8 @@ from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.whereabouts import DIFFERENT_CLUSTER, UNDECIDED_CLUSTER
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 
 from .conftest import World, app
@@ -103,7 +105,7 @@ def test_delete_in_another_cluster_forgets_nothing(
     assert RunIndex().all() == []
     assert world.driver.stacks == {}
     namespace, name = app_id.split(":")
-    head = kinds.VOLCANO_JOB if kind == "volcano" else kinds.APP_WRAPPER
+    head = VOLCANO_JOB if kind == "volcano" else APP_WRAPPER
     assert first.get(head, namespace, name) is not None
 
 
@@ -173,7 +175,7 @@ def test_a_run_of_the_first_release_is_over_where_its_job_is_gone_at_the_same_ad
 ) -> None:
     app_id = submit(ttl_seconds_after_finished=5)
     as_of_0_1_0(only_entry(), world.cluster)
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     described = world.scheduler().describe(app_id)
     assert "as ttl_seconds_after_finished asks for" in described.msg
     world.scheduler().delete(app_id)
@@ -202,7 +204,7 @@ def test_one_cluster_under_two_addresses_is_one_cluster(world: World, submit: Ca
     world.cluster.api_server = THERE
     scheduler = world.scheduler()
     assert [item.app_id for item in scheduler.list()] == [app_id]
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     assert "nobody asked to cancel it" in scheduler.describe(app_id).msg
     scheduler.delete(app_id)
     assert RunIndex().all() == []
@@ -224,7 +226,7 @@ def test_two_clusters_behind_one_address_are_two(world: World, submit: Callable[
     world.cluster = second
     twin = replace(only_entry(), cluster=second.identify().key, cluster_identity=second.identify(), uid="u2")
     RunIndex().add(twin)
-    second.put({**(first.get(kinds.VOLCANO_JOB, *app_id.split(":")) or {}), "status": {"state": {"phase": "Running"}}})
+    second.put({**(first.get(VOLCANO_JOB, *app_id.split(":")) or {}), "status": {"state": {"phase": "Running"}}})
     job = world.head(app_id)
     assert job is not None
     second.put({**job, "metadata": {**job["metadata"], "uid": "u2"}})

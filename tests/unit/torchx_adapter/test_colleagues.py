@@ -15,6 +15,7 @@ from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
@@ -153,7 +154,7 @@ def test_a_backend_that_cannot_be_read_makes_nothing_gone(
 ) -> None:
     alice = become("alice")
     app_id = alice.submit(app(), {"queue": "test"})
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
 
     def refuse(*_: Any, **__: Any) -> None:
         raise DeployError("the Pulumi backend s3://state cannot be read")

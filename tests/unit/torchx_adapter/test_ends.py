@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from torchx import specs
-from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from .conftest import CONFIG, World, app
 from .test_reading import pod
@@ -95,7 +95,7 @@ def test_an_end_that_could_not_be_written_is_written_later(
     monkeypatch.setattr(world.driver, "record", really)
     at[0] += timedelta(seconds=1)
     # Meanwhile the cluster has forgotten it; what was noted is written.
-    world.cluster.delete(kinds.VOLCANO_JOB, "default", app_id.partition(":")[2])
+    world.cluster.delete(VOLCANO_JOB, "default", app_id.partition(":")[2])
     assert scheduler.describe(app_id).state == specs.AppState.FAILED
     assert (in_stack(world)["state"], in_stack(world)["source"]) == ("FAILED", "record")
     assert in_stack(world)["roles"][0]["replicas"][0]["exit_code"] == 3
@@ -116,7 +116,7 @@ def test_an_app_that_a_list_saw_succeed_has_succeeded_for_ever(world: World, sub
     app_id = submit()
     world.phase(app_id, "Completed")
     assert [item.state for item in world.scheduler().list()] == [specs.AppState.SUCCEEDED]
-    world.cluster.delete(kinds.VOLCANO_JOB, "default", app_id.partition(":")[2])
+    world.cluster.delete(VOLCANO_JOB, "default", app_id.partition(":")[2])
     assert [item.state for item in world.scheduler().list()] == [specs.AppState.SUCCEEDED]
     assert world.scheduler().describe(app_id).state == specs.AppState.SUCCEEDED
 
@@ -144,7 +144,7 @@ def test_the_exit_code_of_the_replica_that_failed_first_reaches_torchx(
         for replica in described.roles_statuses[0].replicas
     ]
     assert codes == [137, 143]
-    world.cluster.delete(kinds.VOLCANO_JOB, "default", app_id.partition(":")[2])
+    world.cluster.delete(VOLCANO_JOB, "default", app_id.partition(":")[2])
     remembered = world.scheduler().describe(app_id)
     assert json.loads(remembered.structured_error_msg)["message"]["errorCode"] == 137
 

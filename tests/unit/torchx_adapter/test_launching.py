@@ -13,10 +13,12 @@ from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from .conftest import CONFIG, World, app, role
 
-HEADS = {"volcano": kinds.VOLCANO_JOB, "mcad": kinds.APP_WRAPPER}
+HEADS = {"volcano": VOLCANO_JOB, "mcad": APP_WRAPPER}
 
 
 def test_submit_creates_the_job_and_notes_it(world: World, kind: str, submit: Callable[..., str]) -> None:
@@ -75,7 +77,7 @@ def test_on_running_change_says_what_becomes_of_the_old_run(world: World, policy
 def test_an_object_of_somebody_else_is_never_adopted(world: World) -> None:
     scheduler = world.scheduler()
     info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
-    world.cluster.create(kinds.VOLCANO_JOB, "default", info.request.resource)
+    world.cluster.create(VOLCANO_JOB, "default", info.request.resource)
     with pytest.raises(ValueError, match="already exists in namespace 'default', made by somebody else"):
         scheduler.schedule(info)
     assert RunIndex().all() == []
@@ -86,7 +88,7 @@ def test_a_refused_launch_leaves_nothing(world: World) -> None:
     with pytest.raises(DeployError, match="closed"):
         world.scheduler().submit(app(), CONFIG["volcano"])
     assert RunIndex().all() == []
-    assert world.cluster.list(kinds.VOLCANO_JOB, None) == []
+    assert world.cluster.list(VOLCANO_JOB, None) == []
 
 
 @pytest.mark.parametrize("made", [True, False])

@@ -12,19 +12,21 @@ import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model import labels
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.permissions import VOLCANO, of_app_wrapper
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.testing import FakeCluster
 
 from .conftest import World
 from .test_shared_look import SPEED, FastClock
 
-KEPT = ("update", kinds.VOLCANO_JOB, "status")
+KEPT = ("update", VOLCANO_JOB, "status")
 """TorchX's own verb for a cancellation."""
 
 DENIED: set[Any] = {
     (item.verb, item.kind, item.part) if item.part else (item.verb, item.kind)
-    for item in (*VOLCANO, *of_app_wrapper(kinds.APP_WRAPPER))
-    if item.without and not (item.everywhere and item.kind == kinds.APP_WRAPPER)
+    for item in (*VOLCANO, *of_app_wrapper(APP_WRAPPER))
+    if item.without and not (item.everywhere and item.kind == APP_WRAPPER)
 } - {KEPT}
 
 
@@ -55,7 +57,7 @@ def begin(world: World, app_id: str, kind: str) -> None:
         counts = {f"trainer-{index}": {"phase": {"Running": 1}} for index in (0, 1)}
         world.phase(app_id, "Running", taskStatusCount=counts)
         return
-    head = world.head(app_id, kinds.APP_WRAPPER)
+    head = world.head(app_id, APP_WRAPPER)
     assert head is not None
     world.cluster.put({**head, "status": {"state": "Running"}})
 
@@ -65,7 +67,7 @@ def pods(world: World, app_id: str, phase: str = "Running", count: int = 2) -> N
     (entry,) = (entry for entry in RunIndex().all() if entry.app_id == app_id)
     for index, name in enumerate(entry.pods["trainer"]):
         own = {
-            labels.VOLCANO_JOB_NAME: entry.job_name,
+            VOLCANO_JOB_NAME: entry.job_name,
             labels.UNIQUE_NAME: entry.job_name,
             labels.ROLE_NAME: "trainer",
             labels.REPLICA_ID: str(index),

@@ -14,6 +14,7 @@ from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
 from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.lease import claim
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.torchx_adapter import lookup
 
@@ -46,9 +47,8 @@ def owned(app_id: str, owner: Owner | None, stage: Stage = Stage.LAUNCHING) -> R
 
 def half_launched(world: World, app_id: str, owner: Owner) -> RunEntry:
     """Let an app be in the middle of its launch: its stack is there, its object is not."""
-    from torchx_pulumi.kube import kinds
 
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     entry = owned(app_id, owner)
     world.driver.stacks[entry.place].finished = False
     return entry

@@ -16,6 +16,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Owner, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter import compat
@@ -31,7 +32,7 @@ def pod(name: str, job: str, phase: str = "Running", **status: Any) -> dict[str,
             "name": name,
             "namespace": "default",
             "labels": {
-                labels.VOLCANO_JOB_NAME: job,
+                VOLCANO_JOB_NAME: job,
                 labels.ROLE_NAME: "trainer",
                 labels.REPLICA_ID: name.rpartition("-trainer-")[2].partition("-")[0],
             },
@@ -126,7 +127,7 @@ def test_a_forgotten_run_keeps_its_last_state(world: World, submit: Callable[...
     scheduler = world.scheduler()
     world.phase(app_id, "Completed")
     assert str(scheduler.describe(app_id).state) == "SUCCEEDED"
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     assert str(scheduler.describe(app_id).state) == "SUCCEEDED"
     assert [str(item.state) for item in scheduler.list()] == ["SUCCEEDED"]
 
@@ -137,7 +138,7 @@ def test_a_run_that_vanished_failed_unless_it_had_a_time_to_live(world: World, s
     for app_id in (first, second):
         world.phase(app_id, "Running")
         scheduler.describe(app_id)
-        world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+        world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     gone = scheduler.describe(first)
     assert str(gone.state) == "FAILED"
     assert "nobody asked to cancel it" in gone.msg
@@ -148,8 +149,8 @@ def test_another_object_of_the_same_name_is_not_taken_for_the_run(world: World, 
     app_id = submit()
     namespace, name = app_id.split(":")
     job = world.head(app_id)
-    world.cluster.delete(kinds.VOLCANO_JOB, namespace, name)
-    world.cluster.create(kinds.VOLCANO_JOB, namespace, job)
+    world.cluster.delete(VOLCANO_JOB, namespace, name)
+    world.cluster.create(VOLCANO_JOB, namespace, job)
     world.phase(app_id, "Completed")
     assert str(world.scheduler().describe(app_id).state) == "FAILED"
 
@@ -260,7 +261,7 @@ def test_describe_finds_the_truth_of_an_interrupted_launch(
     dead = Owner(host=this_process().host, pid=1, started="never")
     index.put(replace(entry, stage=Stage.LAUNCHING, owner=dead, uid=None))
     if not made:
-        world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+        world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
         stack = world.driver.stacks[entry.place]
         stack.finished = False
     described = world.scheduler().describe(app_id)

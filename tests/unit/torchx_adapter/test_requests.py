@@ -17,6 +17,8 @@ from torchx import specs
 from torchx_pulumi.kube import Cluster, kinds
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, SIGS_POD_GROUP, X_K8S_POD_GROUP
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter.api_object import ApiObject
 from torchx_pulumi.torchx_adapter.request import PulumiJob
@@ -98,7 +100,7 @@ def test_hooks_reach_pods_by_the_attributes_of_the_official_client(world: World,
     scheduler = world.scheduler(kind)
     hooked = HookedRole(**{item.name: getattr(role(), item.name) for item in dataclasses.fields(role())})
     app_id = scheduler.submit(app(hooked), CONFIG[kind])
-    head = world.head(app_id, kinds.VOLCANO_JOB if kind == "volcano" else kinds.APP_WRAPPER)
+    head = world.head(app_id, VOLCANO_JOB if kind == "volcano" else APP_WRAPPER)
     assert head is not None
     for pod in pods_of(head):
         assert type(pod) is dict
@@ -190,19 +192,19 @@ X_K8S, SIGS = "scheduling.x-k8s.io/v1alpha1", "scheduling.sigs.k8s.io/v1alpha1"
 
 
 @pytest.mark.parametrize("given", [X_K8S, SIGS])
-@pytest.mark.parametrize("served", [[], [kinds.SIGS_POD_GROUP], [kinds.X_K8S_POD_GROUP]])
+@pytest.mark.parametrize("served", [[], [SIGS_POD_GROUP], [X_K8S_POD_GROUP]])
 def test_a_pod_group_api_that_was_given_is_kept(world: World, given: str, served: list[kinds.Kind]) -> None:
-    cluster = Serving(served=[*served, kinds.APP_WRAPPER])
+    cluster = Serving(served=[*served, APP_WRAPPER])
     found, _ = pod_group_of(world, cluster, pod_group_api=given)
     assert (found, cluster.asked) == (given, 0)
 
 
 @pytest.mark.parametrize("validate", [True, False])
-@pytest.mark.parametrize(("served", "wanted"), [(kinds.SIGS_POD_GROUP, SIGS), (kinds.X_K8S_POD_GROUP, X_K8S)])
+@pytest.mark.parametrize(("served", "wanted"), [(SIGS_POD_GROUP, SIGS), (X_K8S_POD_GROUP, X_K8S)])
 def test_a_pod_group_api_that_was_not_given_is_asked_for_and_recorded(
     world: World, served: kinds.Kind, wanted: str, validate: bool
 ) -> None:
-    cluster = Serving([*world.cluster.list(kinds.NAMESPACE, None)], served=[served, kinds.APP_WRAPPER])
+    cluster = Serving([*world.cluster.list(kinds.NAMESPACE, None)], served=[served, APP_WRAPPER])
     found, info = pod_group_of(world, cluster, validate_spec=validate)
     assert found == wanted
     assert info.request.plan.options.pod_group_api.value == wanted

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from torchx.specs import InvalidRunConfigException
-from torchx_pulumi.model.options import MCADOptions, VolcanoOptions
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi.torchx_adapter.run_opts import (
     LAUNCH_NAMES,
     run_options,

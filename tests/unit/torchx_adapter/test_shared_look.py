@@ -14,6 +14,7 @@ from torchx.runner import Runner
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 
@@ -176,7 +177,7 @@ def test_a_followed_log_of_a_job_that_is_gone_ends(world: World, submit: Callabl
     scheduler = world.scheduler(clock=FastClock())
     world.phase(app_id, "Pending")
     lines = scheduler.log_iter(app_id, "trainer", 0, should_tail=True)
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     with pytest.raises(ClusterError, match="there is no pod"):
         list(lines)
 

@@ -9,6 +9,8 @@ from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.app_entry import Owner, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.torchx_adapter import lookup
 
@@ -31,7 +33,7 @@ def test_cancel_of_mcad_deletes_the_object_and_keeps_the_stack(world: World, sub
     scheduler = world.scheduler("mcad")
     scheduler.cancel(app_id)
     scheduler.cancel(app_id)
-    assert world.head(app_id, kinds.APP_WRAPPER) is None
+    assert world.head(app_id, APP_WRAPPER) is None
     assert str(scheduler.describe(app_id).state) == "CANCELLED"
     assert [str(item.state) for item in scheduler.list()] == ["CANCELLED"]
     assert len(world.driver.stacks) == 1
@@ -49,19 +51,19 @@ def test_cancel_leaves_what_has_ended(world: World, submit: Callable[..., str]) 
     world.phase(app_id, "Completed")
     world.scheduler().cancel(app_id)
     assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     world.scheduler().cancel(app_id)
     assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
 
 
 ORDERS = [
-    ("create", kinds.VOLCANO_COMMAND),
-    ("patch", kinds.VOLCANO_JOB, "status"),
-    ("update", kinds.VOLCANO_JOB, "status"),
+    ("create", VOLCANO_COMMAND),
+    ("patch", VOLCANO_JOB, "status"),
+    ("update", VOLCANO_JOB, "status"),
 ]
 
 
-@pytest.mark.parametrize(("kind", "calls"), [("volcano", ORDERS), ("mcad", [("delete", kinds.APP_WRAPPER)])])
+@pytest.mark.parametrize(("kind", "calls"), [("volcano", ORDERS), ("mcad", [("delete", APP_WRAPPER)])])
 def test_a_cancel_that_the_cluster_refused_leaves_no_trace(
     world: World, submit: Callable[..., str], kind: str, calls: list[Any]
 ) -> None:
@@ -83,7 +85,7 @@ def test_a_cancel_without_an_answer_is_kept_and_a_failure_afterwards_is_a_failur
     app_id, scheduler = submit(), world.scheduler()
     world.phase(app_id, "Running")
     with monkeypatch.context() as patch:
-        patch.setattr(world.cluster, "abort", silent)
+        patch.setattr(world.cluster, "create", silent)
         with pytest.raises(ClusterError):
             scheduler.cancel(app_id)
     world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True)
@@ -102,7 +104,7 @@ def test_an_appwrapper_that_fails_while_a_cancel_deletes_it_is_cancelled(
     app_id = submit("mcad")
     monkeypatch.setattr(world.cluster, "delete", lambda *_, **__: True)
     world.scheduler("mcad").cancel(app_id)
-    wrapper = world.head(app_id, kinds.APP_WRAPPER)
+    wrapper = world.head(app_id, APP_WRAPPER)
     assert wrapper is not None
     wrapper["metadata"]["deletionTimestamp"] = "2026-01-02T11:00:00Z"
     world.cluster.put({**wrapper, "status": {"state": "Failed"}})
@@ -149,7 +151,7 @@ def test_delete_leaves_nothing_and_may_be_called_again(world: World, kind: str, 
 
 def test_delete_where_the_object_is_gone(world: World, submit: Callable[..., str]) -> None:
     app_id = submit()
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     world.scheduler().delete(app_id)
     assert world.scheduler().exists(app_id) is False
 
@@ -214,6 +216,6 @@ def test_an_app_whose_stack_was_renamed_is_not_forgotten(
     (entry,) = RunIndex().all()
     moved = replace(entry.place, stack="renamed")
     world.driver.stacks[moved] = world.driver.stacks.pop(entry.place)
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     getattr(world.scheduler(), call)(app_id)
     assert [known.place for known in RunIndex().all()] == [moved]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from torchx.runner import Runner
 from torchx.specs import AppState
-from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.waiting import GONE_S, REFUSED_S, UNREACHABLE_S
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing.fake_driver import FakeDriver
 
 from .conftest import World
@@ -70,7 +70,7 @@ def test_a_wait_for_a_job_that_its_time_to_live_removed_ends(
     if seen:
         world.phase(app_id, "Running")
         assert str(runner.status(handle(app_id)).state) == "RUNNING"  # type: ignore[union-attr]
-    world.cluster.remove(kinds.VOLCANO_JOB, *app_id.split(":"))
+    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     words = "last seen RUNNING" if seen else "its state was never seen"
     with pytest.raises(ClusterError, match=f"as ttl_seconds_after_finished asks for; {words}.*how it ended is not"):
         runner.wait(handle(app_id), wait_interval=0)

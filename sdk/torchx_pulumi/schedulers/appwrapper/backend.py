@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torchx_pulumi.kube.kinds import APP_WRAPPER, APP_WRAPPER_V1BETA2, Kind
+from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
-from torchx_pulumi.model.options import AppWrapperApi, Manifest, MCADOptions
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers.appwrapper.checks import (
     check_mcad_app_id,
@@ -17,15 +18,27 @@ from torchx_pulumi.schedulers.appwrapper.checks import (
     mcad_warnings,
 )
 from torchx_pulumi.schedulers.appwrapper.diagnosis import diagnose_mcad
+from torchx_pulumi.schedulers.appwrapper.objects import (
+    APP_WRAPPER,
+    APP_WRAPPER_V1BETA2,
+    SIGS_POD_GROUP,
+    X_K8S_POD_GROUP,
+)
 from torchx_pulumi.schedulers.appwrapper.observe import observe_app_wrapper, read_status
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.appwrapper.wrapped import pod_group_name, pod_name
-from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
+from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant, is_being_deleted
 
 
 def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> list[str]:
     return [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
+
+
+def _shows_cancel(status: JobStatus, app_wrapper: Mapping[str, Any] | None) -> bool:
+    gone = status.state is JobState.UNKNOWN or status.phase == "Deleted"
+    return gone or is_being_deleted(status, app_wrapper)
 
 
 def _variant(
@@ -45,6 +58,7 @@ def _variant(
         # Names that would be too long have a hash in place of the job's end.
         name_tail=lambda _tasks: 0,
         kept_fields=kept_fields,
+        shows_cancel=_shows_cancel,
     )
 
 
@@ -62,6 +76,7 @@ BACKEND = SchedulerBackend(
     warnings=mcad_warnings,
     rank0_env=names.mcad_hosts_env,
     diagnose=diagnose_mcad,
+    kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
     pod_label=labels.UNIQUE_NAME,
     # TorchX gives the Service its default port then.
     tolerated=frozenset({"port"}),

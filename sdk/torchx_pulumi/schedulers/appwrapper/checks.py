@@ -7,7 +7,6 @@ from enum import Enum
 
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
-from torchx_pulumi.model.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.checks.values import (
     MAX_INT32,
@@ -19,6 +18,7 @@ from torchx_pulumi.planning.checks.values import (
     is_text,
 )
 from torchx_pulumi.planning.ports import DEFAULT_PORT, is_port
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.schedulers.volcano.checks import check_amount, check_shared_options
 
 GROWTHS = ("exponential", "linear", "none")

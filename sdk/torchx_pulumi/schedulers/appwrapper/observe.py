@@ -9,17 +9,13 @@ from functools import partial
 from typing import Any
 
 from torchx_pulumi.kube import Cluster, run_concurrently
-from torchx_pulumi.kube.kinds import (
-    POD,
-    SIGS_POD_GROUP,
-    X_K8S_POD_GROUP,
-    Kind,
-)
+from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.schedulers.appwrapper.objects import SIGS_POD_GROUP, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
 from torchx_pulumi.schedulers.explaining import WAITS, events_of, if_allowed, look_further_at_line, with_last_lines
 from torchx_pulumi.schedulers.permissions import GET_COSCHEDULERS_GROUP

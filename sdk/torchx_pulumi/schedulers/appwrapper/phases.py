@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import at, items_at, latest, mapping_at, number_at, text_at, time_at
 from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.schedulers.appwrapper.objects import KUEUE_QUEUE, RETRY_LIMIT
 from torchx_pulumi.schedulers.pods.status import Verdict
 
 MCAD_STATES: Final[Mapping[str, tuple[JobState, Reason]]] = {
@@ -140,7 +140,7 @@ def _read_operators(observed: Mapping[str, Any]) -> AppWrapper:
     phase = text_at(status, "phase")
     conditions = {text_at(condition, "type"): condition for condition in items_at(status, "conditions")}
     unhealthy = conditions.get("Unhealthy", {})
-    limit = number_at(observed, "metadata", "annotations", labels.RETRY_LIMIT)
+    limit = number_at(observed, "metadata", "annotations", RETRY_LIMIT)
     quota = text_at(conditions.get("QuotaReserved"), "status")
     telling = (
         ("QuotaReserved", "False", Reason.WAITING_IN_QUEUE),
@@ -174,7 +174,7 @@ def _operators_verdict(observed: Mapping[str, Any], phase: str | None, unhealthy
         found = f"the AppWrapper operator reports phase {phase!r}, which this version does not know"
         return JobState.UNKNOWN, Reason.UNREADABLE, found
     state, reason = OPERATOR_PHASES[phase]
-    queue = text_at(observed, "metadata", "labels", labels.KUEUE_QUEUE)
+    queue = text_at(observed, "metadata", "labels", KUEUE_QUEUE)
     if phase == "Suspended" and queue is not None:
         return state, Reason.WAITING_IN_QUEUE, f"waiting for Kueue's queue {queue!r} to admit the job"
     if phase == "Suspended" and at(observed, "spec", "suspend") is not True:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx_pulumi.kube.kinds import APP_WRAPPER
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.options import Manifest, MCADOptions
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
 from torchx_pulumi.schedulers.pods.job_object import job_metadata
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx_pulumi.kube.kinds import APP_WRAPPER_V1BETA2
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.options import Manifest, MCADOptions
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers.appwrapper.objects import (
+    APP_WRAPPER_V1BETA2,
+    DELETION_ON_FAILURE_GRACE_ANNOTATION,
+    FAILURE_GRACE_ANNOTATION,
+    KUEUE_QUEUE,
+    RETRY_LIMIT,
+    WARMUP_GRACE_ANNOTATION,
+)
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
 from torchx_pulumi.schedulers.pods.job_object import job_metadata
 
@@ -47,13 +54,13 @@ def _pod(pod: Manifest) -> Manifest:
 def _metadata(plan: JobPlan[MCADOptions]) -> Manifest:
     metadata = job_metadata(plan)
     retries = {
-        labels.RETRY_LIMIT: str(min(role.max_retries for role in plan.roles)),
-        labels.FAILURE_GRACE: FAILURE_GRACE,
-        labels.WARMUP_GRACE: WARMUP_GRACE,
-        labels.DELETION_ON_FAILURE_GRACE: DELETION_ON_FAILURE_GRACE,
+        RETRY_LIMIT: str(min(role.max_retries for role in plan.roles)),
+        FAILURE_GRACE_ANNOTATION: FAILURE_GRACE,
+        WARMUP_GRACE_ANNOTATION: WARMUP_GRACE,
+        DELETION_ON_FAILURE_GRACE_ANNOTATION: DELETION_ON_FAILURE_GRACE,
     }
     # What the user annotates is meant.
     metadata["annotations"] = {**retries, **metadata.get("annotations", {})}
     if plan.options.local_queue is not None:
-        metadata["labels"] = {**metadata.get("labels", {}), labels.KUEUE_QUEUE: plan.options.local_queue}
+        metadata["labels"] = {**metadata.get("labels", {}), KUEUE_QUEUE: plan.options.local_queue}
     return metadata

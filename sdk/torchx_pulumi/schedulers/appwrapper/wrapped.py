@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from torchx_pulumi.kube.kinds import POD, SERVICE, SIGS_POD_GROUP, X_K8S_POD_GROUP
+from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
-from torchx_pulumi.model.options import Manifest, MCADOptions, PodGroupApi
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.ports import service_port
+from torchx_pulumi.schedulers.appwrapper.objects import (
+    APP_WRAPPER_LABEL,
+    NETWORKS,
+    POD_GROUP_SIGS,
+    POD_GROUP_X_K8S,
+    SIGS_POD_GROUP,
+    X_K8S_POD_GROUP,
+)
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions, PodGroupApi
 from torchx_pulumi.schedulers.pods.template import render_pod_template
 
 POD_GROUP_APIS = {
-    PodGroupApi.X_K8S: (X_K8S_POD_GROUP, labels.POD_GROUP_X_K8S),
-    PodGroupApi.SIGS: (SIGS_POD_GROUP, labels.POD_GROUP_SIGS),
+    PodGroupApi.X_K8S: (X_K8S_POD_GROUP, POD_GROUP_X_K8S),
+    PodGroupApi.SIGS: (SIGS_POD_GROUP, POD_GROUP_SIGS),
 }
 """Kind of the PodGroups, and label by which a pod belongs to one."""
 
@@ -39,7 +48,7 @@ def render_pod_groups(plan: JobPlan[MCADOptions]) -> list[Manifest]:
             "metadata": {
                 "name": pod_group_name(plan, role),
                 "namespace": plan.namespace,
-                "labels": {**_object_labels(plan), labels.APP_WRAPPER: plan.job_name},
+                "labels": {**_object_labels(plan), APP_WRAPPER_LABEL: plan.job_name},
             },
             "spec": {"minMember": role.replicas},
         }
@@ -87,7 +96,7 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, replica: ReplicaPlan) -> Ma
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
     if options.network is not None:
-        metadata.setdefault("annotations", {})[labels.NETWORKS] = options.network
+        metadata.setdefault("annotations", {})[NETWORKS] = options.network
     if options.coscheduler_name is not None:
         _, label = POD_GROUP_APIS[PodGroupApi(options.pod_group_api)]
         metadata["labels"][label] = pod_group_name(plan, role)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchx_pulumi.kube.kinds import POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.model import labels
+from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
-from torchx_pulumi.model.options import Gang, VolcanoOptions
 from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers.protocol import Expected, SchedulerBackend, Variant
 from torchx_pulumi.schedulers.volcano.checks import check_app_id, check_launch, check_options, volcano_warnings
+from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
 from torchx_pulumi.schedulers.volcano.diagnosis import diagnose_volcano
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
 from torchx_pulumi.schedulers.volcano.job import render_volcano
+from torchx_pulumi.schedulers.volcano.objects import (
+    VOLCANO_COMMAND,
+    VOLCANO_JOB,
+    VOLCANO_JOB_NAME,
+    VOLCANO_POD_GROUP,
+    VOLCANO_QUEUE,
+)
 from torchx_pulumi.schedulers.volcano.observe import observe_job, observe_pods, read_job, read_pods
+from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
 
 IMMUTABLE_JOB_FIELDS = (
     "spec.schedulerName", "spec.queue", "spec.maxRetry", "spec.plugins", "spec.policies", "spec.volumes",
@@ -51,6 +59,11 @@ def _recorded_pods(run: RunRecord) -> Expected:
     }
 
 
+def _shows_abort(status: JobStatus, _job_object: Mapping[str, Any] | None) -> bool:
+    # An abort ends in the phase Aborted, which is CANCELLED anyway, or in this one; the object is kept.
+    return status.phase == "Terminated"
+
+
 JOB = Variant(
     scheduler="volcano",
     name=Gang.JOB.value,
@@ -65,6 +78,8 @@ JOB = Variant(
     name_tail=names.longest_tail,
     kept_fields=IMMUTABLE_JOB_FIELDS,
     listed_with_pods=False,
+    shows_cancel=_shows_abort,
+    control=CONTROL,
 )
 
 PODS = Variant(
@@ -94,6 +109,8 @@ BACKEND = SchedulerBackend(
     warnings=volcano_warnings,
     rank0_env=names.volcano_hosts_env,
     diagnose=diagnose_volcano,
-    pod_label=labels.VOLCANO_JOB_NAME,
+    kinds=(VOLCANO_JOB, VOLCANO_QUEUE, VOLCANO_POD_GROUP, VOLCANO_COMMAND),
+    simulate=simulate,
+    pod_label=VOLCANO_JOB_NAME,
     resizes=True,
 )

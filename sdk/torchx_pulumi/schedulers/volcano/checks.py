@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
-from torchx_pulumi.model.options import Gang, NetworkTopology, Options, VolcanoOptions
+from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.checks.job import MAX_REPLICAS
 from torchx_pulumi.planning.checks.values import (
@@ -24,6 +24,7 @@ from torchx_pulumi.planning.checks.values import (
     shown,
     typed,
 )
+from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
 
 MANY_PODS = 100
 """Pods from which on gang=pods makes objects that are mostly lists of hosts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchx_pulumi.kube.kinds import POD, SERVICE, VOLCANO_POD_GROUP
+from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.model.options import Manifest
@@ -11,6 +11,14 @@ from torchx_pulumi.planning.quantities import canonical
 from torchx_pulumi.schedulers.pods.job_object import job_metadata
 from torchx_pulumi.schedulers.pods.template import render_pod_template
 from torchx_pulumi.schedulers.volcano.job import min_available, network_topology
+from torchx_pulumi.schedulers.volcano.objects import (
+    VOLCANO_JOB_NAME,
+    VOLCANO_JOB_NAMESPACE,
+    VOLCANO_POD_GROUP,
+    VOLCANO_QUEUE_NAME,
+    VOLCANO_TASK_INDEX,
+    VOLCANO_TASK_SPEC,
+)
 
 
 def render_gang_pods(plan: JobPlan) -> list[Manifest]:
@@ -49,7 +57,7 @@ def _service(plan: JobPlan) -> Manifest:
             "clusterIP": "None",
             # Replicas look for rank 0 before it is ready.
             "publishNotReadyAddresses": True,
-            "selector": {labels.VOLCANO_JOB_NAME: plan.job_name, labels.VOLCANO_JOB_NAMESPACE: plan.namespace},
+            "selector": {VOLCANO_JOB_NAME: plan.job_name, VOLCANO_JOB_NAMESPACE: plan.namespace},
         },
     }
 
@@ -60,9 +68,7 @@ def _pod(plan: JobPlan, role: RolePlan, replica: ReplicaPlan, hosts: list[tuple[
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
     metadata["labels"].update(_volcano_labels(plan, replica))
-    metadata.setdefault("annotations", {}).update(
-        {labels.GROUP_NAME: plan.job_name, labels.VOLCANO_TASK_SPEC: replica.name}
-    )
+    metadata.setdefault("annotations", {}).update({labels.GROUP_NAME: plan.job_name, VOLCANO_TASK_SPEC: replica.name})
     spec.setdefault("schedulerName", plan.options.scheduler_name)
     spec.setdefault("hostname", name)
     spec.setdefault("subdomain", plan.job_name)
@@ -98,11 +104,11 @@ def _write_as_stored(container: Manifest) -> None:
 
 def _volcano_labels(plan: JobPlan, replica: ReplicaPlan) -> dict[str, str]:
     return {
-        labels.VOLCANO_JOB_NAME: plan.job_name,
-        labels.VOLCANO_JOB_NAMESPACE: plan.namespace,
-        labels.VOLCANO_QUEUE_NAME: plan.options.queue,
-        labels.VOLCANO_TASK_SPEC: replica.name,
-        labels.VOLCANO_TASK_INDEX: "0",
+        VOLCANO_JOB_NAME: plan.job_name,
+        VOLCANO_JOB_NAMESPACE: plan.namespace,
+        VOLCANO_QUEUE_NAME: plan.options.queue,
+        VOLCANO_TASK_SPEC: replica.name,
+        VOLCANO_TASK_INDEX: "0",
     }
 
 

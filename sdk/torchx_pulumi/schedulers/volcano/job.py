@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
-from torchx_pulumi.model.options import Manifest, NetworkTopology
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.pods.job_object import job_metadata
 from torchx_pulumi.schedulers.pods.template import render_pod_template
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 
 DEFAULT_MAX_RETRY = 3
 """What Volcano's webhook makes of a task without retries. Left to the webhook, it would write the whole task anew, with

@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from torchx_pulumi.kube import Cluster, run_concurrently
-from torchx_pulumi.kube.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus
@@ -16,6 +14,7 @@ from torchx_pulumi.schedulers.explaining import WAITS, if_allowed, look_further
 from torchx_pulumi.schedulers.permissions import GET_POD_GROUP
 from torchx_pulumi.schedulers.pods.observe import AT_ONCE, get_pods, list_pods
 from torchx_pulumi.schedulers.protocol import Expected, ObservedObjects
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
 from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano
 
 
@@ -23,7 +22,7 @@ def observe_job(cluster: Cluster, namespace: str, name: str, expected: Expected 
     """Read a Volcano Job, its pods, and what explains why it waits."""
     head, pods = run_concurrently(
         lambda: cluster.get(VOLCANO_JOB, namespace, name),
-        lambda: list_pods(cluster, namespace, {labels.VOLCANO_JOB_NAME: name}),
+        lambda: list_pods(cluster, namespace, {VOLCANO_JOB_NAME: name}),
     )
     if head is None:
         return ObservedObjects()
@@ -61,7 +60,7 @@ def observe_pods(cluster: Cluster, namespace: str, name: str, expected: Expected
     """Read a PodGroup, its pods, and what explains why it waits."""
     head, pods = run_concurrently(
         lambda: cluster.get(VOLCANO_POD_GROUP, namespace, name),
-        lambda: list_pods(cluster, namespace, {labels.VOLCANO_JOB_NAME: name}),
+        lambda: list_pods(cluster, namespace, {VOLCANO_JOB_NAME: name}),
     )
     if head is None:
         return ObservedObjects(pods=())

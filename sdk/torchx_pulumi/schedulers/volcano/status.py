@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import earliest, items_at, latest, mapping_at, number_at, text_at, time_at
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.schedulers.pods.gang import being_deleted, blame, group_pods, job_conditions, role_of, sum_up
 from torchx_pulumi.schedulers.pods.status import Verdict, finished_at, read_replica, started_at
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_TASK_SPEC
 
 ALL_SUCCEEDED: Final = "all replicas exited with code 0"
 
@@ -234,7 +234,7 @@ def read_roles(
     """Read every replica that the job asks for, whether it has a pod or not; surplus tasks are left out."""
     job_name = text_at(job, "metadata", "name") or ""
     by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
-    by_task = {text_at(pod, "metadata", "labels", labels.VOLCANO_TASK_SPEC): pod for pod in pods}
+    by_task = {text_at(pod, "metadata", "labels", VOLCANO_TASK_SPEC): pod for pod in pods}
     roles: dict[str, list[ReplicaStatus]] = {}
     for task in items_at(job, "spec", "tasks"):
         name = text_at(task, "name") or ""

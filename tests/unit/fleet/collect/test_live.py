@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from torchx_pulumi.fleet.collect import Fleet, read_fleet
 from torchx_pulumi.fleet.collect.selection import read_selection
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.options import Gang
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.runs.identity import digest
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.testing import FakeCluster
 
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack

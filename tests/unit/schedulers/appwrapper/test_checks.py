@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import RoleSpec
-from torchx_pulumi.model.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.appwrapper.checks import check_mcad_launch, check_mcad_options
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
 
 from tests.unit.builders import job, role
 

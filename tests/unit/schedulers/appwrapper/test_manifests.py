@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import ResourceSpec, RoleSpec
-from torchx_pulumi.model.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from torchx_pulumi.model.options import AppWrapperApi, Gang
 from torchx_pulumi.model.status import Diagnosis
 from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
+from torchx_pulumi.schedulers.volcano.options import Gang
 
 JOB = find_backend("volcano").variants[Gang.JOB]
 PODS = find_backend("volcano").variants[Gang.PODS]

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torchx_pulumi.model.options import Gang, NetworkTopology
 from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options
+from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology
 
 from tests.unit.builders import job, options, role
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.model.options import Gang, NetworkTopology
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
 from torchx_pulumi.schedulers.volcano.job import render_volcano
+from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology
 
 from tests.unit.builders import plan, role
 

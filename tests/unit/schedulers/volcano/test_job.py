@@ -6,8 +6,8 @@ import pytest
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import MountSpec, SecretRef
-from torchx_pulumi.model.options import NetworkTopology
 from torchx_pulumi.schedulers.volcano.job import render_volcano
+from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 
 from tests.unit.builders import plan, role
 

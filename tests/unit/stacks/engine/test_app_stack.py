@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube.kinds import VOLCANO_JOB
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.app_stack import NO_STACK, AppStack
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube.kinds import POD, VOLCANO_JOB
+from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.kube.kubeconfig import api_server, find_access
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.folder_stack import FolderStack
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.app_stack import AppStack

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube.kinds import APP_WRAPPER, POD, SERVICE, VOLCANO_JOB, VOLCANO_POD_GROUP, Kind
-from torchx_pulumi.kube.manifest_objects import objects_of
+from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.manifest_objects import objects_of
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.orphans import delete_objects
 from torchx_pulumi_stacks.engine.registration import prepare
@@ -129,7 +131,7 @@ def test_without_its_pod_group_a_pod_of_another_image_is_not_ours(make_order: Ca
 
 def test_a_pod_that_only_has_the_jobs_label_is_left_alone(make_order: Callable[..., Any]) -> None:
     lab = Lab(make_order, marked=False)
-    debug = {"name": "debug", "namespace": "default", "labels": {labels.VOLCANO_JOB_NAME: "train-1"}}
+    debug = {"name": "debug", "namespace": "default", "labels": {VOLCANO_JOB_NAME: "train-1"}}
     lab.cluster.create(POD, "default", {"apiVersion": "v1", "kind": "Pod", "metadata": debug})
     lab.delete()
     assert lab.there() == {(POD, "debug")}

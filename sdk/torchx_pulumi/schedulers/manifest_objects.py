@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers.registry import find_backend, scheduler_names
 
-_KINDS: Mapping[tuple[str, str], Kind] = {
-    (kind.api_version, kind.kind): kind for kind in vars(kinds).values() if isinstance(kind, Kind)
-}
+
+def all_kinds() -> Iterator[Kind]:
+    """Yield every kind that this package or a scheduler reads or writes."""
+    yield from (kind for kind in vars(kinds).values() if isinstance(kind, Kind))
+    for scheduler in scheduler_names():
+        yield from find_backend(scheduler).kinds
 
 
 def objects_of(manifest: Manifest) -> list[tuple[Kind, Manifest]]:
@@ -23,12 +27,13 @@ def objects_of(manifest: Manifest) -> list[tuple[Kind, Manifest]]:
     """
     whole: Any = manifest
     items = whole.get("items") if isinstance(whole, dict) and whole.get("kind") == "List" else [whole]
+    known = {(kind.api_version, kind.kind): kind for kind in all_kinds()}
     found = []
     for item in items or []:
         if not isinstance(item, dict):
             text = f"is {type(item).__name__}, must be a mapping, or a List of mappings: objects of Kubernetes"
             raise invalid_job("unnamed", [Problem("request.resource", text)])
-        kind = _KINDS.get((str(item.get("apiVersion")), str(item.get("kind"))))
+        kind = known.get((str(item.get("apiVersion")), str(item.get("kind"))))
         if kind is None or not (item.get("metadata") or {}).get("name"):
             text = f"has {item.get('kind')!r} of {item.get('apiVersion')!r}, or no name: torchx-pulumi cannot launch it"
             raise invalid_job("unnamed", [Problem("request.resource", text)])

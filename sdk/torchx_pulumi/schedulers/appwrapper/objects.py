@@ -1,0 +1,31 @@
+"""Kinds, labels and annotations of AppWrappers and of what runs them: MCAD, the operator, Kueue and coschedulers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from torchx_pulumi.kube.kinds import Kind
+
+APP_WRAPPER = Kind(group="workload.codeflare.dev", version="v1beta1", kind="AppWrapper", plural="appwrappers")
+APP_WRAPPER_V1BETA2 = Kind(group="workload.codeflare.dev", version="v1beta2", kind="AppWrapper", plural="appwrappers")
+X_K8S_POD_GROUP = Kind(group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
+SIGS_POD_GROUP = Kind(group="scheduling.sigs.k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
+
+APP_WRAPPER_LABEL: Final = "appwrapper.workload.codeflare.dev"
+"""Name of the AppWrapper, on every PodGroup; MCAD itself sets it on every pod."""
+POD_GROUP_SIGS: Final = "pod-group.scheduling.sigs.k8s.io"
+"""PodGroup of a pod, for coschedulers with PodGroups of `scheduling.sigs.k8s.io`."""
+POD_GROUP_X_K8S: Final = "scheduling.x-k8s.io/pod-group"
+"""PodGroup of a pod, for coschedulers with PodGroups of `scheduling.x-k8s.io`."""
+NETWORKS: Final = "k8s.v1.cni.cncf.io/networks"
+"""Annotation of a pod: further networks that Multus attaches it to."""
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""Kueue's LocalQueue, on the AppWrapper."""
+RETRY_LIMIT: Final = "workload.codeflare.dev.appwrapper/retryLimit"
+"""Annotation of an AppWrapper v1beta2: how often its pods are made anew after a failure, 0 or more."""
+FAILURE_GRACE_ANNOTATION: Final = "workload.codeflare.dev.appwrapper/failureGracePeriodDuration"
+"""Annotation of an AppWrapper v1beta2: how long a failed pod may take to recover."""
+WARMUP_GRACE_ANNOTATION: Final = "workload.codeflare.dev.appwrapper/warmupGracePeriodDuration"
+"""Annotation of an AppWrapper v1beta2: how long its pods may wait for nodes and images before that is a failure."""
+DELETION_ON_FAILURE_GRACE_ANNOTATION: Final = "workload.codeflare.dev.appwrapper/deletionOnFailureGracePeriodDuration"
+"""Annotation of an AppWrapper v1beta2: how long the pods of a failed one are kept."""

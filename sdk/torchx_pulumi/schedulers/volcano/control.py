@@ -1,0 +1,158 @@
+"""Abort and resume a Volcano Job: by a Command, or by its status where Commands may not be created."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_JOB_NAME
+
+if TYPE_CHECKING:
+    from torchx_pulumi.testing import FakeCluster
+
+MAX_CONFLICTS = 8
+"""Attempts to change the status of a job that its controller changes at the same time."""
+
+PHASES: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
+    "AbortJob": ("Aborting", frozenset({"", "Pending", "Running", "Restarting"})),
+    "ResumeJob": ("Restarting", frozenset({"Aborting", "Aborted"})),
+}
+"""Action to the phase that the controller gives a job for it, and the phases in which it has that effect."""
+
+
+def command(action: str, namespace: str, name: str, uid: str) -> Manifest:
+    """Return the Command that requests an action on one job.
+
+    Args:
+        action: Volcano's word: `AbortJob` or `ResumeJob`.
+        namespace: Where the job is.
+        name: Its name.
+        uid: Its uid; the command goes with it.
+    """
+    target = {
+        "apiVersion": VOLCANO_JOB.api_version,
+        "kind": VOLCANO_JOB.kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": VOLCANO_COMMAND.api_version,
+        "kind": VOLCANO_COMMAND.kind,
+        # Each transport has a name of its own: one that is not read yet is in nobody's way.
+        "metadata": {"generateName": f"{name}-{action.lower()}-", "namespace": namespace, "ownerReferences": [target]},
+        "target": target,
+        "action": action,
+    }
+
+
+def status_after(action: str, job: Manifest, uid: str) -> dict[str, Any] | None:
+    """Return the status of a job after an action, as Volcano's controller writes it. None: the action changes nothing.
+
+    Args:
+        action: Volcano's word: `AbortJob` or `ResumeJob`.
+        job: The job as it is.
+        uid: The uid that it must have.
+    """
+    phase, before = PHASES[action]
+    status = dict(job.get("status") or {})
+    state = dict(status.get("state") or {})
+    if job["metadata"].get("uid") != uid or (state.get("phase") or "") not in before:
+        return None
+    retries = {"retryCount": (status.get("retryCount") or 0) + 1} if action == "ResumeJob" else {}
+    return {**status, **retries, "state": {**state, "phase": phase}}
+
+
+def not_allowed(action: str) -> str:
+    """Return what to do where the credentials may write neither a Command nor the status of the job."""
+    return (
+        f"{action} needs one of these permissions: create commands.bus.volcano.sh, patch jobs/status.batch.volcano.sh, "
+        "or update jobs/status.batch.volcano.sh. `torchx-pulumi delete` needs none of them"
+    )
+
+
+class VolcanoControl:
+    """Suspends and resumes Volcano Jobs; see `protocol.Control`."""
+
+    def suspend(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
+        """Abort a job: its pods end, the object stays."""
+        _request(cluster, "AbortJob", namespace, name, uid)
+
+    def resume(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
+        """Run an aborted job again."""
+        _request(cluster, "ResumeJob", namespace, name, uid)
+
+    def is_suspended(self, phase: str | None) -> bool:
+        """Return whether a job of this phase is aborted or being aborted."""
+        return phase in ("Aborted", "Aborting")
+
+
+CONTROL: Final = VolcanoControl()
+
+
+def _request(cluster: LiveCluster, action: str, namespace: str, name: str, uid: str) -> None:
+    """Create a Command, or change the job's status where that is not allowed: the controller acts on both."""
+    try:
+        cluster.create(VOLCANO_COMMAND, namespace, command(action, namespace, name, uid))
+    except ClusterError as error:
+        if error.reason not in ("Forbidden", "NotServed"):
+            raise
+        _change_phase(cluster, action, namespace, name, uid, error)
+
+
+def _change_phase(
+    cluster: LiveCluster, action: str, namespace: str, name: str, uid: str, refused: ClusterError
+) -> None:
+    """Write the phase that a Command would give a job, unless it is another job or has ended.
+
+    Raises:
+        ClusterError: Neither `patch` nor `update` of the status is allowed, the job changes all the time, or there is
+            no answer.
+    """
+    whole = False
+    for _ in range(MAX_CONFLICTS):
+        job = cluster.get(VOLCANO_JOB, namespace, name)
+        status = None if job is None else status_after(action, job, uid)
+        if job is None or status is None:
+            return
+        try:
+            cluster.write_status(VOLCANO_JOB, namespace, {**job, "status": status}, whole=whole)
+        except ClusterError as error:
+            if error.reason == "Forbidden" and whole:
+                raise ClusterError(f"{refused}. {not_allowed(action)}", reason="Forbidden") from error
+            if error.reason == "Forbidden":
+                whole = True
+            elif error.reason != "Conflict":
+                raise
+            continue
+        return
+    raise ClusterError(f"job {namespace}/{name} changed during each attempt of {action}", retryable=True)
+
+
+def simulate(cluster: FakeCluster, kind: Kind, written: Manifest) -> None:
+    """Do in a `FakeCluster` what Volcano's controller does with a Command or the status of a job: at once."""
+    phase: object
+    if kind == VOLCANO_COMMAND:
+        target = written["target"]
+        namespace, name = written["metadata"]["namespace"], str(target["name"])
+        cluster.remove(kind, namespace, written["metadata"]["name"])
+        phase, _ = PHASES[str(written["action"])]
+        job = cluster.find(VOLCANO_JOB, namespace, name)
+        if job is None or job["metadata"].get("uid") != target["uid"]:
+            return
+    elif kind == VOLCANO_JOB:
+        job, namespace, name = written, written["metadata"]["namespace"], written["metadata"]["name"]
+        phase = ((job.get("status") or {}).get("state") or {}).get("phase")
+    else:
+        return
+    if phase not in ("Aborting", "Restarting"):
+        return
+    state = {"phase": "Aborted" if phase == "Aborting" else "Pending"}
+    cluster.put({**job, "status": {**(job.get("status") or {}), "state": state}})
+    if phase == "Aborting":
+        for pod in cluster.find_all(POD, namespace, {VOLCANO_JOB_NAME: name}):
+            cluster.remove(POD, namespace, pod["metadata"]["name"])

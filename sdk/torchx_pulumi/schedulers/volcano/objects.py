@@ -1,0 +1,23 @@
+"""Kinds, labels and annotations of Volcano."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from torchx_pulumi.kube.kinds import Kind
+
+VOLCANO_JOB = Kind(group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs")
+VOLCANO_QUEUE = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False)
+VOLCANO_POD_GROUP = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
+VOLCANO_COMMAND = Kind(group="bus.volcano.sh", version="v1alpha1", kind="Command", plural="commands")
+
+VOLCANO_JOB_NAME: Final = "volcano.sh/job-name"
+"""Name of the job, on every pod."""
+VOLCANO_JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
+"""Namespace of the job, on every pod."""
+VOLCANO_QUEUE_NAME: Final = "volcano.sh/queue-name"
+"""Queue of the job, on every pod."""
+VOLCANO_TASK_SPEC: Final = "volcano.sh/task-spec"
+"""Task name, `<role>-<replica>`, on every pod (label and annotation)."""
+VOLCANO_TASK_INDEX: Final = "volcano.sh/task-index"
+"""Pod in the task; always 0, since every replica is a task of its own."""
