@@ -171,7 +171,6 @@ class StoredStacks:
         self._backend = backend
         self._store = store
         self._cli = cli
-        self._only_cli: set[StackName] = set()
 
     @property
     def reads_at_once(self) -> int:
@@ -192,10 +191,7 @@ class StoredStacks:
             suffix = next((end for end in (*SUFFIXES, CLI_SUFFIX) if file.endswith(end)), None)
             if suffix is None or "/" in place or (suffix == CLI_SUFFIX and self._cli is None):
                 continue
-            name = StackName(project=place, stack=file.removesuffix(suffix))
-            found.add(name)
-            if suffix == CLI_SUFFIX:
-                self._only_cli.add(name)
+            found.add(StackName(project=place, stack=file.removesuffix(suffix)))
         if not found and self._cli is not None:
             # A bucket or prefix that is misread here looks empty.
             return self._cli.names(project)
@@ -208,7 +204,7 @@ class StoredStacks:
             UnreadableStateError: It cannot be read.
         """
         try:
-            text = None if name in self._only_cli else self._text(name)
+            text = self._text(name)
         except OSError as error:
             raise UnreadableStateError(f"its checkpoint cannot be read: {error}") from error
         if text is not None:
@@ -227,10 +223,7 @@ class StoredStacks:
         try:
             text = self._text(StackName(project=ref.project, stack=ref.stack))
         except OSError as error:
-            if self._cli is None:
-                raise backend_error(self._backend, error) from error
-            logger.debug("%s is read through the Pulumi CLI: %s", self._backend, error)
-            text = None
+            raise backend_error(self._backend, error) from error
         return text if text is not None or self._cli is None else self._cli.export(ref)
 
     def updating(self) -> frozenset[StackName]:
@@ -252,11 +245,16 @@ class StoredStacks:
             return []
 
     def _text(self, name: StackName) -> str | None:
-        place = f"{STACKS}/{name}"
-        for suffix in SUFFIXES:
-            data = self._store.read_bytes(f"{place}{suffix}")
-            if data is not None:
-                return decode_checkpoint(data, suffix)
+        """Return the text of a checkpoint file. None: it does not exist, or the CLI has to read it."""
+        try:
+            for suffix in SUFFIXES:
+                data = self._store.read_bytes(f"{STACKS}/{name}{suffix}")
+                if data is not None:
+                    return decode_checkpoint(data, suffix)
+        except OSError as error:
+            if self._cli is None:
+                raise
+            logger.debug("stack %s of %s is read through the Pulumi CLI: %s", name, self._backend, error)
         return None
 
 

@@ -1,0 +1,64 @@
+"""A fleet of 200 stacks on a real S3 server is read without a process of the Pulumi CLI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.fleet.collect import read_fleet
+from torchx_pulumi.stack_state.stacks import CliStacks
+
+from tests.s3_server import S3Backend
+from tests.unit.fleet.collect.states import checkpoint, output
+
+pytestmark = pytest.mark.e2e
+
+STACKS = 200
+EXPORTED = 8
+"""Stacks that are also exported by the CLI, to compare the time."""
+
+
+def test_200_stacks_are_read_without_a_process(
+    s3_backend: S3Backend,
+    pulumi_tools: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, Any], None],
+) -> None:
+    for name, value in {**os.environ, **pulumi_tools, **s3_backend.env}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "p")
+    folder = s3_backend.bucket / ".pulumi"
+    (folder / "stacks/torchx").mkdir(parents=True)
+    (folder / "meta.yaml").write_text("version: 1\n")
+    for number in range(STACKS):
+        whole = checkpoint(output(f"train-{number}"))
+        whole["checkpoint"]["stack"] = f"organization/torchx/s{number}"
+        (folder / f"stacks/torchx/s{number}.json").write_text(json.dumps(whole))
+    started: list[Any] = []
+    start = subprocess.Popen.__init__
+
+    def count(self: Any, *args: Any, **options: Any) -> None:
+        started.append(args[0] if args else options["args"])
+        start(self, *args, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", count)
+    begun = time.monotonic()
+    fleet = read_fleet(s3_backend.url, observations=lambda _: None)
+    direct_s = time.monotonic() - begun
+    assert (len(fleet.rows), fleet.broken, fleet.warnings, started) == (STACKS, [], [], [])
+    names = [row.stack for row in fleet.rows[:EXPORTED]]
+    begun = time.monotonic()
+    for name in names:
+        CliStacks(s3_backend.url).read(name)
+    export_s = (time.monotonic() - begun) / EXPORTED
+    assert len(started) == EXPORTED
+    record_property("seconds", {"200 stacks": round(direct_s, 2), "one export by the CLI": round(export_s, 2)})
+    assert direct_s < export_s * STACKS / CliStacks.reads_at_once

@@ -1,0 +1,166 @@
+"""Stacks in object stores: read directly, and through the CLI only where direct access finds nothing or fails."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from torchx_pulumi.fleet.collect import Fleet, read_fleet
+from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.stack_state import store
+from torchx_pulumi.stack_state.stacks import list_stacks, read_checkpoint
+from torchx_pulumi.stack_state.store import ObjectStore
+
+from tests.unit.fleet.collect.states import checkpoint, output
+
+BACKEND = "s3://bucket"
+REF = StackRef(backend=BACKEND, project="torchx", stack="a")
+
+CLI = f"""#!{sys.executable}
+import json, sys
+from pathlib import Path
+folder = Path(__file__).parent
+with (folder / "calls").open("a") as file:
+    file.write(" ".join(sys.argv[4:]) + "\\n")
+name = "ls" if "ls" in sys.argv else sys.argv[-1].rpartition("/")[2]
+answer = folder / name
+if not answer.exists():
+    sys.exit(f"error: no stack named {{name!r}} found" if name != "ls" else "error: no such bucket")
+print(answer.read_text())
+"""
+
+
+class Cli:
+    """A script in place of the CLI. A file of a stack's name holds its export, the file `ls` the list of stacks."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        (folder / "pulumi").write_text(CLI)
+        (folder / "pulumi").chmod(0o755)
+
+    def export(self, stack: str) -> None:
+        value = {"version": 3, "deployment": checkpoint(output(stack))["checkpoint"]["latest"]}
+        (self.folder / stack).write_text(json.dumps(value))
+
+    @property
+    def calls(self) -> list[str]:
+        log = self.folder / "calls"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    return Cli(tmp_path / "bin")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """A bucket in memory, which `open_store` opens."""
+    files = fsspec.filesystem("memory", skip_instance_cache=True)
+    opened = ObjectStore(files, "/bucket")
+    monkeypatch.setitem(store._OPENERS, "s3", lambda *_: opened)
+    yield opened
+    if files.exists("/bucket"):
+        files.rm("/bucket", recursive=True)
+
+
+def put(bucket: ObjectStore, path: str, content: Any) -> None:
+    data = json.dumps(content).encode()
+    bucket.write(f".pulumi/{path}", gzip.compress(data) if path.endswith(".gz") else data)
+
+
+def fleet(**options: Any) -> Fleet:
+    return read_fleet(BACKEND, observations=lambda _: None, **options)
+
+
+def test_the_stacks_of_an_object_store_are_read_without_a_process(bucket: ObjectStore, cli: Cli) -> None:
+    put(bucket, "stacks/torchx/a.json", checkpoint(output("a")))
+    put(bucket, "stacks/other/b.json.gz", checkpoint(output("b")))
+    put(bucket, "stacks/legacy.json", checkpoint(output("c")))
+    put(bucket, "stacks/torchx/a.json.bak", {})
+    put(bucket, "history/torchx/a/a-1.history.json", {})
+    put(bucket, "locks/organization/other/b/1.json", {})
+    found = fleet()
+    assert {str(row.stack): row.updating for row in found.rows} == {"torchx/a": False, "other/b": True, "legacy": False}
+    assert [str(row.stack) for row in fleet(project="other").rows] == ["other/b"]
+    assert [ref.stack for ref in list_stacks(BACKEND, "torchx")] == ["a"]
+    state = read_checkpoint(REF)
+    assert state is not None
+    assert len(state.resources) == 1
+    assert (cli.calls, found.warnings, found.broken) == ([], [], [])
+
+
+def test_a_store_that_looks_empty_is_confirmed_by_the_cli(bucket: ObjectStore, cli: Cli) -> None:
+    del bucket
+    with pytest.raises(DeployError, match="no such bucket"):
+        fleet()
+    assert read_checkpoint(REF) is None
+    cli.export("a")
+    (cli.folder / "ls").write_text(json.dumps([{"name": "organization/torchx/a"}]))
+    assert [str(row.stack) for row in fleet().rows] == ["torchx/a"]
+    assert read_checkpoint(REF) is not None
+    assert [call.split(" --")[0] for call in cli.calls] == [
+        "stack ls",
+        "stack export",
+        "stack ls",
+        "stack export",
+        "stack export",
+    ]
+
+
+@pytest.mark.parametrize("kind", [PermissionError, OSError])
+def test_a_store_that_cannot_be_read_is_read_by_the_cli_and_says_why(
+    kind: type[OSError], bucket: ObjectStore, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> None:
+        raise kind("access denied")
+
+    put(bucket, "stacks/torchx/a.json", checkpoint(output("a")))
+    for name in ("paths", "read_bytes"):
+        monkeypatch.setattr(bucket, name, fail)
+    with pytest.raises(DeployError, match="no such bucket"):
+        fleet()
+    cli.export("a")
+    (cli.folder / "ls").write_text(json.dumps([{"name": "organization/torchx/a"}]))
+    found = fleet()
+    assert [row.app_id for row in found.rows] == ["team:a"]
+    assert "through the Pulumi CLI, one process for each stack: access denied" in found.warnings[0]
+    assert read_checkpoint(REF) is not None
+
+
+def test_without_the_package_of_a_store_the_cli_reads_it_and_the_package_is_named(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    cli.export("a")
+    (cli.folder / "ls").write_text(json.dumps([{"name": "organization/torchx/a"}]))
+    found = fleet()
+    assert [row.app_id for row in found.rows] == ["team:a"]
+    assert "install `torchx-pulumi[s3]`" in found.warnings[0]
+
+
+def test_a_stack_that_only_the_cli_can_decompress_is_read_by_the_cli(bucket: ObjectStore, cli: Cli) -> None:
+    put(bucket, "stacks/torchx/a.json", checkpoint(output("a")))
+    put(bucket, "stacks/torchx/b.json.zst", {})
+    cli.export("b")
+    assert [row.app_id for row in fleet().rows] == ["team:a", "team:b"]
+    assert cli.calls == ["stack export --stack organization/torchx/b"]
+
+
+def test_a_checkpoint_of_another_shape_is_unreadable_and_not_empty(bucket: ObjectStore, cli: Cli) -> None:
+    put(bucket, "stacks/torchx/a.json", {"version": 3})
+    assert "neither `checkpoint` nor `deployment`" in fleet().broken[0].why
+    with pytest.raises(DeployError, match="neither"):
+        read_checkpoint(REF)
+    assert cli.calls == []
