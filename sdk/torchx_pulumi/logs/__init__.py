@@ -1,7 +1,7 @@
-"""Logs of a pod's containers, as both schedulers and the command line read them."""
+"""Logs of a pod's containers, for all schedulers and the command line."""
 
-from torchx_pulumi.logs.clock import Clock, SystemClock
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.logs.reading import read_lines
+from torchx_pulumi.logs.watching import LogClock, SystemClock
 
-__all__ = ["Clock", "LogQuery", "SystemClock", "read_lines"]
+__all__ = ["LogClock", "LogQuery", "SystemClock", "read_lines"]

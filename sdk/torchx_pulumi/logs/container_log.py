@@ -1,4 +1,4 @@
-"""The log of one container, read over broken streams, restarts and retries: no line lost, none given twice."""
+"""The log of one container across interrupted streams, restarts and retries, without lost or repeated lines."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchx_pulumi.kube import Cluster, LogLines
-from torchx_pulumi.logs.clock import Clock
-from torchx_pulumi.logs.containers import Run, no_pod, not_started, run_of
+from torchx_pulumi.logs.containers import ContainerRun, no_pod, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, logger
 from torchx_pulumi.logs.stamps import Delivered, Line, part_of, read_line
-from torchx_pulumi.logs.watching import Watch
+from torchx_pulumi.logs.watching import LogClock, Watch
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.runs.waiting import Patience
 
 SILENCE_S = 20.0
-"""After so long without a line it is asked whether the app has ended, and whether the connection lives."""
+"""Seconds without a line after which the state of the app and the connection are checked."""
 
 TRIES = 6
-"""How often in a row a read may fail that does not follow the log."""
+"""Failed attempts in a row after which a read that does not follow the log fails."""
 
 LAST_S = 60.0
-"""How long a cluster may be out of reach when the app has ended and its last lines are wanted."""
+"""Seconds for which the cluster may be unreachable when only the last lines of an ended app are missing."""
 
 REFUSED = ("Unauthorized", "Forbidden")
-"""Reasons of a ClusterError whose access is refused."""
+"""Reasons of a ClusterError for denied access."""
 
 PASSING = ("NotFound", "BadRequest")
-"""Reasons that pass: a pod that is seen and whose log is not, or the other way round, is being replaced or begins."""
+"""Temporary reasons: while a pod is replaced or starts, only the pod or only its log may exist."""
 
 
 class ContainerLog:
@@ -42,7 +41,7 @@ class ContainerLog:
         container: str,
         *,
         watch: Watch,
-        clock: Clock,
+        clock: LogClock,
         silence_s: float = SILENCE_S,
     ) -> None:
         self.container = container
@@ -61,16 +60,16 @@ class ContainerLog:
         self._worked = False
 
     def stop(self) -> None:
-        """End the reading, in whichever thread it goes on."""
+        """End the reading in any thread."""
         self._stop.set()
         if (stream := self._stream) is not None:
             stream.close()
 
     def once(self) -> Iterator[Line]:
-        """Return the lines that there are now.
+        """Yield the current lines.
 
         Raises:
-            ClusterError: The container has not started, has no earlier run, or the cluster cannot be reached.
+            ClusterError: The container has not started, has no previous run, or the cluster cannot be reached.
         """
         while not self._stop.is_set():
             try:
@@ -80,10 +79,10 @@ class ContainerLog:
                 self._fail(error, last=True)
 
     def follow(self) -> Iterator[Line]:
-        """Return lines until the app has ended and all of them were given.
+        """Yield lines until the app has ended and all lines were returned.
 
         Raises:
-            ClusterError: The pod never was there, the container never started, or the cluster stays out of reach.
+            ClusterError: The pod never existed, the container never started, or the cluster remains unreachable.
         """
         attached = exhausted = None
         seen = False
@@ -91,12 +90,12 @@ class ContainerLog:
         while not self._stop.is_set():
             done = False
             try:
-                look = self._watch.look(after, self._stop)
-                if look is None:
+                observed = self._watch.observe(after, self._stop)
+                if observed is None:
                     return
-                # The end is asked for before the last read, so that nothing is written between the two.
-                done = look.over or self._is_past_until()
-                run = None if look.pod is None else run_of(look.pod, self.container)
+                # The end is determined before the last read, so no line is written between the two.
+                done = observed.over or self._is_past_until()
+                run = None if observed.pod is None else run_of(observed.pod, self.container)
                 if run is None or run.current is None or exhausted == run.current:
                     if done and not seen:
                         raise self._nothing(run)
@@ -123,7 +122,7 @@ class ContainerLog:
                 self._fail(error, last=done)
             after = self._clock.monotonic()
 
-    def _nothing(self, run: Run | None) -> ClusterError:
+    def _nothing(self, run: ContainerRun | None) -> ClusterError:
         return no_pod(self._cluster, self._query) if run is None else not_started(self._query, self.container, run)
 
     def _is_past_until(self) -> bool:
@@ -131,7 +130,7 @@ class ContainerLog:
         return until is not None and self._clock.now() > until
 
     def _rest_of_previous(self) -> Iterator[Line]:
-        """Return what a run wrote after its stream ended and before the next one began."""
+        """Yield the lines of the previous run that were written after its stream ended."""
         try:
             yield from self._read(follow=False, previous=True)
         except ClusterError as error:
@@ -142,13 +141,13 @@ class ContainerLog:
     def _read(self, *, follow: bool, previous: bool = False) -> Iterator[Line]:
         """Yield the new lines of one stream.
 
-        The last line of a followed stream is left out where it has no end, since more may come of it: it is read again.
-        What came of a line before that is yielded as a line, and what follows as another one.
+        An unfinished last line of a followed stream is not yielded: it is read again, because it may continue. Parts
+        that were received earlier are yielded as lines of their own.
         """
         try:
             yield from self._new_lines(follow=follow, previous=previous)
         except ClusterError as error:
-            # Nothing was written for a while, which is no failure.
+            # The container wrote nothing for a while.
             if not follow or error.reason != "Silent":
                 raise
         self._works()
@@ -172,7 +171,7 @@ class ContainerLog:
         if self._stop.is_set():
             stream.close()
         begun: Line | None = None
-        # Where the node keeps a long line in blocks, a stream may begin with those of a line that was delivered.
+        # A node stores a long line in blocks. A stream may begin inside a delivered line.
         may_be_rest = self._delivered.last_ns > 0
         try:
             for raw in stream:
@@ -192,7 +191,7 @@ class ContainerLog:
             stream.close()
 
     def _silence_until(self) -> float:
-        """Return how long a stream may be silent: not past the time at which following ends."""
+        """Return the seconds for which a stream may be silent, at most until following ends."""
         if self._limits.until is None:
             return self._silence_s
         left = (self._limits.until - self._clock.now()).total_seconds()
@@ -205,11 +204,11 @@ class ContainerLog:
         self._worked = True
 
     def _fail(self, error: ClusterError, *, last: bool) -> None:
-        """Wait before the next try, or raise.
+        """Wait before the next attempt, or raise the error.
 
         Args:
-            error: What went wrong.
-            last: Nothing more is written, so that the next tries must succeed soon.
+            error: Error of the attempt.
+            last: The app has ended, which limits the time of further attempts.
         """
         if self._stop.is_set():
             return
@@ -217,25 +216,25 @@ class ContainerLog:
         if error.reason == "NotStarted" and last:
             raise error
         self._failures += 1
-        if not passing or self._too_long(error, last=last):
+        if not passing or self._is_over(error, last=last):
             raise error
         if self._failures == 1 and error.reason not in ("NotStarted", "NotFound"):
-            logger.info("the log of %s is read again from where it broke off: %s", self._query.pod, error)
+            logger.info("the log of %s was interrupted and is read again from there: %s", self._query.pod, error)
         self._pause(min(0.1 * 2**self._failures, 3.0))
 
     def _passes(self, error: ClusterError, *, last: bool) -> bool:
-        """Return whether what is refused now may be allowed again: access that worked once, or a pod that changes."""
+        """Return whether an error may be temporary: the pod changes, or access worked before."""
         if error.reason in PASSING:
             return not last
         return self._worked and error.reason != DIFFERENT_CLUSTER
 
-    def _too_long(self, error: ClusterError, *, last: bool) -> bool:
+    def _is_over(self, error: ClusterError, *, last: bool) -> bool:
         if not self._query.follow:
             return self._failures >= TRIES
         now = self._clock.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        # What may pass although it is refused counts as no answer.
+        # A temporary refusal counts as no answer.
         counted = ClusterError(str(error), retryable=error.retryable or error.reason in PASSING)
         over = self._patience.failed(counted, now)
         return now - self._failing_since > LAST_S if last else over

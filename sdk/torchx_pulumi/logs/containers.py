@@ -1,4 +1,4 @@
-"""Which containers a pod has, which of them are meant, and what run of one its log belongs to."""
+"""The containers of a pod that a query selects, the run that a log belongs to, and errors about both."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from torchx_pulumi.model.text import listed
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 SHOWN = 10
-"""Pods that a message lists."""
+"""Pods in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One run of a container, as its pod's status tells."""
+class ContainerRun:
+    """The runs of a container in the status of its pod."""
 
     pod_uid: str
     current: str | None
-    """Id of the run that the log belongs to. None: it never ran."""
+    """Id of the run that the log belongs to. None: the container never ran."""
     previous: str | None
-    """Id of the run before. None: there was none, or it is forgotten."""
+    """Id of the previous run. None: there is none in the status."""
     restarts: int
-    """How often it was started again."""
+    """Number of restarts."""
     running: bool
     waits_for: str
-    """Why it does not run. Empty: it does, or nobody says."""
+    """Why the container does not run. Empty: it runs, or the status has no reason."""
 
 
 def chosen_containers(pod: Mapping[str, Any], query: LogQuery) -> tuple[str, ...]:
-    """Return the names of the containers that are meant.
+    """Return the names of the containers that a query selects.
 
     Raises:
-        ClusterError: The pod has none of that name.
+        ClusterError: The pod has no container of a name.
     """
     spec = pod.get("spec") or {}
     main = [str(item.get("name")) for item in spec.get("containers") or []]
@@ -58,8 +58,8 @@ def chosen_containers(pod: Mapping[str, Any], query: LogQuery) -> tuple[str, ...
     return tuple(query.containers)
 
 
-def run_of(pod: Mapping[str, Any], container: str) -> Run:
-    """Read the run that a container's log belongs to."""
+def run_of(pod: Mapping[str, Any], container: str) -> ContainerRun:
+    """Return the runs of a container."""
     status = pod.get("status") or {}
     listed = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     found: Mapping[str, Any] = next((item for item in listed if item.get("name") == container), {})
@@ -68,12 +68,12 @@ def run_of(pod: Mapping[str, Any], container: str) -> Run:
     waiting = state.get("waiting") or {}
     current = found.get("containerID") if running is not None else terminated.get("containerID")
     if not current and (running is not None or terminated) and not last:
-        # Some node agents give their containers no ids; the restarts tell the runs apart as well.
+        # Without container ids, the number of restarts identifies the run.
         current = f"run {found.get('restartCount') or 0}"
     waits_for = ": ".join(str(waiting[part]) for part in ("reason", "message") if waiting.get(part))
-    return Run(
+    return ContainerRun(
         pod_uid=str((pod.get("metadata") or {}).get("uid") or ""),
-        # Between two runs the log is still that of the last one.
+        # Between two runs, the log belongs to the last one.
         current=current or last.get("containerID") or None,
         previous=last.get("containerID") or None,
         restarts=int(found.get("restartCount") or 0),
@@ -83,11 +83,11 @@ def run_of(pod: Mapping[str, Any], container: str) -> Run:
 
 
 def no_pod(cluster: Cluster, query: LogQuery) -> ClusterError:
-    """Make the error of a pod that is not there."""
+    """Return the error of a pod that does not exist."""
     try:
         there = [str(pod["metadata"]["name"]) for pod in cluster.list(POD, query.namespace)]
     except ClusterError:
-        # The list is an extra; the pod is missing all the same.
+        # The list only completes the message.
         there = []
     stem = query.pod.split("-")[0]
     near = [name for name in there if name.startswith(stem)] or there
@@ -100,8 +100,8 @@ def no_pod(cluster: Cluster, query: LogQuery) -> ClusterError:
     )
 
 
-def not_started(query: LogQuery, container: str, run: Run) -> ClusterError:
-    """Make the error of a container that has not written anything yet."""
+def not_started(query: LogQuery, container: str, run: ContainerRun) -> ClusterError:
+    """Return the error of a container that has not started."""
     why = f" ({run.waits_for})" if run.waits_for else ""
     return ClusterError(
         f"container {container!r} of pod {query.pod!r} in namespace {query.namespace!r} has not started{why}, so there "
@@ -111,8 +111,8 @@ def not_started(query: LogQuery, container: str, run: Run) -> ClusterError:
     )
 
 
-def no_previous(query: LogQuery, container: str, run: Run) -> ClusterError:
-    """Make the error of an earlier run that there is none of, or none any more."""
+def no_previous(query: LogQuery, container: str, run: ContainerRun) -> ClusterError:
+    """Return the error of a previous run that does not exist, or whose log was removed."""
     runs = (
         f"was restarted {run.restarts} times, and the node keeps no log of an earlier run any more"
         if run.restarts

@@ -1,4 +1,4 @@
-"""What is asked of a log, and what is wrong with the asking."""
+"""Queries of logs and their validation."""
 
 from __future__ import annotations
 
@@ -13,59 +13,61 @@ from torchx_pulumi.model.timestamps import to_nanoseconds
 logger = logging.getLogger("torchx_pulumi.logs")
 
 _said: set[str] = set()
-"""What was said already, and is not said again in this process."""
+"""Topics of the warnings that this process has shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """Which lines of which pod's log are wanted."""
+    """The lines of a pod's log to read."""
 
     namespace: str
     pod: str
     containers: tuple[str, ...] | str | None = None
-    """Names of containers, `main`: all but the init containers, or `all`. None: the one that the pod's annotation
-    `kubectl.kubernetes.io/default-container` names, else its first."""
+    """Names of containers, `main` (all but the init containers) or `all`. None: the container that the annotation
+    `kubectl.kubernetes.io/default-container` names, else the first one."""
     regex: str | None = None
-    """Only lines in which this is found; `^` matches before the time and before the text. None: all."""
+    """Regular expression that a line must contain. `^` matches before the time and before the text. None: all lines."""
     since: datetime | None = None
-    """Only lines from this time on. Without a zone: local time. None: from the first that is kept."""
+    """Time of the first line to return. Without a zone: local time. None: the first line that is kept."""
     until: datetime | None = None
-    """Only lines up to this time; following ends with it. Without a zone: local time. None: no end."""
+    """Time of the last line to return, at which following ends. Without a zone: local time. None: no limit."""
     follow: bool = False
-    """Go on until the app has ended, over restarts, retries and broken connections."""
+    """Continue until the app has ended, across restarts, retries and interrupted connections."""
     previous: bool = False
-    """The run before the container's last restart; it is never followed."""
+    """Read the run before the container's last restart. It is never followed."""
     timestamps: bool = True
-    """Each line begins with the time at which it was written, as the API server gives it."""
+    """Each line begins with its time, as the API server sends it."""
     tail_lines: int | None = None
-    """Begin with so many lines of the end. None: with the first."""
+    """Number of lines at the end of the log to begin with. None: all lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What of a query is checked and made exact."""
+    """Validated fields of a query."""
 
     pattern: re.Pattern[str] | None
     since: datetime | None
-    """With its zone."""
+    """Time with its zone. None: no limit."""
     until: datetime | None
-    """With its zone."""
+    """Time with its zone. None: no limit."""
     since_ns: int | None
     until_ns: int | None
 
 
 def limits_of(query: LogQuery) -> Limits:
-    """Check a query.
+    """Validate a query.
 
     Raises:
-        InvalidJobError: The regular expression is none, no line can be between since and until, or a count is negative.
+        InvalidJobError: The regular expression is not valid, `since` is after `until`, or a count is negative.
     """
     problems: list[Problem] = []
     pattern = None
     try:
         pattern = re.compile(query.regex) if query.regex else None
     except re.error as error:
-        problems.append(Problem("regex", f"found {query.regex!r}, which is no regular expression: {error}; correct it"))
+        problems.append(
+            Problem("regex", f"found {query.regex!r}, which is not a regular expression: {error}; correct it")
+        )
     since, until = _with_zone("since", query.since), _with_zone("until", query.until)
     if since and until and since > until:
         problems.append(
@@ -97,7 +99,7 @@ def _with_zone(name: str, value: datetime | None) -> datetime | None:
 
 
 def say_once(text: str, topic: str) -> None:
-    """Tell the user something, the first time that it comes up in this process."""
+    """Log a warning once per topic and process."""
     if topic not in _said:
         _said.add(topic)
         logger.warning(text)

@@ -1,4 +1,4 @@
-"""The lines that a query asks for: of one container, or of several merged."""
+"""The lines of a query, from one container or merged from several."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.logs.clock import Clock, SystemClock
 from torchx_pulumi.logs.container_log import ContainerLog
 from torchx_pulumi.logs.containers import chosen_containers, no_pod, no_previous, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, limits_of
 from torchx_pulumi.logs.stamps import Line
-from torchx_pulumi.logs.watching import POLL_S, PodWatch, Watch
+from torchx_pulumi.logs.watching import POLL_S, LogClock, PodWatch, SystemClock, Watch
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.waiting import Patience
 
 SILENCE_OF_SEVERAL_S = 5.0
-"""Longest silence of one of several containers: a thread that waits for a first line sees only then that it may end."""
+"""Longest silence of one of several containers, after which a waiting thread checks whether it may end."""
 
 FIRST_TRIES = 4
-"""How often a cluster is asked that has not answered yet: a connection may break, and nobody waits for a wrong one."""
+"""Attempts to reach a cluster that has never answered: it may be the wrong one."""
 
 AHEAD = 1000
-"""Lines read ahead of whoever takes them."""
+"""Lines that are read ahead of the caller."""
 
 Labelled = tuple[str, Line]
 """A container and a line of it."""
@@ -39,24 +38,21 @@ def read_lines(
     ended: Callable[[], bool] = lambda: False,
     watch: Watch | None = None,
     label: Callable[[str], str] | None = None,
-    clock: Clock | None = None,
+    clock: LogClock | None = None,
 ) -> Iterator[str]:
-    r"""Return the lines that a query asks for, each ending in `\n`.
-
-    Lines of several containers begin with a label. Closing the iterator closes the connections.
+    r"""Return the lines of a query, each ending in `\n`. Closing the iterator closes the connections.
 
     Args:
-        cluster: Where the pod is.
-        query: What is wanted. It is checked at once; nothing is read before the first line is asked for.
-        ended: Tells whether the app has ended; asked only where the log is followed, maybe from several threads, though
-            never by two at once.
-        watch: Tells of the pod and its end where the log is followed. None: the pod is looked at, and `ended` is asked.
-        label: Container to what its lines begin with. None: `[container] ` where there are several, else nothing.
-        clock: None: the machine's.
+        cluster: Cluster of the pod.
+        query: The query. It is validated at once; nothing is read before the first line is requested.
+        ended: Returns whether the app has ended. Called only for a followed log, by one thread at a time.
+        watch: Observes the pod of a followed log. None: the pod is read, and `ended` is called.
+        label: Returns the prefix of a container's lines. None: `[container] ` for several containers, else none.
+        clock: The clock. None: that of the machine.
 
     Raises:
-        InvalidJobError: The query contradicts itself.
-        ClusterError: No such pod or container, nothing logged yet, no permission, or no answer.
+        InvalidJobError: The query is not valid.
+        ClusterError: No such pod or container, no log yet, no permission, or no answer.
     """
     limits = limits_of(query)
     clock = clock or SystemClock()
@@ -72,7 +68,7 @@ def _lines(
     limits: Limits,
     watch: Watch,
     label: Callable[[str], str] | None,
-    clock: Clock,
+    clock: LogClock,
 ) -> Iterator[str]:
     follow = query.follow and not query.previous
     pod = _pod(watch, clock)
@@ -86,42 +82,42 @@ def _lines(
         read = logs[0].follow() if follow else _explained(logs[0], pod, query)
         merged: Iterator[Labelled] = ((names[0], line) for line in _within(limits, read))
     elif follow:
-        merged = _as_they_come(logs, limits)
+        merged = _followed(logs, limits)
     else:
-        merged = _by_time(logs, pod, query, limits)
+        merged = _merged_by_time(logs, pod, query, limits)
     label_of = label or (lambda name: f"[{name}] " if several else "")
     pattern = limits.pattern
-    with closing(merged):  # type: ignore[type-var]  # each of them is a generator
+    with closing(merged):  # type: ignore[type-var]  # they are generators
         for name, line in merged:
             shown = f"{line.stamp} {line.text}" if query.timestamps and line.stamp else line.text
             if pattern is None or pattern.search(line.text) or pattern.search(shown):
                 yield f"{label_of(name)}{shown}\n"
 
 
-def _pod(watch: Watch, clock: Clock) -> Manifest | None:
-    """Look for the pod, and wait for it where it is followed. None: it is not there, or the app ended without it."""
-    nobody_stops = threading.Event()
+def _pod(watch: Watch, clock: LogClock) -> Manifest | None:
+    """Return the pod, and wait for it if its log is followed. None: it does not exist, or the app ended without it."""
+    never = threading.Event()
     after: float | None = None
     patience, answered, failures = Patience(), False, 0
     while True:
         try:
-            look = watch.look(after, nobody_stops)
-            if look is None or look.pod is not None or look.over:
-                return None if look is None else look.pod
+            observed = watch.observe(after, never)
+            if observed is None or observed.pod is not None or observed.over:
+                return None if observed is None else observed.pod
             patience.answered()
             answered, failures = True, 0
         except ClusterError as error:
             failures += 1
-            # A cluster that never answered is the wrong one; one that did comes back.
+            # A cluster that never answered may be the wrong one. One that answered before is waited for.
             over = patience.failed(error, clock.monotonic()) or error.reason == DIFFERENT_CLUSTER
             if over if answered else not error.retryable or failures >= FIRST_TRIES:
                 raise
-            clock.wait(POLL_S if answered else 0.1, nobody_stops)
+            clock.wait(POLL_S if answered else 0.1, never)
         after = clock.monotonic()
 
 
 def _explained(log: ContainerLog, pod: Manifest, query: LogQuery) -> Iterator[Line]:
-    """Read once; a container without a log says why."""
+    """Yield the current lines of a log, or raise an error that says why there is none."""
     run = run_of(pod, log.container)
     if run.current is None:
         raise not_started(query, log.container, run)
@@ -136,8 +132,8 @@ def _explained(log: ContainerLog, pod: Manifest, query: LogQuery) -> Iterator[Li
 
 
 def _within(limits: Limits, lines: Iterator[Line]) -> Iterator[Line]:
-    """Leave out what was written before since, and stop after until."""
-    with closing(lines):  # type: ignore[type-var]  # each of them is a generator
+    """Yield the lines between `since` and `until`."""
+    with closing(lines):  # type: ignore[type-var]  # they are generators
         for line in lines:
             if limits.until_ns is not None and line.at_ns > limits.until_ns:
                 return
@@ -145,8 +141,8 @@ def _within(limits: Limits, lines: Iterator[Line]) -> Iterator[Line]:
                 yield line
 
 
-def _by_time(logs: Sequence[ContainerLog], pod: Manifest, query: LogQuery, limits: Limits) -> Iterator[Labelled]:
-    """Merge what there is by the times that lines carry; containers without such a run are left out."""
+def _merged_by_time(logs: Sequence[ContainerLog], pod: Manifest, query: LogQuery, limits: Limits) -> Iterator[Labelled]:
+    """Yield the current lines of several containers, sorted by time. Containers without such a run are skipped."""
     runs = [(log, run_of(pod, log.container)) for log in logs]
     begun = [log for log, run in runs if (run.previous if query.previous else run.current) is not None]
     if not begun and query.previous:
@@ -165,15 +161,15 @@ def _by_time(logs: Sequence[ContainerLog], pod: Manifest, query: LogQuery, limit
             log.stop()
 
 
-def _as_they_come(logs: Sequence[ContainerLog], limits: Limits) -> Iterator[Labelled]:
-    """Follow several containers at once, a thread for each."""
+def _followed(logs: Sequence[ContainerLog], limits: Limits) -> Iterator[Labelled]:
+    """Follow several containers, each in a thread."""
     come: queue.Queue[Labelled | Exception | None] = queue.Queue(AHEAD)
 
     def read(log: ContainerLog) -> None:
         try:
             for line in _within(limits, log.follow()):
                 come.put((log.container, line))
-        except Exception as error:  # noqa: BLE001 - raised again in the thread that reads
+        except Exception as error:  # noqa: BLE001 - raised again in the calling thread
             come.put(error)
         finally:
             come.put(None)
@@ -198,7 +194,7 @@ def _as_they_come(logs: Sequence[ContainerLog], limits: Limits) -> Iterator[Labe
 
 
 def _release(threads: Sequence[threading.Thread], come: queue.Queue[Labelled | Exception | None]) -> None:
-    """Let threads end that wait for room; one that waits for a first line ends at its next silence."""
+    """End threads that wait for room in the queue. A thread that waits for a line ends at its next timeout."""
     for _ in range(20):
         while not come.empty():
             come.get_nowait()

@@ -1,4 +1,4 @@
-"""Lines of a log and the times that they carry, in whole nanoseconds, so that none is rounded."""
+"""Lines of a log with their times in nanoseconds, and the lines that were already delivered."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from torchx_pulumi.model.timestamps import EPOCH, SECOND_NS, parse_nanoseconds
 
 SLACK_NS = SECOND_NS
-"""How much earlier a line may carry its time than one that was written before it.
+"""Time by which a line may be older than the previous one.
 
-Standard output and standard error are stamped apart, and then written one after the other.
+Standard output and standard error get their times separately and are then written to one file.
 """
 
 
 HEAD = 256
-"""Characters of a line by which it is known again, with its time."""
+"""First characters of a line that identify it, together with its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +24,21 @@ class Line:
     """One line of a log, or a part of one."""
 
     at_ns: int
-    """When it was written, since 1970. A line without a time: that of the line before."""
+    """Nanoseconds since 1970. A line without a time has that of the previous line."""
     stamp: str
-    """The time as the API server gives it. Empty: it gave none."""
+    """The time as the API server sent it. Empty: there is none."""
     text: str
-    """Without its end."""
+    """The text without its newline."""
     ended: bool
-    """It had a newline. A line without one may go on in a next part."""
+    """The line had a newline. Otherwise the next part may continue it."""
 
 
 def read_line(raw: str, before_ns: int) -> Line:
-    r"""Read a line as the API server sends it.
+    r"""Parse a line of the API server.
 
     Args:
         raw: The line, with its newline if it has one.
-        before_ns: Time of the line before.
+        before_ns: Time of the previous line.
 
     >>> line = read_line("1970-01-01T00:00:01.000000002Z step 1\n", 0)
     >>> line.at_ns, line.text, line.ended
@@ -52,7 +52,7 @@ def read_line(raw: str, before_ns: int) -> Line:
 
 
 def part_of(begun: Line, raw: str) -> Line:
-    r"""Read what goes on of a line whose first part was read.
+    r"""Return a further part of a line.
 
     >>> part_of(Line(1, "a stamp", "one", False), " two\n")
     Line(at_ns=1, stamp='a stamp', text=' two', ended=True)
@@ -63,20 +63,20 @@ def part_of(begun: Line, raw: str) -> Line:
 
 @dataclass(slots=True)
 class _Begun:
-    """The line of a stream of which a part was read."""
+    """A line of a stream that is partly read."""
 
     key: tuple[int, str]
-    """Its time, and its first characters as far as they were read."""
+    """Its time, and its first characters that were read."""
     read: int
-    """Characters that were read of it in this stream."""
+    """Characters that this stream returned of it."""
     skip: int | None
-    """Characters of it that were delivered before. None: all."""
+    """Characters that were delivered before. None: all."""
 
 
 class Delivered:
-    """What was delivered of the last seconds: where to begin again, and which lines not to give twice.
+    """The lines delivered in the last seconds: where to resume, and which lines to skip.
 
-    A line is known again by its time and its first characters, so that one of any length takes no more memory.
+    A line is identified by its time and its first characters, which limits the memory for long lines.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class Delivered:
         self._matched = True
         self._begun: _Begun | None = None
         self._partial: tuple[tuple[int, str], int] | None = None
-        """The line that was delivered in part, and how many characters of it."""
+        """The line that was partly delivered, and the number of its delivered characters."""
 
     @property
     def resume_at(self) -> datetime | None:
-        """From when to ask again. None: nothing was delivered."""
+        """Return the time from which to read again. None: nothing was delivered."""
         return None if self._first_ns is None else EPOCH + timedelta(seconds=self._resume_ns // SECOND_NS)
 
     @property
@@ -100,17 +100,17 @@ class Delivered:
         return (self.last_ns - SLACK_NS) // SECOND_NS * SECOND_NS
 
     def begin_again(self) -> None:
-        """Expect a stream that begins at `resume_at`."""
+        """Prepare for a stream that begins at `resume_at`."""
         self._again = Counter(self._window)
         self._matched = not self._again
         self._begun = None
 
     def take(self, line: Line, *, from_the_end: bool) -> str | None:
-        """Return the text of a line, or of a part of one, as far as it is new, and remember it. None: nothing is new.
+        """Record a line or a part of one. Return its new text. None: nothing is new.
 
         Args:
-            line: The next one. A part that goes on has the time of its line.
-            from_the_end: The first stream began with some lines of the end; what lay before them was not wanted.
+            line: The next line. A further part has the time of its line.
+            from_the_end: The first stream began with the last lines of the log. Earlier lines are not delivered.
         """
         if self._begun is None:
             skip = self._delivered_of(line, from_the_end=from_the_end)
@@ -133,11 +133,11 @@ class Delivered:
                 self._window.popleft()
         else:
             self._partial = (begun.key, max(begun.read, begun.skip))
-        # What ends a line whose text was delivered is no line.
+        # The newline after a fully delivered text is not a line.
         return text if text or (line.ended and not begun.read and not begun.skip) else None
 
     def _delivered_of(self, line: Line, *, from_the_end: bool) -> int | None:
-        """Return how many characters were delivered of the line that begins. None: all of it."""
+        """Return the number of delivered characters of a line. None: all of them."""
         found = self._replayed(line)
         if found is not None:
             self._again[found] -= 1
@@ -150,7 +150,7 @@ class Delivered:
                 return count
         if from_the_end and not self._matched and line.at_ns <= (self._first_ns or 0):
             return None
-        # What was delivered comes first; the rest of it went when the log was rotated.
+        # Delivered lines come first. Missing ones were removed by a rotation of the log.
         self._again.clear()
         self._matched = True
         return 0
@@ -161,7 +161,7 @@ class Delivered:
             return key
         if line.ended or len(line.text) >= HEAD:
             return None
-        # The first part of a line is shorter than what it is known by.
+        # The first part of a line may be shorter than the characters that identify it.
         return next(
             (known for known, left in self._again.items() if left > 0 and _begins(known, line)),
             None,

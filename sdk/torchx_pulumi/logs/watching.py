@@ -1,61 +1,94 @@
-"""Looks at what is followed: taken for all readers at once, and not too often."""
+"""Observations of a pod whose log is followed, shared by all readers and limited in rate; and the clock."""
 
 from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Generic, Protocol, TypeVar
 
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs.clock import Clock
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 
 POLL_S = 1.0
-"""Shortest time between two looks at a pod of its own."""
+"""Shortest time between two observations of a pod."""
 
 FIRST_S = 0.1
-"""The same as long as no look has succeeded: a first connection may break."""
+"""The same before the first success: a first connection may fail."""
 
 Found = TypeVar("Found")
 
 
+class LogClock(Protocol):
+    """The clock of log reading."""
+
+    def now(self) -> datetime:
+        """Return the current time with its zone."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds of a monotonic clock."""
+        ...
+
+    def wait(self, seconds: float, stop: threading.Event) -> None:
+        """Wait for some seconds, or until `stop` is set."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def now(self) -> datetime:
+        """Return the current time in UTC."""
+        return datetime.now(timezone.utc)
+
+    def monotonic(self) -> float:
+        """Return seconds of a monotonic clock."""
+        return time.monotonic()
+
+    def wait(self, seconds: float, stop: threading.Event) -> None:
+        """Wait for some seconds, or until `stop` is set."""
+        stop.wait(seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodLook:
-    """What one look told of a pod whose log is followed."""
+class ObservedPod:
+    """One observation of a pod whose log is followed."""
 
     pod: Manifest | None
-    """None: there is no such pod."""
+    """The pod. None: it does not exist."""
     over: bool
-    """The app had ended before the look at the pod, so that its log is complete."""
+    """The app had ended before the pod was read, so its log is complete."""
 
 
 class Watch(Protocol):
-    """Tells how a pod and its app are."""
+    """Observes a pod and its app."""
 
-    def look(self, after: float | None, stop: threading.Event) -> PodLook | None:
-        """Return a look that was begun later than a moment; wait until one may be taken.
+    def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
+        """Return an observation that began after a time. Wait for the rate limit.
 
         Args:
-            after: The moment, by the clock of the reader. None: any look that is not older than two may be apart.
-            stop: Ends the waiting.
+            after: Time of the reader's monotonic clock. None: an observation within the rate limit is sufficient.
+            stop: Ends the wait.
 
         Returns:
-            None: the waiting was stopped.
+            None: the wait was stopped.
 
         Raises:
-            ClusterError: The look failed.
+            ClusterError: The observation failed.
         """
         ...
 
 
 class Paced(Generic[Found]):
-    """Takes looks for several threads: never two at once, and none sooner than a time after the last was begun."""
+    """Calls a function for several threads: one call at a time, and a minimum time between calls."""
 
-    def __init__(self, take: Callable[[], Found], every_s: float, clock: Clock) -> None:
+    def __init__(self, take: Callable[[], Found], every_s: float, clock: LogClock) -> None:
         self._take = take
         self._every_s = every_s
         self._clock = clock
@@ -65,7 +98,7 @@ class Paced(Generic[Found]):
         self._answered = False
 
     def get(self, after: float | None, stop: threading.Event) -> Found | None:
-        """Return a look; arguments and errors as `Watch.look`."""
+        """Return the result of a call; arguments and errors as of `Watch.observe`."""
         while not stop.is_set():
             with self._lock:
                 now = self._clock.monotonic()
@@ -75,7 +108,7 @@ class Paced(Generic[Found]):
                     self._at, self._found, known = now, self._outcome(), True
                 if known:
                     if isinstance(self._found, ClusterError):
-                        # An error that is raised again and again keeps the frames of all who got it.
+                        # Raising the same error repeatedly would collect the frames of all callers.
                         raise copy.copy(self._found)
                     return self._found
             self._clock.wait(left_s, stop)
@@ -95,20 +128,20 @@ class Paced(Generic[Found]):
 
 
 class PodWatch:
-    """Looks at one pod, and asks whether its app has ended; once it has, that is never taken back."""
+    """Observes one pod, and whether its app has ended. Once ended, an app stays ended."""
 
-    def __init__(self, cluster: Cluster, namespace: str, pod: str, ended: Callable[[], bool], clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, pod: str, ended: Callable[[], bool], clock: LogClock) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._pod = pod
         self._ended = ended
         self._over = False
-        self._looks = Paced(self._take, POLL_S, clock)
+        self._observations = Paced(self._take, POLL_S, clock)
 
-    def look(self, after: float | None, stop: threading.Event) -> PodLook | None:
-        """Return a look; see `Watch.look`."""
-        return self._looks.get(after, stop)
+    def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
+        """Return an observation; see `Watch.observe`."""
+        return self._observations.get(after, stop)
 
-    def _take(self) -> PodLook:
+    def _take(self) -> ObservedPod:
         self._over = self._over or self._ended()
-        return PodLook(pod=self._cluster.get(POD, self._namespace, self._pod), over=self._over)
+        return ObservedPod(pod=self._cluster.get(POD, self._namespace, self._pod), over=self._over)

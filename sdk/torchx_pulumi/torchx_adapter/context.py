@@ -11,7 +11,7 @@ from typing import Any
 
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.kube.kubeconfig import locations
-from torchx_pulumi.logs import Clock, SystemClock
+from torchx_pulumi.logs import LogClock, SystemClock
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.index import RunIndex
@@ -39,7 +39,7 @@ class AdapterContext:
     connect: Connect = connect_kubernetes
     index: RunIndex = field(default_factory=RunIndex)
     now: Callable[[], datetime] = utc_now
-    clock: Clock = field(default_factory=SystemClock)
+    clock: LogClock = field(default_factory=SystemClock)
     """Measures waits and lets time pass in them."""
     client: Any = None
     """A Kubernetes `ApiClient` of the caller's, which is used where no kubeconfig is named. None: there is none."""

@@ -11,7 +11,7 @@ from typing import Any
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs import LogQuery, read_lines
-from torchx_pulumi.logs.watching import PodLook
+from torchx_pulumi.logs.watching import ObservedPod
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.progress import ProgressCallback
@@ -138,7 +138,7 @@ class _PodOfApp:
         self._count = 0
         self._last_line = ""
 
-    def look(self, after: float | None, stop: threading.Event) -> PodLook | None:
+    def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:
         """Return the state of the pod; see `Watch.look`."""
         snapshot = self._observation.later(self._entry, after, stop)
         if snapshot is None:
@@ -158,7 +158,7 @@ class _PodOfApp:
         if pod is None and (over or (not listed and status.state not in WAITS)):
             # Pods outlive the object of their app for a moment; or they may not be listed.
             pod = self._cluster.get(POD, self._entry.namespace, self._pod)
-        return PodLook(pod=pod, over=over)
+        return ObservedPod(pod=pod, over=over)
 
     def _report(self, snapshot: AppSnapshot) -> None:
         """Report each change of the status while the log is waited for, from the second observation on."""

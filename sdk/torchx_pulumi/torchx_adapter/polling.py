@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from torchx_pulumi.kube import Cluster, LogLines
 from torchx_pulumi.kube.kinds import POD, Kind
-from torchx_pulumi.logs import Clock
+from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
@@ -78,7 +78,7 @@ class SharedObservation:
     def __init__(self, context: AdapterContext, reread: Reread) -> None:
         self._context = context
         self._reread = reread
-        self._clock: Clock = context.clock
+        self._clock: LogClock = context.clock
         self._lock = threading.Lock()
         self._explanations: dict[Any, tuple[float, Any]] = {}
         self._uid: str | None = None
@@ -168,7 +168,7 @@ class SharedObservation:
 class PollLimits:
     """Counts for how long each app has been polled without learning its state. For use by several threads."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: LogClock) -> None:
         self._clock = clock
         self._waits: dict[str, Patience] = {}
         self._absent: tuple[str, float] | None = None

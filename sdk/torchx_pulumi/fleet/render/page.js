@@ -106,7 +106,7 @@
         ["Queue", app.queue], ["User", app.user], ["Stack", `${app.project}/${app.stack}`],
         ["Asks for", [`${total.cpu ?? 0} CPU`, `${total.gpu ?? 0} GPU`, `${total.memory_mb ?? 0} MB`].join(", ")],
         ["Attempt", String(app.attempt)], ["Queued", app.queued_at], ["Started", app.started_at],
-        ["Finished", app.finished_at], ["Last news", seen], ["Dashboard", link],
+        ["Finished", app.finished_at], ["Last seen", seen], ["Dashboard", link],
         ["Logs", app.log_command ? make("code", {}, app.log_command) : ""]]),
       ...app.roles.map(roleSection),
     ];

@@ -1,4 +1,4 @@
-"""A fleet as one page that needs nothing else: style, script, data are in it, and its policy lets nothing be loaded."""
+"""A fleet as one HTML page with its style, script and data. Its security policy allows no requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from string import Template
 from urllib.parse import quote
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
-from torchx_pulumi.fleet.render.json_text import fleet_values
 from torchx_pulumi.fleet.render.table import remarks
-from torchx_pulumi.fleet.render.words import age, cause, freshness, gpus
+from torchx_pulumi.fleet.render.values import age, cause, fleet_values, freshness, gpus
 from torchx_pulumi.model.timestamps import format_time
 
 Cell = tuple[str, str | float | None, str]
-"""Markup, what it is sorted by (None: its text), and CSS class."""
+"""Markup, sort key (None: its text), and CSS class."""
 
 
 def _text(read: Callable[[FleetRow], str], css: str = "") -> Callable[[FleetRow], Cell]:
@@ -35,11 +34,11 @@ def _state(row: FleetRow) -> Cell:
 
 def _why(row: FleetRow) -> Cell:
     text = cause(row)
-    said = f"{row.reason}: {text}" if text and row.reason and not text.startswith(row.reason) else text or row.reason
-    return escape(said), None, ""
+    whole = f"{row.reason}: {text}" if text and row.reason and not text.startswith(row.reason) else text or row.reason
+    return escape(whole), None, ""
 
 
-def _news(row: FleetRow) -> Cell:
+def _last_seen(row: FleetRow) -> Cell:
     never = float("inf")
     sort = never if row.freshness_s is None else row.freshness_s
     return escape(freshness(row)), min(sort, 1e12), "nowrap stale" if row.stale else "nowrap"
@@ -51,19 +50,19 @@ COLUMNS: Sequence[tuple[str, Callable[[FleetRow], Cell]]] = (
     ("Why", _why),
     ("Ready", lambda row: (f"{row.replicas_ready}/{row.replicas_wanted}", None, "nowrap")),
     ("Age", lambda row: (age(row.age_s), 1e12 if row.age_s is None else row.age_s, "nowrap")),
-    ("News", _news),
+    ("Last seen", _last_seen),
     ("GPU", _text(gpus)),
     ("Queue", _text(lambda row: row.queue or "")),
     ("User", _text(lambda row: row.user or "")),
 )
-"""Heading and cell of each column."""
+"""Heading of each column, and the function that returns its cell."""
 
 
 def to_html(fleet: Fleet) -> str:
-    """Write a fleet as a page; it works from a disk, offline, and says how old it is."""
+    """Return a fleet as an HTML page, which works offline and shows when the fleet was read."""
     style, script = _part("page.css"), _part("page.js")
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    said = [text for text in remarks(fleet) if not text.startswith("stack ")]
+    notes = [text for text in remarks(fleet) if not text.startswith("stack ")]
     return Template(_part("page.html")).substitute(
         policy=escape(policy),
         title=escape(f"TorchX apps: {fleet.backend}"),
@@ -73,7 +72,7 @@ def to_html(fleet: Fleet) -> str:
         queues=_options(row.queue for row in fleet.rows),
         users=_options(row.user for row in fleet.rows),
         count=f"{len(fleet.rows)} of {len(fleet.rows)}",
-        remarks="".join(f'<p class="remark">{escape(text)}</p>' for text in said),
+        remarks="".join(f'<p class="remark">{escape(text)}</p>' for text in notes),
         headings="".join(
             f'<th role="columnheader" scope="col" aria-sort="none"><button type="button">{name}</button></th>'
             for name, _ in COLUMNS
@@ -110,7 +109,7 @@ def _broken(fleet: Fleet) -> str:
 
 
 def _data(fleet: Fleet) -> str:
-    """Write the data so that no text in it can end the script element that holds it."""
+    """Return the data as JSON in which no text can end the script element."""
     text = json.dumps(fleet_values(fleet), separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

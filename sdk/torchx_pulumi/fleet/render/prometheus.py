@@ -1,4 +1,4 @@
-"""A fleet as Prometheus text (exposition format 0.0.4), for a textfile collector or a push gateway."""
+"""A fleet as Prometheus text (exposition format 0.0.4), for the textfile collector or a Pushgateway."""
 
 from __future__ import annotations
 
@@ -32,41 +32,41 @@ def _time(name: str) -> Callable[[FleetRow], Value]:
 
 
 METRICS: Sequence[tuple[str, str, Callable[[FleetRow], Value]]] = (
-    ("torchx_app_replicas_ready", "Replicas that run or have ended well.", lambda row: row.replicas_ready),
-    ("torchx_app_replicas_wanted", "Replicas that were asked for.", lambda row: row.replicas_wanted),
-    ("torchx_app_requested_cpu_cores", "CPU cores that all replicas ask for.", _amount("cpu")),
-    ("torchx_app_requested_gpus", "GPUs that all replicas ask for.", _amount("gpu")),
+    ("torchx_app_replicas_ready", "Replicas that run or have succeeded.", lambda row: row.replicas_ready),
+    ("torchx_app_replicas_wanted", "Requested replicas.", lambda row: row.replicas_wanted),
+    ("torchx_app_requested_cpu_cores", "CPU cores that all replicas request.", _amount("cpu")),
+    ("torchx_app_requested_gpus", "GPUs that all replicas request.", _amount("gpu")),
     (
         "torchx_app_requested_memory_bytes",
-        "Memory that all replicas ask for.",
+        "Memory that all replicas request.",
         _amount("memory_mb", BYTES_PER_MB),
     ),
     ("torchx_app_attempt", "1 for the first launch.", lambda row: row.attempt),
     ("torchx_app_queued_timestamp_seconds", "When the app was queued.", _time("queued_at")),
-    ("torchx_app_started_timestamp_seconds", "When the app began to run.", _time("started_at")),
+    ("torchx_app_started_timestamp_seconds", "When the app started to run.", _time("started_at")),
     ("torchx_app_finished_timestamp_seconds", "When the app ended.", _time("finished_at")),
-    ("torchx_app_seen_timestamp_seconds", "When the last news of the app were seen.", _time("checked_at")),
+    ("torchx_app_seen_timestamp_seconds", "When the app was last seen.", _time("checked_at")),
     (
         "torchx_app_stale",
-        "1 where the app had not ended by the last news of it, which are old.",
+        "1 if the app is unfinished and was last seen long ago.",
         lambda row: float(row.stale),
     ),
 )
-"""Name, help and value of each gauge of an app; all have the labels of `identity`."""
+"""Name, help and value of each gauge of an app. All have the labels of `identity`."""
 
 
 def to_prometheus(fleet: Fleet) -> str:
-    """Write a fleet as Prometheus text, with a newline at its end."""
+    """Return a fleet as Prometheus text with a newline at the end."""
     return "".join(f"{line}\n" for line in lines(fleet))
 
 
 def lines(fleet: Fleet) -> Iterator[str]:
-    """Return the lines: of each metric its help, its type, its samples."""
-    yield from head("torchx_app_info", "One for each app, with what does not change.")
+    """Yield the lines of each metric: help, type and samples."""
+    yield from head("torchx_app_info", "1 for each app, with its constant attributes.")
     for row in fleet.rows:
         more = {"handle": row.handle, "name": row.name, "queue": row.queue or "", "user": row.user or ""}
         yield sample("torchx_app_info", {**identity(row), **more}, 1)
-    yield from head("torchx_app_state", "1 for the state that the app is in, with its reason.")
+    yield from head("torchx_app_state", "1 for the current state of the app, with its reason.")
     for row in fleet.rows:
         more = {"queue": row.queue or "", "user": row.user or "", "state": row.state.value, "reason": row.reason}
         yield sample("torchx_app_state", {**identity(row), **more}, 1)
@@ -82,14 +82,14 @@ def lines(fleet: Fleet) -> Iterator[str]:
         yield sample("torchx_fleet_apps", {"state": state.value}, counts[state])
     yield from head("torchx_fleet_broken_stacks", "Stacks that could not be read.")
     yield sample("torchx_fleet_broken_stacks", {}, len(fleet.broken))
-    yield from head("torchx_fleet_unreachable_clusters", "Clusters that were asked and gave no answer.")
+    yield from head("torchx_fleet_unreachable_clusters", "Clusters that did not answer.")
     yield sample("torchx_fleet_unreachable_clusters", {}, len(fleet.unreachable))
     yield from head("torchx_fleet_read_timestamp_seconds", "When the fleet was read.")
     yield sample("torchx_fleet_read_timestamp_seconds", {}, fleet.read_at.timestamp())
 
 
 def identity(row: FleetRow) -> dict[str, str]:
-    """Return the labels that every sample of an app has; no two apps of a backend have the same."""
+    """Return the labels of every sample of an app. They are unique in a backend."""
     return {
         "app_id": row.app_id,
         "namespace": row.namespace,
@@ -100,14 +100,14 @@ def identity(row: FleetRow) -> dict[str, str]:
 
 
 def head(name: str, text: str) -> Iterator[str]:
-    """Return help and type of a gauge."""
+    """Yield the lines with the help and the type of a gauge."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
     yield f"# HELP {name} {escaped}"
     yield f"# TYPE {name} gauge"
 
 
 def sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    r"""Write one sample.
+    r"""Return the line of a sample.
 
     >>> sample("up", {"job": 'a"b\\c'}, 1)
     'up{job="a\\"b\\\\c"} 1'
@@ -117,12 +117,12 @@ def sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape the value of a label."""
+    """Return the escaped value of a label."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def number(value: float) -> str:
-    """Write a number without an exponent and without zeros behind the point.
+    """Return a number without exponent and without trailing zeros.
 
     >>> number(2.0), number(1.5), number(64000000000.0)
     ('2', '1.5', '64000000000')

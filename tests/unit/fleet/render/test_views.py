@@ -47,7 +47,7 @@ def test_the_table_has_a_line_for_each_app() -> None:
         "REASON",
         "READY",
         "AGE",
-        "NEWS",
+        *("LAST", "SEEN"),
         "GPU",
         "QUEUE",
         "USER",

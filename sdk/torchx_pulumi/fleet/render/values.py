@@ -1,0 +1,101 @@
+"""Values of a fleet as every view shows them: JSON values, and the texts of ages, freshness and causes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from torchx_pulumi.fleet.collect import Fleet, FleetRow
+from torchx_pulumi.model.text import one_line
+from torchx_pulumi.model.timestamps import format_time
+
+FLEET_VERSION = 1
+"""Version of the JSON. A new field keeps it; a removed or changed one raises it."""
+
+
+def to_json(fleet: Fleet) -> str:
+    """Return a fleet as indented JSON with a newline at the end. Times are ISO 8601 in UTC."""
+    return json.dumps(fleet_values(fleet), indent=2, ensure_ascii=False) + "\n"
+
+
+def fleet_values(fleet: Fleet) -> dict[str, Any]:
+    """Return a fleet as plain JSON values: version, backend, read_at, apps, broken, others, unreachable, warnings."""
+    return {
+        "version": FLEET_VERSION,
+        "backend": fleet.backend,
+        "read_at": format_time(fleet.read_at),
+        "apps": [row_values(row) for row in fleet.rows],
+        "broken": [{**dataclasses.asdict(item.stack), "why": item.why} for item in fleet.broken],
+        "others": fleet.others,
+        "unreachable": dict(fleet.unreachable),
+        "warnings": list(fleet.warnings),
+    }
+
+
+def row_values(row: FleetRow) -> dict[str, Any]:
+    """Return a row as plain JSON values under the names of its fields. `project` and `stack` name its stack."""
+    values: dict[str, Any] = {}
+    for item in dataclasses.fields(row):
+        value = getattr(row, item.name)
+        if isinstance(value, datetime):
+            value = format_time(value)
+        elif isinstance(value, float):
+            value = round(value, 1)
+        values[item.name] = value
+    values |= {"state": row.state.value, "project": row.stack.project, "stack": row.stack.stack}
+    return {name: plain(value) for name, value in values.items()}
+
+
+def plain(value: Any) -> Any:
+    """Return a value with dicts, lists and finite numbers only. NaN and infinity become None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def age(seconds: float | None) -> str:
+    """Return an age in its largest unit, and the next one if there are less than ten of it.
+
+    >>> [age(s) for s in (None, 5, 200, 7300, 90000, 2e6)]
+    ['-', '5s', '3m20s', '2h1m', '1d1h', '23d']
+    """
+    if seconds is None:
+        return "-"
+    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+    for place, (unit, size) in enumerate(units):
+        count, rest = divmod(int(seconds), size)
+        if count == 0 and unit != "s":
+            continue
+        if count >= 10 or unit == "s":
+            return f"{count}{unit}"
+        smaller, size = units[place + 1]
+        return f"{count}{unit}{rest // size}{smaller}" if rest // size else f"{count}{unit}"
+    return "0s"
+
+
+def freshness(row: FleetRow) -> str:
+    """Return when an app was last seen: `live`, an age, or `never seen`."""
+    if row.freshness_s is None:
+        return "never seen"
+    if row.source == "live":
+        return "live"
+    return f"{age(row.freshness_s)} ago" + (", stale" if row.stale else "")
+
+
+def gpus(row: FleetRow) -> str:
+    """Return the number of GPUs that an app requests. Empty: none."""
+    count = row.resources_total.get("gpu")
+    return f"{count:g}" if isinstance(count, (int, float)) and count > 0 else ""
+
+
+def cause(row: FleetRow) -> str:
+    """Return the cause of an app's state in one line: the first diagnosis, else the message."""
+    summary = row.diagnoses[0].get("summary") if row.diagnoses else None
+    text = summary if isinstance(summary, str) and summary else row.message
+    return one_line(text)
