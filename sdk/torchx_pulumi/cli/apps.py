@@ -59,7 +59,7 @@ def cancel_command(arguments: argparse.Namespace) -> int:
     """Stop an app."""
     scheduler, app_id = _scheduler(arguments)
     if not scheduler.exists(app_id):
-        _say(f"{app_id} is unknown here; nothing to cancel")
+        _say(f"app {app_id!r} not found; nothing to cancel")
         return 0
     scheduler.cancel(app_id, take_over=arguments.take_over)
     _say(f"{app_id}: asked to stop; `torchx-pulumi delete` removes it, `torchx status` follows it")
@@ -81,7 +81,7 @@ def delete_command(arguments: argparse.Namespace) -> int:
     scheduler.delete(
         app_id, forget_unreachable=arguments.forget_unreachable, take_over=arguments.take_over, progress=_say
     )
-    _say(f"{app_id}: deleted" if known else f"{app_id} is unknown here; nothing to delete")
+    _say(f"{app_id}: deleted" if known else f"app {app_id!r} not found; nothing to delete")
     return 0
 
 

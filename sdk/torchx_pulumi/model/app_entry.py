@@ -57,6 +57,15 @@ class StackRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownStack(StackRef):
+    """The stack of an app that was found in a cluster only: neither the index nor the backend in force has it."""
+
+    backend: str = ""
+    project: str = ""
+    stack: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """The process that works on an app."""
 
@@ -131,6 +140,11 @@ class RunEntry:
     """Defaults of reading its logs."""
     cluster_identity: ClusterIdentity | None = None
     """The cluster that it was launched in. None: 0.1.0 launched it, and `cluster` is the digest of its address."""
+
+    @property
+    def has_stack(self) -> bool:
+        """Return whether the stack of the app is known."""
+        return not isinstance(self.place, UnknownStack)
 
     @property
     def made_pods(self) -> Mapping[str, Sequence[str]] | None:

@@ -193,7 +193,7 @@ class RunIndex:
         if now != last:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(locked(self._folder))
-                if self._is_there(self._path(entry)) or (now.state.terminal and entry.place.backend):
+                if self._is_there(self._path(entry)) or (now.state.terminal and entry.has_stack):
                     now = newer(self.observation(entry), observation)
                     write_json(path, write_observation(now))
         return now

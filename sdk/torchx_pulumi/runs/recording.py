@@ -74,7 +74,7 @@ def record_end(
         status: The same with all that was seen, where it was seen just now. None: only what is noted is known.
         resumed: It is no end: the run is active again after the stack was told that it was cancelled.
     """
-    if not (noted.state.terminal or resumed) or entry.stage is not Stage.LAUNCHED or not entry.place.backend:
+    if not (noted.state.terminal or resumed) or entry.stage is not Stage.LAUNCHED or not entry.has_stack:
         return
     if not _is_due(noted, now):
         return

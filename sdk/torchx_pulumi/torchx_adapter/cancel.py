@@ -1,4 +1,4 @@
-"""`cancel`, `resume` and `delete`: each may be called again, and where the object, the stack or the cluster is gone."""
+"""Cancel, resume and delete apps. Each call may be repeated, also where object, stack or cluster are gone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from torchx_pulumi.runs.lease import Lease, claim
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
-from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import gone_status, note, note_cluster, now_text, uid_of, variant_named
@@ -32,38 +31,35 @@ logger = logging.getLogger(__name__)
 
 
 def cancel_app(
-    context: AdapterContext,
     lookup: AppLookup,
     app_id: str,
     progress: ProgressCallback = logger.info,
     *,
     take_over: bool = False,
 ) -> bool:
-    """Ask for an app to stop; its resources come free, its stack stays as the record.
-
-    Volcano stops the job and keeps the object; of MCAD's, and of pods of our own, the objects are deleted.
+    """Ask for an app to stop. Its resources become free, its stack stays as the record.
 
     Args:
-        context: The ways out.
-        lookup: Finds the app.
+        lookup: Finds the app, and has the index and the clusters.
         app_id: `namespace:name`.
-        progress: Takes progress.
-        take_over: Take an unfinished launch or deletion over, whoever its owner is.
+        progress: Takes lines of progress.
+        take_over: Take over an unfinished launch or deletion from any owner, without waiting.
 
     Returns:
-        Whether there is such an app.
+        Whether the app exists.
 
     Raises:
         ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was changed.
         DeployError: Another process works on the app.
     """
-    found = _found(context, lookup, app_id, progress, take_over=take_over)
+    context = lookup.context
+    found = _found(lookup, app_id, progress, take_over=take_over)
     if found is None:
         return False
     entry, cluster, variant, seen = found
     if seen.job_object is None or not is_ours(entry, seen.job_object):
         if not gone_status(entry, context.index.observation(entry)).state.terminal:
-            _note_cancel(context, lookup, entry)
+            _note_cancel(lookup, entry)
         return True
     note_cluster(context, entry, cluster)
     status = variant.read_status(seen)
@@ -71,7 +67,7 @@ def cancel_app(
     if status.state.terminal:
         return True
     known = context.index.get(entry)
-    entry = _note_cancel(context, lookup, entry)
+    entry = _note_cancel(lookup, entry)
     uid = uid_of(seen.job_object) or ""
     try:
         if variant.control is None:
@@ -89,7 +85,6 @@ def cancel_app(
 
 
 def resume_app(
-    context: AdapterContext,
     lookup: AppLookup,
     app_id: str,
     progress: ProgressCallback = logger.info,
@@ -99,25 +94,25 @@ def resume_app(
     """Let a cancelled app run again, with the spec that it was launched with.
 
     Args:
-        context: The ways out.
-        lookup: Finds the app.
+        lookup: Finds the app, and has the index and the clusters.
         app_id: `namespace:name`.
-        progress: Takes progress.
-        take_over: Take an unfinished launch or deletion over, whoever its owner is.
+        progress: Takes lines of progress.
+        take_over: Take over an unfinished launch or deletion from any owner, without waiting.
 
     Raises:
-        InvalidJobError: There is no such app, or nothing of it that could run again.
+        InvalidJobError: The app does not exist, or nothing of it can run again.
         ClusterError: The cluster cannot be reached, or is not the one of the launch.
     """
-    found = _found(context, lookup, app_id, progress, take_over=take_over)
+    context = lookup.context
+    found = _found(lookup, app_id, progress, take_over=take_over)
     if found is None:
-        raise invalid_job(app_id, [Problem("app_id", "is unknown here; `torchx list` names the apps that are known")])
+        raise lookup.not_found(app_id)
     entry, cluster, variant, seen = found
     if variant.control is None:
-        text = f"was cancelled by deleting its {variant.job_object.kind}, which cannot be resumed; launch it anew"
+        text = f"was cancelled by deleting its {variant.job_object.kind}, which cannot be resumed; launch it again"
         raise invalid_job(app_id, [Problem("app_id", text)])
     if seen.job_object is None or not is_ours(entry, seen.job_object):
-        raise invalid_job(app_id, [Problem("app_id", "has no job in the cluster any more; launch it anew")])
+        raise invalid_job(app_id, [Problem("app_id", "has no job in the cluster any more; launch it again")])
     status = variant.read_status(seen)
     if not variant.control.is_suspended(status.phase):
         text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
@@ -128,7 +123,6 @@ def resume_app(
 
 
 def delete_app(
-    context: AdapterContext,
     lookup: AppLookup,
     app_id: str,
     progress: ProgressCallback = logger.info,
@@ -139,24 +133,24 @@ def delete_app(
     """Delete an app's objects, its stack and what is kept of it.
 
     Args:
-        context: The ways out.
-        lookup: Finds the app.
+        lookup: Finds the app, and has the index and the clusters.
         app_id: `namespace:name`.
-        progress: Takes progress.
+        progress: Takes lines of progress.
         forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
         take_over: Do not wait for another process: take the app over, and remove its stack's locks.
 
     Returns:
-        Whether there was such an app.
+        Whether the app existed.
 
     Raises:
         ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was forgotten.
         DeployError: The engine refused, or another process works on the app.
     """
+    context = lookup.context
     known = False
     while (entry := _settled_or_unreachable(lookup, app_id, progress, forget_unreachable, take_over)) is not None:
         known = True
-        if entry.place == NOWHERE:
+        if not entry.has_stack:
             raise DeployError(
                 f"app {app_id} is in the cluster, and its stack is neither in the index of this machine nor in the "
                 "backend in force: delete it where it was launched, or name its backend by the option pulumi_backend "
@@ -211,7 +205,7 @@ def _settled_or_unreachable(
 
 
 def _found(
-    context: AdapterContext, lookup: AppLookup, app_id: str, progress: ProgressCallback, *, take_over: bool
+    lookup: AppLookup, app_id: str, progress: ProgressCallback, *, take_over: bool
 ) -> tuple[RunEntry, LiveCluster, Variant, ObservedObjects] | None:
     """Return an app that is about to be changed, with its objects. None: there is no such app.
 
@@ -221,6 +215,7 @@ def _found(
     Raises:
         ClusterError: The cluster cannot be reached, or is not the one of the launch.
     """
+    context = lookup.context
     entry = lookup.settled(app_id, progress, take_over=take_over)
     if entry is None:
         return None
@@ -229,7 +224,7 @@ def _found(
     if seen.job_object is not None and is_ours(entry, seen.job_object):
         return entry, cluster, variant, seen
     if is_shared(entry) or (seen.job_object is not None and is_of_stack(entry, seen.job_object)):
-        now = lookup.again(entry)
+        now = lookup.reread(entry)
         if now is None:
             return None
         if now is not entry:
@@ -239,11 +234,11 @@ def _found(
     return entry, cluster, variant, seen
 
 
-def _note_cancel(context: AdapterContext, lookup: AppLookup, entry: RunEntry) -> RunEntry:
+def _note_cancel(lookup: AppLookup, entry: RunEntry) -> RunEntry:
     if lookup.adopt(entry) is None:
         return entry
-    at = now_text(context)
-    return context.index.change(entry, lambda now: replace(now, cancelled_at=now.cancelled_at or at)) or entry
+    at = now_text(lookup.context)
+    return lookup.context.index.change(entry, lambda now: replace(now, cancelled_at=now.cancelled_at or at)) or entry
 
 
 def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:

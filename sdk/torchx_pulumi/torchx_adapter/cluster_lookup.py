@@ -7,17 +7,14 @@ from typing import Any
 
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, StackRef
+from torchx_pulumi.model.app_entry import RunEntry, UnknownStack
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers import ObservedObjects, find_backend
 
-NOWHERE = StackRef(backend="", project="", stack="")
-"""Place of an app whose stack nobody here knows."""
-
 
 def find_in_cluster(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEntry | None:
-    """Find an app of torchx-pulumi by its objects. None: there is none of that name, or it is somebody else's.
+    """Return an app of torchx-pulumi by its objects. None: no object of that name was launched by this package.
 
     Raises:
         ClusterError: The cluster cannot be reached.
@@ -29,7 +26,7 @@ def find_in_cluster(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEnt
         except ClusterError as error:
             if error.retryable:
                 raise
-            # A kind that is not served, or not to be read, has no app of ours that could be told of.
+            # The cluster does not serve the kind, or the user may not read it.
             continue
         metadata = (seen.job_object or {}).get("metadata") or {}
         if (metadata.get("labels") or {}).get(labels.LAUNCH) and not metadata.get("ownerReferences"):
@@ -52,7 +49,7 @@ def _entry(cluster: LiveCluster, scheduler: str, choice: str, app_id: str, seen:
         app_id=app_id,
         scheduler=scheduler,
         choice=choice,
-        place=NOWHERE,
+        place=UnknownStack(),
         cluster=cluster.identity,
         kubeconfig=None,
         kube_context=None,

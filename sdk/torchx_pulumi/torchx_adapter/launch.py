@@ -64,7 +64,7 @@ class Launch:
     """Deletes an app by its id."""
 
 
-def launch_app(context: AdapterContext, lookup: AppLookup, launch: Launch) -> str:
+def launch_app(lookup: AppLookup, launch: Launch) -> str:
     """Launch an app and return its id.
 
     Raises:
@@ -74,11 +74,12 @@ def launch_app(context: AdapterContext, lookup: AppLookup, launch: Launch) -> st
         ClusterError: The cluster cannot be reached; nothing was created.
         JobFailedError: It was launched, and did not get as far as `wait_for` says.
     """
+    context = lookup.context
     _, chosen = split_options(launch.config)
     progress = logger.debug if chosen.get("quiet") else logger.info
     cluster = context.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
     entry = make_entry(context, launch, cluster)
-    if _is_there(context, lookup, launch, entry, cluster, progress):
+    if _is_there(lookup, launch, entry, cluster, progress):
         return entry.app_id
     digests = launch.images()
     launch, entry = _with_digests(launch, entry, digests)
@@ -168,7 +169,6 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
 
 
 def _is_there(
-    context: AdapterContext,
     lookup: AppLookup,
     launch: Launch,
     entry: RunEntry,
@@ -181,14 +181,14 @@ def _is_there(
         ValueError: It is there, and `on_running_change` is `fail`.
     """
     identity = entry.cluster_identity or cluster.identify()
-    last = context.index.find_in(identity, entry.app_id, entry.scheduler)
+    last = lookup.context.index.find_in(identity, entry.app_id, entry.scheduler)
     if last is not None:
         last = lookup.settled(entry.app_id, progress)
     kind, head = job_object(launch.request.resource)
     present = cluster.get(kind, entry.namespace, str(head["metadata"]["name"]))
     if last is not None and present is None and is_shared(last):
         # A colleague may have deleted it.
-        last = lookup.again(last)
+        last = lookup.reread(last)
     if last is None and present is None:
         return False
     policy = launch.config.get("on_running_change")

@@ -1,4 +1,4 @@
-"""Which app an id means: of the index, of a stack that a colleague made, or none. And who works on it."""
+"""Find the app of an id: in the index, in a backend that is shared with colleagues, or in the cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
-from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
+from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import is_redacted
 from torchx_pulumi.planning.names import HASH_LENGTH
@@ -21,7 +21,7 @@ from torchx_pulumi.runs.whereabouts import is_ours, match_identity
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
-from torchx_pulumi.torchx_adapter.cluster_lookup import NOWHERE, find_in_cluster
+from torchx_pulumi.torchx_adapter.cluster_lookup import find_in_cluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import variant_named
 
@@ -36,7 +36,7 @@ POLL_S = 0.2
 
 def is_shared(entry: RunEntry) -> bool:
     """Return whether others may change the stack of an app: it is kept elsewhere than in this user's own folder."""
-    return entry.place.backend not in (NOWHERE.backend, own_backend())
+    return entry.has_stack and entry.place.backend != own_backend()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +67,15 @@ class AppLookup:
             # The index has no credentials: the option pulumi_backend may.
             choose_backend(self.ambient().get("pulumi_backend"))
         return found or self._find_in_backend(app_id, to_change=to_change) or self._find_in_cluster(app_id)
+
+    def not_found(self, app_id: str) -> InvalidJobError:
+        """Return the error about an app that `find` does not find."""
+        backend = choose_backend(self.ambient().get("pulumi_backend"))
+        text = (
+            f"app {app_id!r} not found in the local index or in backend {backend!r}; "
+            f"`torchx list -s pulumi_{self.scheduler}` lists the apps"
+        )
+        return invalid_job(app_id, [Problem("app_id", text)])
 
     def settled(self, app_id: str, progress: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
         """Return an app that no process works on: waits for one that does, and puts right what an interrupted one left.
@@ -101,7 +110,7 @@ class AppLookup:
             entry = self.find(app_id, to_change=True)
         return entry
 
-    def again(self, entry: RunEntry) -> RunEntry | None:
+    def reread(self, entry: RunEntry) -> RunEntry | None:
         """Read an app again from its stack, because its object is gone or is another one than is known here.
 
         A colleague may have launched it again, renamed its stack, or deleted it. What is found is noted in the index,
@@ -113,7 +122,7 @@ class AppLookup:
         Raises:
             DeployError: The backend cannot be read.
         """
-        if entry.place == NOWHERE or entry.stage is not Stage.LAUNCHED:
+        if not entry.has_stack or entry.stage is not Stage.LAUNCHED:
             return entry
         now = self.context.driver().find(entry.place, known=entry)
         if now is not None and now.uid in (None, entry.uid):
@@ -173,7 +182,7 @@ class AppLookup:
             DeployError: The backend cannot be read, or the index cannot be written.
         """
         index = self.context.index
-        if entry.place == NOWHERE or index.get(entry) is not None:
+        if not entry.has_stack or index.get(entry) is not None:
             return entry
         if self.context.driver().find(entry.place, known=entry) is None:
             return None

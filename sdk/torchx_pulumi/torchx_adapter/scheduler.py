@@ -72,7 +72,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._context = context
         context.options = self._ambient
         self._workspaces = Workspaces(docker_client=docker_client)
-        self._observations = SharedObservations(context, self._again)
+        self._observations = SharedObservations(context, self._reread)
         self._poll_limits = PollLimits(context.clock)
         self._lookup = AppLookup(context=context, scheduler=scheduler, ambient=self._ambient)
 
@@ -186,7 +186,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             ),
             delete=self.delete,
         )
-        return launch_app(self._context, self._lookup, launch)
+        return launch_app(self._lookup, launch)
 
     def describe(self, app_id: str) -> Any:
         """Describe an app. None: no such app is known.
@@ -209,7 +209,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         gone = snapshot.status.reason is Reason.NOT_FOUND and snapshot.reached and is_shared(entry)
         if entry.stage is Stage.LAUNCHED and (snapshot.relaunched or gone):
             try:
-                now = self._lookup.again(entry)
+                now = self._lookup.reread(entry)
             except DeployError as error:
                 logger.warning(
                     "whether app %s was deleted or launched again elsewhere is unknown: %s", entry.app_id, error
@@ -230,7 +230,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return None if settled is None else (settled, observe_app(self._context, settled))
 
     def describe_native(self, app_id: str) -> Any:
-        """Read the job object back from the cluster, as a request. None: it is not there, or was never heard of."""
+        """Read the job object back from the cluster, as a request. None: the app or its object does not exist."""
         entry = self._lookup.find(app_id)
         if entry is None:
             return None
@@ -312,7 +312,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """
         entry = self._known(app_id)
         try:
-            entry = self._again(entry) if observe_app(self._context, entry).relaunched else entry
+            entry = self._reread(entry) if observe_app(self._context, entry).relaunched else entry
         except ClusterError as error:
             logger.warning("whether app %s was launched again is unknown: %s", app_id, error)
         if role is not None and (replica is not None or role not in entry.pods):
@@ -322,15 +322,15 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         ]
 
     def cancel(self, app_id: str, *, take_over: bool = False) -> None:
-        """Ask for an app to stop; fine for one that has ended or was never heard of."""
-        cancel_app(self._context, self._lookup, app_id, take_over=take_over)
+        """Ask for an app to stop. Does nothing where the app has ended or does not exist."""
+        cancel_app(self._lookup, app_id, take_over=take_over)
 
     def _cancel_existing(self, app_id: str) -> None:
-        cancel_app(self._context, self._lookup, app_id)
+        cancel_app(self._lookup, app_id)
 
     def resume(self, app_id: str, *, take_over: bool = False) -> None:
         """Let a cancelled app of Volcano's run again."""
-        resume_app(self._context, self._lookup, app_id, take_over=take_over)
+        resume_app(self._lookup, app_id, take_over=take_over)
 
     def delete(
         self,
@@ -340,7 +340,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         take_over: bool = False,
         progress: ProgressCallback = logger.info,
     ) -> None:
-        """Delete an app and its stack; fine for one that is gone, or was never heard of.
+        """Delete an app and its stack. Does nothing where the app does not exist.
 
         Args:
             app_id: `namespace:name`.
@@ -348,21 +348,19 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             take_over: Do not wait for another process: take the app over, and remove its stack's locks.
             progress: Takes progress.
         """
-        delete_app(
-            self._context, self._lookup, app_id, progress, forget_unreachable=forget_unreachable, take_over=take_over
-        )
+        delete_app(self._lookup, app_id, progress, forget_unreachable=forget_unreachable, take_over=take_over)
 
     def _delete_existing(self, app_id: str) -> None:
-        delete_app(self._context, self._lookup, app_id)
+        delete_app(self._lookup, app_id)
 
     def close(self) -> None:
         """End what was started. May be called more than once."""
         self._context.close()
 
-    def _again(self, entry: RunEntry) -> RunEntry:
+    def _reread(self, entry: RunEntry) -> RunEntry:
         """Return an app as it is after it was launched again; as it was where that is unknown."""
         try:
-            return self._lookup.again(entry) or entry
+            return self._lookup.reread(entry) or entry
         except DeployError as error:
             logger.warning("whether app %s was launched again is unknown: %s", entry.app_id, error)
             return entry
@@ -370,8 +368,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _known(self, app_id: str) -> RunEntry:
         entry = self._lookup.find(app_id)
         if entry is None:
-            text = f"{app_id!r} was never heard of here; `torchx list -s {self.backend}` names the apps that are known"
-            raise invalid_job(app_id, [Problem("app_id", text)])
+            raise self._lookup.not_found(app_id)
         return entry
 
     def _ambient(self) -> Mapping[str, Any]:

@@ -106,8 +106,8 @@ def test_the_runner_does_it_all(installed: World, kind: str) -> None:
     [
         (["delete", "nonsense"], "must be pulumi_volcano://"),
         (["cancel", "kubernetes://torchx/default:x"], "must be pulumi_volcano://"),
-        (["resume", "pulumi_volcano://torchx/default:none"], "unknown here"),
-        (["log", "pulumi_volcano://torchx/default:none"], "never heard of"),
+        (["resume", "pulumi_volcano://torchx/default:none"], "not found in the local index"),
+        (["log", "pulumi_volcano://torchx/default:none"], "not found in the local index or in backend"),
         (["log", "pulumi_volcano://torchx/default:none", "trainer/x"], "must be ROLE or ROLE/N"),
     ],
 )

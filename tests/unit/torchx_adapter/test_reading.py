@@ -391,7 +391,7 @@ def test_wrong_questions_about_logs_are_value_errors(world: World, submit: Calla
         scheduler.log_iter(app_id, "nobody")
     with pytest.raises(ValueError, match="0 to 1"):
         scheduler.log_iter(app_id, "trainer", 2)
-    with pytest.raises(ValueError, match="never heard of"):
+    with pytest.raises(ValueError, match="not found in the local index or in backend"):
         scheduler.log_iter("default:none", "trainer")
 
 

@@ -132,9 +132,9 @@ def test_resume_lets_an_aborted_job_run_again(world: World, submit: Callable[...
 def test_resume_of_mcad_says_that_it_cannot(world: World, submit: Callable[..., str]) -> None:
     app_id = submit("mcad")
     world.scheduler("mcad").cancel(app_id)
-    with pytest.raises(InvalidJobError, match="launch it anew"):
+    with pytest.raises(InvalidJobError, match="launch it again"):
         world.scheduler("mcad").resume(app_id)
-    with pytest.raises(InvalidJobError, match="unknown here"):
+    with pytest.raises(InvalidJobError, match="not found in the local index"):
         world.scheduler("mcad").resume("default:none")
 
 
