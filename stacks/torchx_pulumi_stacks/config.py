@@ -14,16 +14,11 @@ from torchx_pulumi.model.options import Options, defaults_of
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.schedulers import scheduler_names
 from torchx_pulumi_components.arg_values import OPTION_TO_ARGUMENT
+from torchx_pulumi_components.args import OnRunningChange, WaitFor
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
 from torchx_pulumi_stacks.images import IMAGE_KEYS, ImageConfig, read_image_config
-from torchx_pulumi_stacks.settings import Settings
-
-CHANGES = ("fail", "replace", "ignore")
-"""What a change may do to a run that has not finished."""
-
-WAITS = ("created", "admitted", "running", "completed")
-"""How far `up` can wait."""
+from torchx_pulumi_stacks.settings import Settings, key_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +43,9 @@ class StackConfig:
     """true: the job's namespace is made, and destroyed, with the stack. Unset: it is there."""
     job_name: str | None = None
     """Fixed name of the job object. Unset: `<name>-<hash>`, new with every run."""
-    on_running_change: str = "fail"
+    on_running_change: OnRunningChange = OnRunningChange.FAIL
     """What a change does that would end an unfinished run: `fail` (in preview), `replace` or `ignore`."""
-    wait_for: str = "created"
+    wait_for: WaitFor = WaitFor.CREATED
     """How far the run must have come before `up` ends: `created`, `admitted`, `running` or `completed`."""
     timeout_s: int | None = None
     """Seconds to wait for that; the run goes on after it. Unset: without limit."""
@@ -70,10 +65,7 @@ class StackConfig:
 
 NO_KEYS = ("app", "images")
 """Fields that several keys come to."""
-KEYS = tuple(
-    name.split("_")[0] + "".join(word.capitalize() for word in name.split("_")[1:])
-    for name in (each.name.removesuffix("_s") for each in fields(StackConfig) if each.name not in NO_KEYS)
-)
+KEYS = tuple(key_of(each.name) for each in fields(StackConfig) if each.name not in NO_KEYS)
 """All keys of the program."""
 
 
@@ -89,54 +81,31 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
     """
     settings = Settings(config)
     settings.check_keys((*KEYS, *IMAGE_KEYS))
-    app = _read_app(settings, root)
-    scheduler = settings.choice("scheduler", scheduler_names(), scheduler_names()[0])
-    # With an unknown scheduler the options are still read, so that one error has all problems.
-    known = scheduler if scheduler in scheduler_names() else scheduler_names()[0]
-    options = _collect(settings, "options", lambda: read_options(settings.mapping("options"), known))
-    read: dict[str, Any] = {
-        "component": settings.text("component"),
-        "arguments": tuple(settings.texts("arguments")),
-        "app_file": settings.text("appFile"),
-        "name": settings.text("name"),
-        "scheduler": scheduler,
-        "create_namespace": settings.flag("createNamespace"),
-        "job_name": settings.text("jobName"),
-        "on_running_change": settings.choice("onRunningChange", CHANGES, "fail"),
-        "wait_for": settings.choice("waitFor", WAITS, "created"),
-        "timeout_s": settings.whole("timeout", at_least=1),
-        "rerun": settings.text("rerun"),
-        "delete_timeout_s": settings.whole("deleteTimeout", at_least=1),
-        "kubeconfig": settings.secret("kubeconfig"),
-        "kube_context": settings.text("kubeContext"),
-        "ui_url": _read_ui_url(settings),
-        "images": read_image_config(settings, root),
-    }
+    values = settings.values_of(StackConfig, without=(*NO_KEYS, "options", "scheduler", "kubeconfig"))
+    app = _read_app(settings, values, root)
+    scheduler = settings.word("scheduler", scheduler_names())
+    given = settings.mapping(Any, settings.given("options") or "{}", "options")
+    options = _collect(settings, "options", lambda: read_options(given, scheduler))
+    settings.problems.extend(check_ui_url(values["ui_url"], settings.path("uiUrl")) if "ui_url" in values else ())
+    images = read_image_config(settings, root)
     if settings.problems:
         raise invalid_job(pulumi.get_stack(), list(dict.fromkeys(settings.problems)))
-    return StackConfig(app=app, options=options, **read)
+    kubeconfig = settings.secret("kubeconfig")
+    return StackConfig(app=app, options=options, scheduler=scheduler, kubeconfig=kubeconfig, images=images, **values)
 
 
-def _read_app(settings: Settings, root: Path) -> Any:
-    """Load the app, by the one of the two ways that was chosen."""
-    component, app_file = settings.text("component"), settings.text("appFile")
+def _read_app(settings: Settings, values: Mapping[str, Any], root: Path) -> Any:
+    """Load the app from its component or its file."""
+    component, app_file, arguments = values.get("component"), values.get("app_file"), values.get("arguments", ())
     if bool(component) == bool(app_file):
         found = "both are set" if component else "neither is set"
         settings.refuse("component", f"{found}; set either component (a TorchX component) or appFile (an AppDef file)")
         return None
-    arguments = settings.texts("arguments")
     if component:
-        return _collect(settings, "", lambda: load_component(component, arguments, root))
+        return _collect(settings, "", lambda: load_component(component, list(arguments), root))
     if arguments:
         settings.refuse("arguments", "are a component's; an appFile takes none")
     return _collect(settings, "appFile", lambda: load_app_file(app_file or "", root))
-
-
-def _read_ui_url(settings: Settings) -> str | None:
-    template = settings.text("uiUrl")
-    if template is not None:
-        settings.problems.extend(check_ui_url(template, settings.path("uiUrl")))
-    return template
 
 
 def _collect(settings: Settings, key: str, read: Callable[[], Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,8 @@ from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi_components.construct import spec_of
 from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded
 
-from torchx_pulumi_stacks.settings import Settings
+from torchx_pulumi_stacks.settings import Settings, key_of
 
-IMAGE_KEYS = ("workspace", "imageRepo", "dockerfile", "buildArgs", "platform", "ignoreRules", "sharedDaemon")
-"""Configuration keys that are read here."""
 _FLAGS = ("true", "false")
 
 
@@ -52,6 +50,10 @@ class ImageConfig:
     """true: the cluster's nodes use this machine's Docker daemon, so that images need no repository."""
 
 
+IMAGE_KEYS = tuple(key_of(each.name) for each in fields(ImageConfig))
+"""Configuration keys of images."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
     """The app with its images as pods will name them, and what they stand for."""
@@ -72,12 +74,8 @@ def read_image_config(settings: Settings, root: Path) -> ImageConfig:
     places = {given: ""} if isinstance(given, str) else {place: to or "" for place, to in given.items()}
     return ImageConfig(
         workspace={_placed(place, root): to for place, to in places.items()},
-        image_repo=settings.text("imageRepo"),
-        dockerfile=settings.text("dockerfile"),
-        build_args=settings.texts_by_name("buildArgs"),
-        platform=settings.text("platform"),
-        ignore_rules=settings.choice("ignoreRules", ("docker", "torchx"), "docker"),
-        shared_daemon=settings.flag("sharedDaemon"),
+        ignore_rules=settings.word("ignoreRules", ("docker", "torchx")),
+        **settings.values_of(ImageConfig, without=("workspace", "ignore_rules")),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pulumi
@@ -12,7 +12,7 @@ from torchx_pulumi.model.errors import invalid_job
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
-from torchx_pulumi_stacks.settings import Settings
+from torchx_pulumi_stacks.settings import Settings, key_of
 
 QUEUE_FIELDS = ("weight", "capability", "deserved", "guarantee", "reclaimable", "parent", "priority", "type")
 """Fields of a Volcano Queue's spec that may be set."""
@@ -41,7 +41,7 @@ class PlatformConfig:
     """Contents of a Docker `config.json` for the pull secret; set it with `--secret`."""
 
 
-KEYS = ("namespace", "createNamespace", "queue", "priorityClass", "serviceAccount", "pullSecret", "dockerConfigJson")
+KEYS = tuple(key_of(each.name) for each in fields(PlatformConfig))
 """All keys of the program."""
 
 
@@ -53,15 +53,8 @@ def read_config(config: pulumi.Config) -> PlatformConfig:
     """
     settings = Settings(config)
     settings.check_keys(KEYS)
-    read = PlatformConfig(
-        namespace=settings.text("namespace") or "default",
-        create_namespace=settings.flag("createNamespace"),
-        queue=settings.mapping("queue"),
-        priority_class=settings.mapping("priorityClass"),
-        service_account=settings.text("serviceAccount"),
-        pull_secret=settings.text("pullSecret"),
-        docker_config_json=settings.secret("dockerConfigJson"),
-    )
+    values = settings.values_of(PlatformConfig, without=("docker_config_json",))
+    read = PlatformConfig(docker_config_json=settings.secret("dockerConfigJson"), **values)
     if not is_dns_label(read.namespace):
         settings.refuse("namespace", f"is {read.namespace!r}, must be a DNS label (a-z, 0-9, -; at most 63)")
     for key, name in (("serviceAccount", read.service_account), ("pullSecret", read.pull_secret)):

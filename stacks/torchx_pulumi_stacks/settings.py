@@ -1,35 +1,35 @@
-"""Typed reads of a Pulumi program's configuration that collect problems instead of stopping at the first."""
+"""Configuration keys of a Pulumi program as typed values. All problems are collected."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env
-from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.planning.typed_reader import TypedReader, field_types
 
 
-class Settings:
-    """The configuration keys of one project, with the problems that reading them brought up."""
+class Settings(TypedReader):
+    """Reads the configuration keys of one project. Keys are field names in camelCase, without the unit `_s`."""
 
     def __init__(self, config: pulumi.Config) -> None:
+        super().__init__()
         self._config = config
-        self.problems: list[Problem] = []
-        """What is wrong so far."""
 
     def path(self, key: str) -> str:
         """Return the key as the user writes it."""
         return f"{self._config.name}:{key}"
 
-    def refuse(self, key: str, message: str) -> None:
-        """Note a problem with a key."""
-        self.problems.append(Problem(self.path(key), message))
+    def refuse(self, path: str, message: str, rule: str = "") -> None:
+        """Add a problem with a key."""
+        super().refuse(self.path(path), message, rule)
 
     def check_keys(self, known: Iterable[str]) -> None:
-        """Note every key that is set and that nobody reads."""
+        """Refuse every key that is set and not known."""
         names = sorted(known)
         prefix = f"{self._config.name}:"
         for key in sorted({*CONFIG.get(), *get_config_env()}):
@@ -39,93 +39,99 @@ class Settings:
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
                 self.refuse(name, f"is unknown; {hint}")
 
-    def text(self, key: str) -> str | None:
-        """Read text. None: unset."""
-        value = self._config.get(key)
-        return value.strip() or None if value is not None else None
+    def values_of(self, kind: type, *, without: Container[str] = ()) -> dict[str, Any]:
+        """Return the fields of a dataclass that are set, except some of them."""
+        texts = {name: self.given(key_of(name)) for name, _, _ in field_types(kind) if name not in without}
+        hints = {name: hint for name, hint, _ in field_types(kind)}
+        return {name: self.value(hints[name], text, key_of(name)) for name, text in texts.items() if text is not None}
+
+    def given(self, key: str) -> str | None:
+        """Return the text of a key. None: it is unset or blank."""
+        return (self._config.get(key) or "").strip() or None
 
     def secret(self, key: str) -> pulumi.Output[str] | None:
-        """Read text that stays secret. None: unset."""
+        """Return a text that stays secret. None: unset."""
         return self._config.get_secret(key)
 
-    def flag(self, key: str, default: bool = False) -> bool:
-        """Read true or false."""
-        value = self.text(key)
-        if value is None:
-            return default
+    def flag(self, value: Any, path: str) -> bool:
+        """Return true or false."""
         if value.lower() not in ("true", "false"):
-            self.refuse(key, f"is {value!r}, must be true or false")
-        return value.lower() == "true"
+            self.refuse(path, f"is {value!r}, must be true or false")
+        return str(value).lower() == "true"
 
-    def whole(self, key: str, *, at_least: int = 0) -> int | None:
-        """Read a whole number. None: unset."""
-        value = self.text(key)
-        if value is None:
-            return None
+    def whole(self, value: Any, path: str) -> int:
+        """Return a whole number, at least 1: all numbers in a configuration are seconds to wait."""
         try:
             number = int(value)
         except ValueError:
-            self.refuse(key, f"is {value!r}, must be a whole number")
-            return None
-        if number < at_least:
-            self.refuse(key, f"is {number}, must be at least {at_least}")
+            return int(self.other(int, path, f"is {value!r}, must be a whole number"))
+        if number < 1:
+            self.refuse(path, f"is {number}, must be at least 1")
         return number
 
-    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
-        """Read one of some words."""
-        value, words = self.text(key) or default, list(allowed)
-        if value not in words:
-            self.refuse(key, f"is {value!r}, must be {' or '.join(map(repr, words))}")
-        return value
+    def choice(self, kind: type[Enum], value: Any, path: str) -> Any:
+        """Return a member of an enum."""
+        return kind(self._one_of([str(member.value) for member in kind], value, path))
 
-    def mapping(self, key: str) -> dict[str, Any]:
-        """Read a mapping. Empty: unset."""
-        value = self._structure(key)
-        if value is None:
-            return {}
-        if not isinstance(value, Mapping):
-            self.refuse(key, f"is {_kind(value)}, must be a mapping; {self._how(key, 'NAME')}")
-            return {}
-        return dict(value)
+    def word(self, key: str, allowed: Sequence[str]) -> str:
+        """Return one of some words; the first one where the key is unset or wrong."""
+        return self._one_of(allowed, self.given(key) or allowed[0], key)
 
-    def texts_by_name(self, key: str) -> dict[str, str]:
-        """Read a mapping of texts; numbers and flags in it become text. Empty: unset."""
-        given = self.mapping(key)
-        for name, value in given.items():
-            if value is None or isinstance(value, (dict, list)):
-                self.refuse(f"{key}.{name}", f"is {_kind(value)}, must be text; write a value, or remove the line")
-        return {name: _plain(value) for name, value in given.items()}
-
-    def text_or_mapping(self, key: str) -> str | dict[str, Any]:
-        """Read text, or a mapping of text. Empty mapping: unset."""
-        value = self._structure(key)
-        return self.mapping(key) if isinstance(value, Mapping) else self.text(key) or {}
-
-    def texts(self, key: str) -> list[str]:
-        """Read a list of texts; numbers and flags in it become text. Empty: unset."""
-        value = self._structure(key)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            self.refuse(key, f"is {_kind(value)}, must be a list; {self._how(key, '0', '[')}")
-            return []
-        wrong = [item for item in value if isinstance(item, (dict, list)) or item is None]
-        if wrong:
-            self.refuse(key, f"has an item that is {_kind(wrong[0])}, must have text only; quote it")
-        return [_plain(item) for item in value]
-
-    def _structure(self, key: str) -> Any:
-        value = self._config.get(key)
-        if value is None:
-            return None
-        try:
-            return json.loads(value)
-        except ValueError:
+    def _one_of(self, words: Sequence[str], value: str, path: str) -> str:
+        if value in words:
             return value
+        self.refuse(path, f"is {value!r}, must be {' or '.join(map(repr, words))}")
+        return words[0]
 
-    def _how(self, key: str, part: str, bracket: str = ".") -> str:
-        close = "]" if bracket == "[" else ""
-        return f"write it in the stack's YAML, or `pulumi config set --path '{key}{bracket}{part}{close}' VALUE`"
+    def mapping(self, hint: Any, value: Any, path: str) -> Mapping[str, Any]:
+        """Return a mapping; in one of texts, numbers and booleans become text."""
+        found = _structure(value)
+        if not isinstance(found, Mapping):
+            self.refuse(path, f"is {_kind(found)}, must be a mapping; {_how(f'{path}.NAME')}")
+            return {}
+        if hint is Any:
+            return dict(found)
+        for name, item in found.items():
+            if item is None or isinstance(item, (dict, list)):
+                self.refuse(f"{path}.{name}", f"is {_kind(item)}, must be text; write a value, or remove the line")
+        return {name: _plain(item) for name, item in found.items()}
+
+    def text_or_mapping(self, key: str) -> str | Mapping[str, Any]:
+        """Return a text, or a mapping. Empty mapping: unset."""
+        text = self.given(key)
+        return self.mapping(Any, text, key) if isinstance(_structure(text), Mapping) else text or {}
+
+    def items(self, hint: Any, value: Any, path: str) -> Sequence[Any]:
+        """Return a list of texts; numbers and booleans in it become text."""
+        found = _structure(value)
+        if not isinstance(found, list):
+            self.refuse(path, f"is {_kind(found)}, must be a list; {_how(f'{path}[0]')}")
+            return ()
+        wrong = [item for item in found if isinstance(item, (dict, list)) or item is None]
+        if wrong:
+            self.refuse(path, f"has an item that is {_kind(wrong[0])}, must have text only; quote it")
+        return tuple(super().items(hint, [_plain(item) for item in found], path))
+
+
+def key_of(field: str) -> str:
+    """Return the configuration key of a field.
+
+    >>> key_of("create_namespace"), key_of("delete_timeout_s")
+    ('createNamespace', 'deleteTimeout')
+    """
+    first, *rest = field.removesuffix("_s").split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _structure(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _how(path: str) -> str:
+    return f"write it in the stack's YAML, or `pulumi config set --path '{path}' VALUE`"
 
 
 def _plain(value: object) -> str:
