@@ -20,9 +20,11 @@ _ERRORS: Final = (
 
 ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
     "torchx_pulumi.cluster": dict.fromkeys(("Cluster", "KubernetesCluster", "LiveCluster"), "torchx_pulumi.kube"),
-    "torchx_pulumi.diagnosis": dict.fromkeys(
-        ("Diagnosis", "ObjectRef", "diagnose_refusal"), "torchx_pulumi.schedulers.diagnosis"
-    ),
+    "torchx_pulumi.diagnosis": {
+        "Diagnosis": "torchx_pulumi.model.status",
+        "ObjectRef": "torchx_pulumi.model.status",
+        "diagnose_refusal": "torchx_pulumi.schedulers.diagnosis.refusals",
+    },
     "torchx_pulumi.doors": {},
     "torchx_pulumi.doors.appfile": {"read_app_file": "torchx_pulumi.inputs.appfile"},
     "torchx_pulumi.errors": dict.fromkeys(_ERRORS, "torchx_pulumi.model.errors"),

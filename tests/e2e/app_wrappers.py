@@ -12,8 +12,8 @@ from torchx_pulumi import render
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import EVENT, POD, SERVICE, Kind
 from torchx_pulumi.model.status import JobState, JobStatus
+from torchx_pulumi.schedulers import ObservedObjects, find_backend
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_GROUP
-from torchx_pulumi.schedulers.appwrapper.status import read_mcad
 
 from tools.local_cluster import Cluster
 
@@ -66,7 +66,9 @@ class AppWrappers:
         """Read a job's status."""
         events = [e for e in self._look.list(EVENT, self.namespace) if e["involvedObject"]["name"].startswith(name)]
         groups = self._listed(X_K8S_POD_GROUP, name)
-        return read_mcad(self._look.get(self.kind, self.namespace, name), self.pods(name), groups, events)
+        head = self._look.get(self.kind, self.namespace, name)
+        seen = ObservedObjects(job_object=head, pods=self.pods(name), pod_groups=groups, events=events)
+        return find_backend("mcad").variants["v1beta1"].read_status(seen)
 
     def wait(self, name: str, until: Callable[[JobStatus], bool], timeout_s: float = 60) -> JobStatus:
         """Wait for a status."""

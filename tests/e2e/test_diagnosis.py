@@ -22,7 +22,7 @@ from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi.schedulers import Variant, find_backend
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi
-from torchx_pulumi.schedulers.diagnosis import diagnose_refusal
+from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
 from torchx_pulumi.schedulers.volcano.control import CONTROL
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.options import Gang
@@ -216,7 +216,7 @@ def test_a_container_that_ends_again_and_again_is_counted(jobs: Jobs) -> None:
     name = jobs.submit(shell("echo again; exit 5", pod_overlay=overlay))
     status = jobs.wait(name, Reason.CRASH_LOOP)
     first = status.diagnoses[0]
-    assert "started anew" in first.summary
+    assert "restarted" in first.summary
     assert "exited with code 5" in first.summary
     assert first.detail == "again"
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, JobStatus
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
-from torchx_pulumi.schedulers.appwrapper.status import read_mcad
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
-from torchx_pulumi.schedulers.volcano.status import read_volcano
+from torchx_pulumi.schedulers import find_backend
 
 from tools.demo.errors import DemoError
 from tools.demo.telling import quote, say
@@ -24,28 +18,6 @@ from tools.demo.telling import quote, say
 POLL_S: Final = 0.5
 LOG_END_S: Final = 15
 """How long logs may take to end after the job has."""
-
-
-def read_volcano_job(cluster: Cluster, namespace: str, name: str) -> JobStatus:
-    """Read a Volcano Job as it is now."""
-    job = cluster.get(VOLCANO_JOB, namespace, name)
-    pods = cluster.list(POD, namespace, {VOLCANO_JOB_NAME: name})
-    group = None
-    if job is not None:
-        group = cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{job['metadata']['uid']}")
-    return read_volcano(job, pods, group)
-
-
-def read_app_wrapper(cluster: Cluster, namespace: str, name: str) -> JobStatus:
-    """Read an AppWrapper as it is now."""
-    wrapper = cluster.get(APP_WRAPPER, namespace, name)
-    return read_mcad(wrapper, cluster.list(POD, namespace, {labels.UNIQUE_NAME: name}))
-
-
-READERS: Final[Mapping[str, Callable[[Cluster, str, str], JobStatus]]] = {
-    "volcano": read_volcano_job,
-    "mcad": read_app_wrapper,
-}
 
 
 @dataclass(slots=True)
@@ -66,7 +38,8 @@ class Watch:
         Raises:
             ClusterError: The cluster does not answer.
         """
-        return READERS[self.scheduler](self.cluster, self.namespace, self.job_name)
+        variant = next(iter(find_backend(self.scheduler).variants.values()))
+        return variant.read_status(variant.observe(self.cluster, self.namespace, self.job_name))
 
     def until_done(self, timeout_s: float) -> JobStatus:
         """Show state changes and logs until the job has ended.

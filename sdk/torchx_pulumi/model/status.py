@@ -106,6 +106,10 @@ class Reason(str, Enum):
     """The observed object lacks what the state is read from, or says something nobody knows."""
 
 
+STUCK = (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.CRASH_LOOP)
+"""Reasons of a replica that rarely go away by waiting."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRef:
     """One object of a cluster."""
@@ -144,7 +148,8 @@ class ReplicaStatus:
     """Name of the pod. None: not known."""
     state: JobState
     reason: Reason
-    message: str
+    message: str = ""
+    """What the reason means for this replica. Empty: not diagnosed yet."""
     exit_code: int | None = None
     """Exit code of the container that ended last. None: still running, or never ran."""
     node: str | None = None
@@ -191,7 +196,8 @@ class JobStatus:
 
     state: JobState
     reason: Reason
-    message: str
+    message: str = ""
+    """What the reason means for this run. Empty: not diagnosed yet."""
     phase: str | None = None
     """The scheduler's own word for the state. None: it has none yet."""
     roles: tuple[RoleStatus, ...] = ()
@@ -210,12 +216,17 @@ class JobStatus:
     """Uid of the job object that was seen. None: not known."""
 
     @property
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        """All replicas, role by role."""
+        return tuple(replica for role in self.roles for replica in role.replicas)
+
+    @property
     def exit_code(self) -> int | None:
         """Exit code of the replica that failed first. None: no replica has one other than 0.
 
         That is the replica that the diagnoses name, else one that was not told to stop by a signal.
         """
-        failed = [replica for role in self.roles for replica in role.replicas if replica.exit_code]
+        failed = [replica for replica in self.replicas if replica.exit_code]
         named = [one.name for diagnosis in self.diagnoses for one in diagnosis.objects if one.kind == "Pod"]
         order = {name: place for place, name in reversed([*enumerate(named)])}
 

@@ -15,6 +15,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.schedulers.diagnosis.containers import is_pull_error_unknown
 from torchx_pulumi.schedulers.permissions import (
     GET_QUEUE,
     LIST_APP_WRAPPERS,
@@ -24,8 +25,8 @@ from torchx_pulumi.schedulers.permissions import (
     Permission,
     if_permitted,
 )
+from torchx_pulumi.schedulers.pods.containers import read_containers
 from torchx_pulumi.schedulers.pods.last_lines import read_last_lines
-from torchx_pulumi.schedulers.pods.pull_errors import UNSAID
 from torchx_pulumi.schedulers.protocol import ObservedObjects
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
@@ -42,7 +43,7 @@ def look_further(cluster: Cluster, namespace: str, seen: ObservedObjects, status
         return seen
     queued = status.reason is Reason.WAITING_IN_QUEUE
     events, nodes, queue, neighbours = run_concurrently(
-        _only(queued or _asks_events(status), lambda: events_of(cluster, namespace, _names(seen))),
+        _only(queued or _needs_events(seen, status), lambda: events_of(cluster, namespace, _names(seen))),
         _only(status.reason in UNPLACED, lambda: _nodes(cluster)),
         _only(queued, lambda: _queue(cluster, seen)),
         _only(queued, lambda: _same_queue(cluster, namespace, seen)),
@@ -97,9 +98,9 @@ def _nodes(cluster: Cluster) -> list[Manifest] | None:
     return if_allowed(cluster, LIST_NODES, None, lambda: cluster.list(NODE, None))
 
 
-def _asks_events(status: JobStatus) -> bool:
+def _needs_events(seen: ObservedObjects, status: JobStatus) -> bool:
     if status.reason is Reason.IMAGE_UNAVAILABLE:
-        return UNSAID in status.message
+        return any(is_pull_error_unknown(one) for pod in seen.pods or () for one in read_containers(pod))
     return status.reason in (Reason.STARTING, Reason.WAITING_FOR_PODS)
 
 

@@ -20,7 +20,8 @@ from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning.planner import make_plan
-from torchx_pulumi.schedulers.diagnosis import Diagnosis, Evidence, agree, diagnose
+from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence
+from torchx_pulumi.schedulers.diagnosis.explain import explain
 
 Expected = Mapping[str, Sequence[str]] | None
 """Role name to the names of its pods in rank order, all of which were created. None: not known."""
@@ -114,7 +115,7 @@ class Variant:
     observe: Observe
     """Read the objects of a run, by namespace and job name."""
     read: Callable[[ObservedObjects], JobStatus]
-    """Read the status of a run from its objects, without diagnoses."""
+    """Read the status of a run from its objects, without messages and diagnoses."""
     pod_name: Callable[[JobPlan[Any], ReplicaPlan], str]
     """Name the pod of a replica."""
     service: Callable[[JobPlan[Any]], str] = lambda _plan: ""
@@ -162,7 +163,7 @@ class Variant:
                 diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
         status = replace(self.read(observed), uid=text_at(observed.job_object, "metadata", "uid"))
-        return agree(status, diagnose(self._evidence(observed, status, now)))
+        return explain(self._evidence(observed, status, now))
 
     def diagnose(self, observed: ObservedObjects, now: datetime | None = None) -> tuple[Diagnosis, ...]:
         """Return why a run does not run or did not succeed, the most likely cause first. Empty: nothing is wrong."""
@@ -172,8 +173,9 @@ class Variant:
         return Evidence(
             scheduler=self.scheduler,
             status=status,
-            head=observed.job_object,
-            pods=observed.pods or (),
+            job_object=observed.job_object,
+            pods=observed.pods,
+            expected=observed.expected,
             pod_groups=observed.pod_groups,
             events=observed.events,
             queues=observed.queues,
@@ -206,6 +208,10 @@ class SchedulerBackend(Generic[OptionsT]):
     """What the user should know about a job that passed the checks."""
     rank0_env: Callable[[str], str]
     """Role name in object names -> variable with the host of rank 0."""
+    describe: Callable[[Evidence], str | None] = lambda _evidence: None
+    """Return what the scheduler's own objects say about a run, in one line. None: no more than reason and pods."""
+    diagnose_refusal: Callable[[str], Diagnosis | None] = lambda _message: None
+    """Return why the scheduler's webhooks refused an object, from their message. None: the message is not of them."""
     diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())
     """Return what the scheduler's own objects say about a run that waits or failed. Pods are diagnosed for all."""
     kinds: tuple[Kind, ...]

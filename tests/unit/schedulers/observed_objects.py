@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.schedulers import ObservedObjects, find_backend
 
 Manifest = dict[str, Any]
 
@@ -80,3 +84,29 @@ def condition(kind: str, at: str, message: str = "") -> Manifest:
         "reason": "NotEnoughResources",
         "message": message,
     }
+
+
+def read_volcano(job: Any, pods: Sequence[Any] | None = (), group: Any = None) -> JobStatus:
+    groups = () if group is None else (group,)
+    return (
+        find_backend("volcano")
+        .variants["job"]
+        .read_status(ObservedObjects(job_object=job, pods=pods, pod_groups=groups))
+    )
+
+
+def read_gang_pods(
+    group: Any, pods: Sequence[Any] | None, expected: Mapping[str, Sequence[str]] | None = None
+) -> JobStatus:
+    return (
+        find_backend("volcano")
+        .variants["pods"]
+        .read_status(ObservedObjects(job_object=group, pods=pods, expected=expected))
+    )
+
+
+def read_mcad(
+    wrapper: Any, pods: Sequence[Any] | None = (), groups: Sequence[Any] = (), events: Sequence[Any] = ()
+) -> JobStatus:
+    seen = ObservedObjects(job_object=wrapper, pods=pods, pod_groups=groups, events=events)
+    return find_backend("mcad").variants["v1beta1"].read_status(seen)

@@ -17,7 +17,7 @@ from torchx_pulumi.schedulers.appwrapper.checks import (
     check_mcad_options,
     mcad_warnings,
 )
-from torchx_pulumi.schedulers.appwrapper.diagnosis import diagnose_mcad
+from torchx_pulumi.schedulers.appwrapper.diagnosis import describe_mcad, diagnose_mcad
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -75,6 +75,7 @@ BACKEND = SchedulerBackend(
     check_app_id=check_mcad_app_id,
     warnings=mcad_warnings,
     rank0_env=names.mcad_hosts_env,
+    describe=describe_mcad,
     diagnose=diagnose_mcad,
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
     pod_label=labels.UNIQUE_NAME,

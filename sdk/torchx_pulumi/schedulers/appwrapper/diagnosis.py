@@ -1,64 +1,182 @@
-"""Why an AppWrapper does not run: who stands before it, what it asks for, who holds it back."""
+"""Why an AppWrapper does not run: who is before it in the queue, what it requests, and what holds it back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from torchx_pulumi.model.object_fields import items_at, number_at, text_at
-from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence, Observed, ref
-from torchx_pulumi.schedulers.diagnosis.gangs import diagnose_gang
-from torchx_pulumi.schedulers.diagnosis.placement import diagnose_placement
-from torchx_pulumi.schedulers.diagnosis.pods import MAX_OBJECTS, is_old
-from torchx_pulumi.schedulers.volcano.diagnosis import absent_controller
-from torchx_pulumi.schedulers.volcano.queues import MAX_NEIGHBOURS
+from torchx_pulumi.model.object_fields import latest, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.model.status import STUCK, JobState, Reason, ReplicaStatus
+from torchx_pulumi.model.text import listed
+from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper, wrapped_objects
+from torchx_pulumi.schedulers.diagnosis.evidence import (
+    MAX_NEIGHBOURS,
+    MAX_OBJECTS,
+    Diagnosis,
+    Evidence,
+    Observed,
+    absent_controller,
+    key_of,
+    ref,
+)
+from torchx_pulumi.schedulers.diagnosis.placement import diagnose_gang, diagnose_placement, request_of, vagueness
+from torchx_pulumi.schedulers.diagnosis.pods import explain_replicas
+
+MAX_STATEMENTS: Final = 4
+"""Reasons for waiting that a message lists at most."""
+
+GANG_REFUSED: Final = "the pods of the gang cannot all be placed at once"
+"""First part of a message about a gang whose coscheduler names no cause."""
+
+SCHEDULING_FAILED: Final = "FailedScheduling"
+"""Reason of an event about a pod that a scheduler could not place."""
+
+WAITING: Final = (JobState.PENDING, JobState.SUBMITTED)
+
+
+def describe_mcad(evidence: Evidence) -> str | None:
+    """Return what an AppWrapper says about itself, in one line. None: nothing but the reason."""
+    status, head = evidence.status, evidence.job_object
+    if head is None:
+        return None
+    wrapper = read_app_wrapper(head)
+    if status.reason is Reason.RETRIES_EXHAUSTED:
+        times = "1 time" if wrapper.restarts == 1 else f"{wrapper.restarts} times"
+        exhausted = f"started again {times}, of which {wrapper.limit} were allowed"
+        return f"{exhausted}: {_failure(wrapper, status.replicas)}"
+    if status.reason is Reason.RESTARTING and wrapper.reason is not Reason.RESTARTING:
+        return f"to be started again, retry {wrapper.restarts + 1} of {wrapper.limit}"
+    if status.state is JobState.FAILED:
+        return _failure(wrapper, status.replicas)
+    if status.state in WAITING:
+        return _describe_wait(evidence, wrapper)
+    if status.reason is Reason.RUNNING and evidence.pods is None and not wrapper.counts:
+        return "running; its pods were not read, and only they show when it ends"
+    return "the AppWrapper was deleted" if status.state is JobState.CANCELLED else None
+
+
+def _failure(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus]) -> str:
+    failed = [replica for replica in replicas if replica.state is JobState.FAILED]
+    if failed:
+        return explain_replicas(failed, replicas)
+    count = wrapper.counts.get(JobState.FAILED, 0)
+    if wrapper.state is not JobState.FAILED and count:
+        return f"{count} of {len(replicas)} replicas failed; their pods are gone"
+    return wrapper.said or f"{wrapper.controller} reports {wrapper.phase!r}"
+
+
+def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str | None:
+    own = wrapper.said or None
+    if wrapper.phase == "Suspended":
+        queue = kueue_queue(evidence.job_object)
+        start = "suspended; set suspend to false to run it" if wrapper.reason is Reason.SUSPENDED else "about to start"
+        own = f"waiting for Kueue's queue {queue!r} to admit the job" if queue is not None else start
+    replicas = evidence.status.replicas
+    statements: list[str] = []
+    for _, text in find_waits(wrapper, evidence.status.reason, replicas, evidence.pod_groups, evidence.events):
+        if not any(text in other or other in text for other in statements):
+            statements.append(text)
+    if evidence.status.reason is Reason.SUSPENDED:
+        return "; ".join([own or "suspended", *statements[: MAX_STATEMENTS - 1]])
+    lead = [GANG_REFUSED] if statements and vagueness(statements[0]) > 1 else []
+    return "; ".join([*lead, *statements[:MAX_STATEMENTS]]) or own
+
+
+def find_waits(
+    wrapper: AppWrapper,
+    otherwise: Reason,
+    replicas: Sequence[ReplicaStatus],
+    pod_groups: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+) -> list[tuple[Reason, str]]:
+    """Return what a job waits for by all of its objects, the most specific first. Empty: they do not say.
+
+    Args:
+        wrapper: The AppWrapper.
+        otherwise: Reason for warnings of unknown kinds.
+        replicas: All replicas.
+        pod_groups: The observed PodGroups.
+        events: The observed events.
+    """
+    found: list[tuple[Reason, str]] = []
+    for reasons in (STUCK, (Reason.UNSCHEDULABLE,), (Reason.STARTING,)):
+        waiting = [replica for replica in replicas if replica.reason in reasons]
+        if waiting:
+            found.append((waiting[0].reason, explain_replicas(waiting, replicas)))
+    found += wrapper.waits
+    for pod_group in pod_groups:
+        phase = text_at(pod_group, "status", "phase")
+        if phase in ("Pending", "PreScheduling", "Unknown", "Failed"):
+            text = f"PodGroup {text_at(pod_group, 'metadata', 'name') or '?'} is {phase}"
+            found.append((Reason.UNSCHEDULABLE, text))
+    for word, message in _warnings(events):
+        found.append((Reason.UNSCHEDULABLE if word == SCHEDULING_FAILED else otherwise, f"{word}: {message}"))
+    found.sort(key=lambda wait: vagueness(wait[1]))
+    waiting = [replica for replica in replicas if replica.reason is Reason.WAITING_FOR_PODS]
+    if not found and waiting:
+        found = [(Reason.WAITING_FOR_PODS, explain_replicas(waiting, replicas))]
+    return found
+
+
+def _warnings(events: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+    """Return the most specific warning of each kind among the events, the newest kind first."""
+    warnings = [event for event in events if text_at(event, "type") == "Warning" and text_at(event, "message")]
+    best: dict[str, str] = {}
+    for event in sorted(warnings, key=_age, reverse=True):
+        word, message = text_at(event, "reason") or "event", text_at(event, "message") or ""
+        if word not in best or vagueness(message) < vagueness(best[word]):
+            best[word] = message
+    return best.items()
+
+
+def _age(event: Mapping[str, Any]) -> str:
+    time = latest(time_at(event, key) for key in ("lastTimestamp", "eventTime"))
+    return "" if time is None else time.isoformat()
 
 
 def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Judge everything but the pods' own troubles."""
-    head, status = evidence.head, evidence.status
-    if head is None or status.state not in (JobState.PENDING, JobState.SUBMITTED):
+    """Yield why an AppWrapper waits, without the problems of its pods."""
+    head, status = evidence.job_object, evidence.status
+    if head is None or status.state not in WAITING:
         return
     if status.phase is None:
-        if is_old(head, evidence.now):
-            who = "the AppWrapper operator" if items_at(head, "spec", "components") else "MCAD's controller"
-            yield absent_controller(who, ref(head, "AppWrapper"))
+        if evidence.is_old(head):
+            yield absent_controller(read_app_wrapper(head).controller, ref(head, "AppWrapper"))
         return
-    gang = list(diagnose_gang(evidence))
+    pods = [one for one in wrapped_objects(head) if text_at(one, "kind") == "Pod"]
+    needed = number_at(head, "spec", "schedulingSpec", "minAvailable")
+    request = request_of(evidence, [mapping_at(pod, "spec") for pod in pods], needed)
+    events = [text for word, text in _warnings(evidence.events) if word == SCHEDULING_FAILED]
+    gang = list(diagnose_gang(evidence, request, events=events))
     yield from gang
     if status.reason is Reason.UNSCHEDULABLE and not gang:
-        yield diagnose_placement(evidence, [status.message], [ref(head, "AppWrapper")])
+        yield diagnose_placement(evidence, request, [status.message], [ref(head, "AppWrapper")])
     if text_at(head, "status", "state") == "Pending":
-        yield _in_line(evidence, head)
+        yield _place_in_queue(evidence, head)
 
 
-def _in_line(evidence: Evidence, head: Observed) -> Diagnosis:
-    """Say where in MCAD's line an AppWrapper stands, and who stands before it."""
-    own = (text_at(head, "metadata", "namespace"), text_at(head, "metadata", "name"))
+def _place_in_queue(evidence: Evidence, head: Observed) -> Diagnosis:
+    """Return the place of an AppWrapper in MCAD's queue, and what is before it."""
     others = [
-        one for one in evidence.neighbours if _name(one) != own and not text_at(one, "metadata", "deletionTimestamp")
+        one
+        for one in evidence.neighbours
+        if key_of(one) != key_of(head) and not text_at(one, "metadata", "deletionTimestamp")
     ]
-    line = [one for one in others if text_at(one, "status", "state") in ("Pending", None)]
-    before = sorted((one for one in line if _order(one) < _order(head)), key=_order)
+    queued = [one for one in others if text_at(one, "status", "state") in ("Pending", None)]
+    before = sorted((one for one in queued if _order(one) < _order(head)), key=_order)
     running = [one for one in others if text_at(one, "status", "state") in ("Running", "RunningHoldCompletion")]
-    parts = []
-    if before:
-        parts.append(f"before it: {_listed(before)}")
+    parts = [f"before it: {_names(before)}"] if before else []
     if running:
-        parts.append(f"running: {_listed(sorted(running, key=_order))}")
-    where = f"number {len(before) + 1} of {len(line) + 1}" if evidence.neighbours else "its place is not known"
+        parts.append(f"running: {_names(sorted(running, key=_order))}")
+    place = f"number {len(before) + 1} of {len(queued) + 1}" if evidence.neighbours else "its place is not known"
     return Diagnosis(
         reason=Reason.WAITING_IN_QUEUE,
-        summary=f"waiting in MCAD's line: {where}",
+        summary=f"waiting in MCAD's line: {place}",
         detail="\n".join([*parts, evidence.status.message]),
-        resolution="wait; MCAD takes one after the other, and one that cannot be placed holds up the rest: delete that "
+        resolution="wait; MCAD takes one after the other, and one that cannot be placed blocks the rest: delete that "
         "one, or give this job a higher priority",
         objects=tuple(ref(one, "AppWrapper") for one in (head, *before, *running))[:MAX_OBJECTS],
     )
-
-
-def _name(found: Observed) -> tuple[str | None, str | None]:
-    return text_at(found, "metadata", "namespace"), text_at(found, "metadata", "name")
 
 
 def _order(found: Observed) -> tuple[int, str, str]:
@@ -66,9 +184,5 @@ def _order(found: Observed) -> tuple[int, str, str]:
     return -priority, text_at(found, "metadata", "creationTimestamp") or "", text_at(found, "metadata", "name") or ""
 
 
-def _listed(found: list[Observed]) -> str:
-    shown = [
-        f"{text_at(one, 'metadata', 'namespace') or 'default'}/{text_at(one, 'metadata', 'name')}" for one in found
-    ]
-    more = f" and {len(shown) - MAX_NEIGHBOURS} more" if len(shown) > MAX_NEIGHBOURS else ""
-    return ", ".join(shown[:MAX_NEIGHBOURS]) + more
+def _names(found: Sequence[Observed]) -> str:
+    return listed([f"{namespace or 'default'}/{name}" for namespace, name in map(key_of, found)], MAX_NEIGHBOURS)

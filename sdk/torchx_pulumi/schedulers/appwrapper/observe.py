@@ -12,10 +12,11 @@ from torchx_pulumi.kube import Cluster, run_concurrently
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.schedulers.appwrapper.objects import SIGS_POD_GROUP, X_K8S_POD_GROUP
+from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
 from torchx_pulumi.schedulers.explaining import WAITS, events_of, if_allowed, look_further_at_line, with_last_lines
 from torchx_pulumi.schedulers.permissions import GET_COSCHEDULERS_GROUP
@@ -41,7 +42,7 @@ def observe_app_wrapper(kind: Kind) -> Observe:
             return ObservedObjects()
         if head is None:
             return ObservedObjects()
-        wrapped = list(_wrapped(head))
+        wrapped = wrapped_objects(head)
         mine = [text_at(item, "metadata", "name") or "" for item in wrapped if item.get("kind") == POD.kind]
         may_list = listed is not None
         if not may_list:
@@ -71,13 +72,6 @@ def _is_settled(status: JobStatus, pods: Sequence[Manifest] | None, wanted: int)
     if status.state.terminal or pods is None:
         return status.state not in WAITS
     return len(pods) == wanted and all(text_at(pod, "status", "phase") != "Pending" for pod in pods)
-
-
-def _wrapped(head: Manifest) -> Iterator[Mapping[str, Any]]:
-    for item in items_at(head, "spec", "resources", "GenericItems"):
-        yield mapping_at(item, "generictemplate")
-    for item in items_at(head, "spec", "components"):
-        yield mapping_at(item, "template")
 
 
 def _names(wrapped: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,16 +1,25 @@
-"""Why the pods of a run have no node: now or never, for want of what, and which nodes could take them."""
+"""Why the pods of a run have no node: now or never, which resource is short, and which nodes could take them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.status import Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence, ObjectRef, Observed, ref
+from torchx_pulumi.model.text import listed
+from torchx_pulumi.schedulers.diagnosis.evidence import (
+    MAX_NEIGHBOURS,
+    MAX_OBJECTS,
+    Diagnosis,
+    Evidence,
+    ObjectRef,
+    Observed,
+    ref,
+)
 from torchx_pulumi.schedulers.diagnosis.nodes import find_room
-from torchx_pulumi.schedulers.diagnosis.pods import MAX_OBJECTS
 
 MAX_STATEMENTS: Final = 3
 """Statements of schedulers that a diagnosis quotes at most."""
@@ -19,10 +28,7 @@ MAX_DETAIL: Final = 1000
 """Characters of them."""
 
 POSSIBLE: Final = "can possibly be assigned"
-"""Volcano's words for a pod that has a place and waits for the gang; they name the place, which changes."""
-
-MAX_NODES: Final = 5
-"""Nodes that a sentence names at most."""
+"""Part of Volcano's message about a pod that has a node and waits for its gang; it names the node, which changes."""
 
 NOW_ADVICE: Final = "wait until there is room, stop what runs there, or ask for less"
 NEVER_ADVICE: Final = (
@@ -30,41 +36,116 @@ NEVER_ADVICE: Final = (
 )
 
 
-def wanted_specs(evidence: Evidence) -> list[Observed]:
-    """Return the spec of every pod that the run asks for, from its head or else from its pods."""
-    head, found = evidence.head, []
-    for task in items_at(head, "spec", "tasks"):
-        found += [mapping_at(task, "template", "spec")] * min(max(number_at(task, "replicas") or 0, 0), 10_000)
-    for item in items_at(head, "spec", "resources", "GenericItems"):
-        if text_at(item, "generictemplate", "kind") == "Pod":
-            found.append(mapping_at(item, "generictemplate", "spec"))
-    for item in items_at(head, "spec", "components"):
-        if text_at(item, "template", "kind") == "Pod":
-            found.append(mapping_at(item, "template", "spec"))
-    return found or [mapping_at(pod, "spec") for pod in evidence.pods]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The pods that a run requests."""
+
+    specs: Sequence[Observed]
+    """The spec of every pod."""
+    needed: int | None
+    """Pods that the job needs to start. None: all."""
+    gang_size: int
+    """Pods that its largest gang starts together. 0: it has no gang."""
 
 
-def never_fits(evidence: Evidence) -> str:
-    """Say why the run can never be placed. Empty: it can, or nodes were not looked at."""
-    if evidence.nodes is None:
-        return ""
-    rooms = find_room(wanted_specs(evidence), evidence.nodes)
-    spare = max(len(wanted_specs(evidence)) - (_needed(evidence) or len(wanted_specs(evidence))), 0)
-    bad = [room for room in rooms if room.why and room.pods - room.fits > spare]
-    return "; ".join(dict.fromkeys(room.why for room in bad))
-
-
-def diagnose_placement(evidence: Evidence, said: Sequence[str], objects: Iterable[ObjectRef]) -> Diagnosis:
-    """Judge pods that have no node.
+def request_of(evidence: Evidence, specs: Sequence[Observed], needed: int | None) -> Request:
+    """Return the request of a run; where its job object has no pod specs, those of its pods.
 
     Args:
-        evidence: What was seen.
-        said: What schedulers said of it, the most telling first.
-        objects: Where they said it.
+        evidence: What was observed.
+        specs: Specs of the job object.
+        needed: Pods that the job needs to start. None: all.
     """
-    never = never_fits(evidence)
-    causes = dict.fromkeys(_cause(text) for text in said if text)
-    # Which nodes a scheduler counts to which of two causes changes from look to look, and we know better here.
+    gangs = [*evidence.pod_groups, evidence.job_object]
+    return Request(
+        specs=specs or [mapping_at(pod, "spec") for pod in evidence.pods or ()],
+        needed=needed,
+        gang_size=max(number_at(group, "spec", "minMember") or 0 for group in gangs),
+    )
+
+
+def never_fits(evidence: Evidence, request: Request) -> str:
+    """Return why the run can never be placed. Empty: it can, or nodes were not read."""
+    if evidence.nodes is None:
+        return ""
+    spare = max(len(request.specs) - (request.needed or len(request.specs)), 0)
+    rooms = find_room(request.specs, evidence.nodes)
+    return "; ".join(dict.fromkeys(room.why for room in rooms if room.why and room.pods - room.fits > spare))
+
+
+def diagnose_gang(
+    evidence: Evidence,
+    request: Request,
+    refused: Sequence[tuple[str, Observed]] = (),
+    events: Sequence[str] = (),
+) -> Iterator[Diagnosis]:
+    """Yield why pods have no node, and why the gang waits for them.
+
+    Args:
+        evidence: What was observed.
+        request: The pods that the run requests.
+        refused: What the scheduler says about gangs that it cannot place, with their PodGroups.
+        events: Messages of the scheduler's events, for pods whose own messages hide the cause.
+    """
+    texts, objects = _unplaced(evidence)
+    if not objects and not refused:
+        return
+    messages = sorted((*texts, *(text for text, _ in refused)), key=vagueness)
+    if messages and vagueness(messages[0]):
+        messages = sorted((*events, *messages), key=vagueness)
+    where = [*(ref(group, "PodGroup") for _, group in refused), *objects]
+    if messages:
+        yield diagnose_placement(evidence, request, messages, where)
+    pods, needed = evidence.pods or (), request.gang_size
+    placed = sum(bool(text_at(pod, "spec", "nodeName")) for pod in pods)
+    could = max(placed, _schedulable(messages))
+    if needed > 1 and 0 < could < needed:
+        yield _gang_waits(f"room for {could} of the {needed} replicas that it needs at once", where[:1])
+    elif 0 < len(pods) < needed:
+        yield _gang_waits(f"{len(pods)} of the {needed} replicas that it needs at once exist", where[:1])
+
+
+def _gang_waits(why: str, where: Sequence[ObjectRef]) -> Diagnosis:
+    return Diagnosis(
+        reason=Reason.GANG_WAITING,
+        summary=f"the gang waits as a whole: {why}",
+        detail="",
+        resolution="wait for the missing nodes; or set min_replicas, so that it starts with fewer replicas",
+        objects=tuple(where),
+    )
+
+
+def _schedulable(messages: Iterable[str]) -> int:
+    """Return how many pods Volcano could place, by its messages.
+
+    >>> _schedulable(["2/3 tasks in gang unschedulable: ...; Pending: 2 Unschedulable, 1 Schedulable. Origin ..."])
+    1
+    """
+    found = [int(number) for text in messages for number in re.findall(r"\b(\d{1,9}) Schedulable\b", text)]
+    return max(found, default=0)
+
+
+def vagueness(text: str) -> int:
+    """Return how little a message explains, from 0: a scheduler that refuses the whole gang hides the first cause."""
+    if "rejection in" in text:
+        return 2
+    return 1 if "sibling pods" in text else 0
+
+
+def diagnose_placement(
+    evidence: Evidence, request: Request, messages: Iterable[str], objects: Iterable[ObjectRef]
+) -> Diagnosis:
+    """Return why pods have no node.
+
+    Args:
+        evidence: What was observed.
+        request: The pods that the run requests.
+        messages: What schedulers say about it, the most specific first.
+        objects: Where they say it.
+    """
+    never = never_fits(evidence, request)
+    causes = dict.fromkeys(_cause(text) for text in messages if text)
+    # Which nodes a scheduler counts to which of two causes changes from one observation to the next.
     quoted = [text for text in causes if not (never and re.match(r"\d+/\d+ nodes are ", text))]
     detail = "\n".join(quoted[:MAX_STATEMENTS])[:MAX_DETAIL]
     named = tuple(dict.fromkeys(objects))[:MAX_OBJECTS]
@@ -76,31 +157,21 @@ def diagnose_placement(evidence: Evidence, said: Sequence[str], objects: Iterabl
             resolution=_advice(never, NEVER_ADVICE),
             objects=named,
         )
-    could = sorted({name for room in find_room(wanted_specs(evidence), evidence.nodes or ()) for name in room.could})
-    shown = ", ".join(could[:MAX_NODES]) + (f" and {len(could) - MAX_NODES} more" if len(could) > MAX_NODES else "")
-    where = f"; {shown} could take it when free" if could else ""
+    could = sorted({name for room in find_room(request.specs, evidence.nodes or ()) for name in room.could})
+    where = f"; {listed(could, MAX_NEIGHBOURS)} could take it when free" if could else ""
     return Diagnosis(
         reason=Reason.UNSCHEDULABLE,
-        summary=f"no node for it now{_for_want_of(detail)}{where}",
+        summary=f"no node for it now{_shortage(detail)}{where}",
         detail=detail,
         resolution=_advice(detail, NOW_ADVICE),
         objects=named,
     )
 
 
-def _needed(evidence: Evidence) -> int | None:
-    head = evidence.head
-    return (
-        number_at(head, "spec", "minAvailable")
-        or number_at(head, "spec", "minMember")
-        or number_at(head, "spec", "schedulingSpec", "minAvailable")
-    )
+def _shortage(said: str) -> str:
+    """Return what schedulers found short.
 
-
-def _for_want_of(said: str) -> str:
-    """Name what schedulers found short.
-
-    >>> _for_want_of("0/5 nodes are available: 3 Insufficient cpu, 2 Insufficient memory.")
+    >>> _shortage("0/5 nodes are available: 3 Insufficient cpu, 2 Insufficient memory.")
     ': not enough cpu, memory'
     """
     short = re.findall(r"Insufficient ([a-z0-9][\w./-]*\w)", said)
@@ -111,7 +182,7 @@ def _for_want_of(said: str) -> str:
         (r"node affinity/selector", "no node matches its selector"),
         (r"taint", "the nodes have taints that it does not tolerate"),
         (r"unschedulable", "the nodes are cordoned"),
-        (r"volume|persistentvolumeclaim", "its volumes are not where the nodes are"),
+        (r"volume|persistentvolumeclaim", "its volumes are not available on the nodes"),
     ):
         if re.search(pattern, said):
             return f": {words}"
@@ -119,7 +190,7 @@ def _for_want_of(said: str) -> str:
 
 
 def _cause(said: str) -> str:
-    """Leave out what Volcano says of the gang before the reason of one of its pods, which is not always the same pod.
+    """Return the cause of one pod without what Volcano writes about the gang before it; the pod is not always the same.
 
     >>> _cause("1/3 tasks in gang unschedulable. Origin reason is a-0: 0/5 nodes are unavailable")
     '0/5 nodes are unavailable'
@@ -133,15 +204,15 @@ def _advice(said: str, otherwise: str) -> str:
     if "affinity/selector" in said or "has the label" in said:
         return "correct node_selector (or the resource's capabilities), or label a node so"
     if "taint" in said:
-        return "add tolerations for the taints of the nodes that the job is meant for"
+        return "add tolerations for the taints of the nodes that the job should use"
     return otherwise
 
 
-def unplaced(evidence: Evidence) -> tuple[list[str], list[ObjectRef]]:
-    """Return what was said of pods that have no node, and which pods those are."""
+def _unplaced(evidence: Evidence) -> tuple[list[str], list[ObjectRef]]:
+    """Return what schedulers say about pods that have no node, and these pods."""
     said: dict[str, None] = {}
     objects = []
-    for pod in evidence.pods:
+    for pod in evidence.pods or ():
         for condition in items_at(pod, "status", "conditions"):
             if (
                 text_at(condition, "type") == "PodScheduled"

@@ -1,22 +1,22 @@
-"""What is wrong with the pods of a run: each by itself, then those that suffer from the same as one diagnosis."""
+"""What is wrong with the pods of a run, and with all pods that have the same problem."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, text_at, time_at
-from torchx_pulumi.model.status import Reason
-from torchx_pulumi.schedulers.diagnosis.containers import container_findings, refused
-from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence, Finding, Observed, ref
+from torchx_pulumi.model.status import STUCK, JobState, Reason, ReplicaStatus
+from torchx_pulumi.schedulers.diagnosis.containers import find_container_problem, refused_container
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Diagnosis, Evidence, Observed, PodProblem, ref
+from torchx_pulumi.schedulers.pods.containers import read_containers
 
-PATIENCE: Final = timedelta(seconds=60)
-"""Time that a controller or a scheduler may take to look at something new."""
+MAX_MESSAGE: Final = 500
+"""Characters of a message that is made of a summary and its details."""
 
-MAX_OBJECTS: Final = 8
-"""Objects that a diagnosis names at most."""
+MOUNT_EVENTS: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedMapVolume"})
+"""Reasons of the kubelet's events about a pod whose containers cannot be created."""
 
 AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
     "Evicted": (
@@ -44,7 +44,7 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
         "launch again, or select other nodes",
     ),
     "DeletionByTaintManager": (
-        Reason.NODE_LOST, "was deleted because its node was tainted: it does not answer, or is being taken out",
+        Reason.NODE_LOST, "was deleted because its node was tainted: it does not answer, or is being removed",
         "check the node, then launch again; max_retries does that for you",
     ),
     "DeletionByPodGC": (
@@ -53,11 +53,11 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
     ),
     "NodeLost": (
         Reason.NODE_LOST, "is on a node that does not answer",
-        "check the node; the pod is given up when the node stays away",
+        "check the node; Kubernetes deletes the pod if the node does not return",
     ),
     "NodeStatusUnknown": (
         Reason.NODE_LOST, "is on a node that does not answer",
-        "check the node; the pod is given up when the node stays away",
+        "check the node; Kubernetes deletes the pod if the node does not return",
     ),
     "Shutdown": (Reason.NODE_LOST, "was ended because its node shut down", "launch again on another node"),
     "Terminated": (Reason.NODE_LOST, "was ended because its node shut down", "launch again on another node"),
@@ -66,47 +66,86 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
         "raise activeDeadlineSeconds of the pod overlay",
     ),
 }  # fmt: skip
-"""Kubernetes' and Volcano's words for a pod that was taken away -> what they mean, and what to do."""
+"""Reason that Kubernetes or Volcano gives for a removed pod -> reason, problem, and what to do."""
 
 
-def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, Finding]]:
-    """Yield one diagnosis for each thing that pods suffer from, with the first finding of it."""
+def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem]]:
+    """Yield one diagnosis for each problem that pods have, with its first occurrence."""
     by_pod: dict[str, list[Observed]] = defaultdict(list)
     for event in evidence.events:
         by_pod[text_at(event, "involvedObject", "name") or ""].append(event)
-    groups: dict[tuple[Reason, str], list[tuple[Observed, Finding]]] = {}
-    for pod in evidence.pods:
+    groups: dict[tuple[Reason, str], list[tuple[Observed, PodProblem]]] = {}
+    pods = evidence.pods or ()
+    for pod in pods:
         name = text_at(pod, "metadata", "name") or ""
-        for finding in find_in_pod(pod, by_pod[name], evidence.now, evidence.last_lines.get(name, "")):
-            groups.setdefault((finding.reason, finding.what), []).append((pod, finding))
+        for problem in _find_problems(pod, by_pod[name], evidence, evidence.last_lines.get(name, "")):
+            groups.setdefault((problem.reason, problem.what), []).append((pod, problem))
     for found in groups.values():
-        yield _as_one(found, len(evidence.pods))
+        yield _merge(found, len(pods))
 
 
-def find_in_pod(pod: Observed, events: list[Observed], now: datetime | None, log: str = "") -> Iterator[Finding]:
-    """Yield what is wrong with one pod; the end of its log is for containers that failed and left no message."""
+def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
+    """Return reason and message of the replica whose pod this is.
+
+    Args:
+        pod: The observed pod.
+        state: State of the replica.
+    """
+    problems = _find_problems(pod)
+    if state in (JobState.RUNNING, JobState.PENDING):
+        # Of a pod that may still succeed only what does not go away by waiting is its reason.
+        problems = (one for one in problems if one.reason in STUCK)
+    if problem := next(iter(problems), None):
+        return problem.reason, in_one_line(problem.what, problem.detail)
+    if state is JobState.PENDING:
+        return _explain_pending(pod)
+    if state is JobState.RUNNING:
+        return Reason.RUNNING, "running"
+    if state is JobState.SUCCEEDED:
+        return Reason.COMPLETED, "exited with code 0"
+    phase = text_at(pod, "status", "phase")
+    unknown = f"pod phase {phase!r} is not one that Kubernetes documents"
+    return Reason.UNREADABLE, unknown if phase else "the pod has neither name nor phase"
+
+
+def explain_replicas(replicas: Sequence[ReplicaStatus], of: Sequence[ReplicaStatus]) -> str:
+    """Return the message of the first of some replicas, its pod and node, and how many of all replicas these are."""
+    first = replicas[0]
+    return f"{_where(first.pod, first.node)}: {first.message}{_share(len(replicas), len(of))}"
+
+
+def in_one_line(summary: str, detail: str) -> str:
+    """Return summary and detail as one line of at most 500 characters."""
+    detail = " / ".join(line.strip() for line in detail.splitlines() if line.strip())
+    text = f"{summary}: {detail}" if detail and detail not in summary else summary
+    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 3]}..."
+
+
+def _find_problems(
+    pod: Observed, events: Sequence[Observed] = (), evidence: Evidence | None = None, log: str = ""
+) -> Iterator[PodProblem]:
     phase = text_at(pod, "status", "phase")
     if phase == "Succeeded":
         return
-    away = _taken_away(pod, phase)
-    if away is not None:
-        yield away
+    removed = _removal(pod, phase)
+    if removed is not None:
+        yield removed
         return
-    found = list(container_findings(pod, events, log))
+    containers = [find_container_problem(one, events, log) for one in read_containers(pod)]
+    found = [problem for problem in containers if problem is not None]
     yield from found
     if phase == "Failed" and not found:
-        said = text_at(pod, "status", "message") or text_at(pod, "status", "reason") or ""
-        yield Finding(
+        yield PodProblem(
             reason=Reason.FAILED,
             what="failed, and its containers do not say why",
-            detail=said,
+            detail=text_at(pod, "status", "message") or text_at(pod, "status", "reason") or "",
             resolution="read its log and its events; launch again",
         )
-    if phase in ("Pending", None) and not found:
-        yield from _pending(pod, events, now)
+    if phase in ("Pending", None) and not found and evidence is not None:
+        yield from _pending_problems(pod, events, evidence)
 
 
-def _taken_away(pod: Observed, phase: str | None) -> Finding | None:
+def _removal(pod: Observed, phase: str | None) -> PodProblem | None:
     words = [text_at(pod, "status", "reason")]
     details = [text_at(pod, "status", "message")]
     at = None
@@ -125,65 +164,74 @@ def _taken_away(pod: Observed, phase: str | None) -> Finding | None:
         return None
     reason, what, resolution = AWAY[word]
     detail = next((text for text in details if text), "")
-    return Finding(reason=reason, what=what, detail=detail, resolution=resolution, at=at)
+    return PodProblem(reason=reason, what=what, detail=detail, resolution=resolution, at=at)
 
 
-def _pending(pod: Observed, events: list[Observed], now: datetime | None) -> Iterator[Finding]:
-    scheduled = [one for one in items_at(pod, "status", "conditions") if text_at(one, "type") == "PodScheduled"]
+def _scheduled_conditions(pod: Observed) -> list[Observed]:
+    return [one for one in items_at(pod, "status", "conditions") if text_at(one, "type") == "PodScheduled"]
+
+
+def _pending_problems(pod: Observed, events: Iterable[Observed], evidence: Evidence) -> Iterator[PodProblem]:
+    scheduled = _scheduled_conditions(pod)
     for condition in scheduled:
         if text_at(condition, "reason") == "SchedulingGated":
-            yield Finding(
+            yield PodProblem(
                 reason=Reason.SUSPENDED,
                 what="is held back by a scheduling gate",
                 detail=text_at(condition, "message") or "",
-                resolution="wait for whoever set the gate (spec.schedulingGates), for example Kueue",
+                resolution="wait for the owner of the gate (spec.schedulingGates), for example Kueue",
             )
             return
     if text_at(pod, "spec", "nodeName"):
-        yield from _not_made(events)
-    elif not scheduled and is_old(pod, now):
+        failed = [
+            text_at(event, "message") or ""
+            for event in events
+            if text_at(event, "type") == "Warning" and text_at(event, "reason") in MOUNT_EVENTS
+        ]
+        if failed:
+            yield refused_container(failed[-1])
+    elif not scheduled and evidence.is_old(pod):
         scheduler = text_at(pod, "spec", "schedulerName") or "default-scheduler"
-        yield Finding(
+        yield PodProblem(
             reason=Reason.SCHEDULER_ABSENT,
             what=f"scheduler {scheduler!r} has not looked at the pod for a minute",
             detail="",
-            resolution=f"see that {scheduler!r} runs in the cluster, and that its name is right "
+            resolution=f"check that {scheduler!r} runs in the cluster, and that its name is right "
             "(`torchx-pulumi doctor` checks it)",
         )
 
 
-def _not_made(events: list[Observed]) -> Iterator[Finding]:
-    """Judge a pod that has its node and no container by the events of the kubelet."""
-    for event in reversed(events):
-        if text_at(event, "type") == "Warning" and text_at(event, "reason") in (
-            "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedMapVolume",
-        ):  # fmt: skip
-            yield refused(text_at(event, "message") or "", None)
-            return
+def _explain_pending(pod: Observed) -> tuple[Reason, str]:
+    scheduled = _scheduled_conditions(pod)
+    for condition in scheduled:
+        if text_at(condition, "status") == "False":
+            return Reason.UNSCHEDULABLE, text_at(condition, "message") or "no node was found"
+    if text_at(pod, "spec", "nodeName"):
+        return Reason.STARTING, "placed on its node; the container is being created"
+    scheduler = text_at(pod, "spec", "schedulerName")
+    if scheduler and not scheduled:
+        return Reason.WAITING_FOR_PODS, f"scheduler {scheduler!r} has not looked at the pod yet; check that it runs"
+    return Reason.WAITING_FOR_PODS, "waiting to be placed on a node"
 
 
-def is_old(found: Observed | None, now: datetime | None) -> bool:
-    """Say whether an object is there for so long that somebody should have looked at it."""
-    made = time_at(found, "metadata", "creationTimestamp")
-    return now is not None and made is not None and now - made > PATIENCE
+def _where(pod: str | None, node: str | None) -> str:
+    return f"pod {pod}" + (f" on node {node}" if node else "")
 
 
-def _as_one(found: Sequence[tuple[Observed, Finding]], pods: int) -> tuple[Diagnosis, Finding]:
-    known = [finding for _, finding in found if finding.at is not None]
-    first_at = min((finding.at for finding in known if finding.at), default=None)
-    pod, finding = next(((pod, one) for pod, one in found if one.at == first_at and one.at), found[0])
-    node = text_at(pod, "spec", "nodeName")
-    where = f"pod {text_at(pod, 'metadata', 'name') or '?'}" + (f" on node {node}" if node else "")
-    more = f" ({len(found)} of {pods} replicas)" if pods > 1 else ""
-    detail = finding.detail or next((one.detail for _, one in found if one.detail), "")
+def _share(count: int, total: int) -> str:
+    return f" ({count} of {total} replicas)" if total > 1 else ""
+
+
+def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int) -> tuple[Diagnosis, PodProblem]:
+    """Return one diagnosis for all pods with the same problem; it names the pod that had it first."""
+    pod, problem = min(found, key=lambda one: (one[1].at is None, one[1].at.timestamp() if one[1].at else 0))
+    where = _where(text_at(pod, "metadata", "name") or "?", text_at(pod, "spec", "nodeName"))
     objects = [ref(pod, "Pod"), *(ref(other, "Pod") for other, _ in found if other is not pod)]
-    return (
-        Diagnosis(
-            reason=finding.reason,
-            summary=f"{where}: {finding.what}{more}",
-            detail=detail,
-            resolution=finding.resolution,
-            objects=tuple(objects[:MAX_OBJECTS]),
-        ),
-        finding,
+    diagnosis = Diagnosis(
+        reason=problem.reason,
+        summary=f"{where}: {problem.what}{_share(len(found), pods)}",
+        detail=problem.detail or next((one.detail for _, one in found if one.detail), ""),
+        resolution=problem.resolution,
+        objects=tuple(objects[:MAX_OBJECTS]),
     )
+    return diagnosis, problem

@@ -1,18 +1,17 @@
-"""Which of several causes comes first, and what is said where nothing but the status itself is known."""
+"""The order of causes, and the diagnosis of a status for which no other cause was found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Final
 
-from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence, Finding, ref
-from torchx_pulumi.schedulers.diagnosis.pods import MAX_OBJECTS
+from torchx_pulumi.model.status import Reason
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Diagnosis, Evidence, PodProblem, ref
 
 MAX_DIAGNOSES: Final = 8
-"""Diagnoses of one run; what comes later is a consequence, or of no account."""
+"""Diagnoses of one run; later ones are consequences of the first."""
 
 LED_BY_STATUS: Final[Mapping[Reason, str]] = {
     Reason.RESTARTING: "wait: it is started again; see why it failed, below or in the log of the previous attempt",
@@ -23,7 +22,7 @@ LED_BY_STATUS: Final[Mapping[Reason, str]] = {
     Reason.NOT_FOUND: "see whether somebody deleted it, and that cluster and namespace are right; launch again",
     Reason.UNREADABLE: "see the object with kubectl; a newer release of torchx-pulumi may know what it says",
 }
-"""Reasons that the status knows best, whatever pods say, and what to do."""
+"""Reasons of a status that come before those of its pods, and what to do."""
 
 FALLBACK: Final[Mapping[Reason, str]] = {
     Reason.UNSCHEDULABLE: "wait until there is room, stop what runs there, or ask for less",
@@ -37,7 +36,7 @@ FALLBACK: Final[Mapping[Reason, str]] = {
     Reason.FAILED: "read its log and its events; launch again",
     Reason.POD_GONE: "see the log where it is collected; launch again",
 }
-"""Reasons of a status that nothing else explains, and what to do."""
+"""Reasons of a status for which no cause was found, and what to do."""
 
 ORDER: Final = (
     Reason.RETRIES_EXHAUSTED,
@@ -70,7 +69,7 @@ ORDER: Final = (
     Reason.WAITING_IN_QUEUE,
     Reason.POD_GONE,
 )
-"""Causes, the most telling first. Those of pods that ended go by time among themselves."""
+"""Causes, the most specific first. Those of pods that ended are ordered by time among themselves."""
 
 ENDED: Final = frozenset(
     {
@@ -78,17 +77,17 @@ ENDED: Final = frozenset(
         Reason.EXIT_CODE, Reason.SIDECAR_FAILED, Reason.FAILED,
     }
 )  # fmt: skip
-"""Causes that are the end of a pod."""
+"""Causes that end a pod."""
 
 LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
-def rank(found: Iterable[tuple[Diagnosis, Finding | None]]) -> tuple[Diagnosis, ...]:
-    """Order causes: what ended a pod by time, consequences last, one of each kind of waiting."""
+def rank(found: Iterable[tuple[Diagnosis, PodProblem | None]]) -> tuple[Diagnosis, ...]:
+    """Return causes in order: those that ended pods by time, consequences last, one of each kind of waiting."""
     ordered = sorted(found, key=_key)
     kept: list[Diagnosis] = []
-    for diagnosis, finding in ordered:
-        same = next((one for one in kept if finding is None and one.reason is diagnosis.reason), None)
+    for diagnosis, problem in ordered:
+        same = next((one for one in kept if problem is None and one.reason is diagnosis.reason), None)
         if same is None:
             kept.append(diagnosis)
             continue
@@ -97,23 +96,21 @@ def rank(found: Iterable[tuple[Diagnosis, Finding | None]]) -> tuple[Diagnosis, 
     return tuple(kept[:MAX_DIAGNOSES])
 
 
-def _key(found: tuple[Diagnosis, Finding | None]) -> tuple[int, int, datetime, int]:
-    diagnosis, finding = found
+def _key(found: tuple[Diagnosis, PodProblem | None]) -> tuple[int, int, datetime, int]:
+    diagnosis, problem = found
     place = ORDER.index(diagnosis.reason) if diagnosis.reason in ORDER else len(ORDER)
     if diagnosis.reason not in ENDED:
         return place, 0, LATE, 0
-    at = finding.at if finding is not None and finding.at is not None else LATE
-    return ORDER.index(Reason.OUT_OF_MEMORY), int(finding is not None and finding.follows), at, place
+    at = problem.at if problem is not None and problem.at is not None else LATE
+    return ORDER.index(Reason.OUT_OF_MEMORY), int(problem is not None and problem.follows), at, place
 
 
-def by_status(evidence: Evidence, others: Sequence[Diagnosis]) -> Diagnosis | None:
-    """Make a diagnosis of the status itself. None: it needs none, or the others say more."""
+def diagnose_status(evidence: Evidence, *, found: bool) -> Diagnosis | None:
+    """Return the diagnosis of the status itself. None: it needs none, or other causes were found that say more."""
     status = evidence.status
-    advice = LED_BY_STATUS.get(status.reason)
-    if advice is None and not others and status.state is not JobState.SUCCEEDED:
-        advice = FALLBACK.get(status.reason)
+    advice = LED_BY_STATUS.get(status.reason) or (None if found else FALLBACK.get(status.reason))
     if advice is None:
         return None
-    first, _, rest = status.message.partition("\n")
-    objects = () if evidence.head is None else (ref(evidence.head),)
-    return Diagnosis(reason=status.reason, summary=first, detail=rest, resolution=advice, objects=objects)
+    summary, _, detail = status.message.partition("\n")
+    objects = () if evidence.job_object is None else (ref(evidence.job_object),)
+    return Diagnosis(reason=status.reason, summary=summary, detail=detail, resolution=advice, objects=objects)

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import at, items_at, mapping_at, text_at, time_at
+from torchx_pulumi.model.object_fields import at, items_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import STOP_CODES
-from torchx_pulumi.schedulers.pods.status import exit_code
+from torchx_pulumi.schedulers.pods.containers import CRASH_LOOP, START_ERRORS, read_containers
 
 MAX_LINES: Final = 12
 MAX_BYTES: Final = 16_000
@@ -54,18 +54,15 @@ def read_last_lines(cluster: Cluster, namespace: str, pods: Sequence[Manifest]) 
 
 
 def _failed(pods: Sequence[Manifest]) -> Iterator[tuple[tuple[bool, datetime, str], Manifest, str | None, bool, bool]]:
-    """Yield containers that failed: what orders them, pod, container, whether it was started anew, whether it spoke."""
+    """Yield containers that failed: sort key, pod, container, whether it was restarted, whether it left a message."""
     for pod in pods:
-        for key in ("initContainerStatuses", "containerStatuses"):
-            for status in items_at(pod, "status", key):
-                looping = text_at(status, "state", "waiting", "reason") == "CrashLoopBackOff"
-                ended = mapping_at(status, *(("lastState",) if looping else ("state",)), "terminated")
-                code = exit_code(status, before=looping)
-                if not code or text_at(ended, "reason") in ("StartError", "ContainerCannotRun"):
-                    continue
-                ended_at, name = time_at(ended, "finishedAt") or LATE, text_at(pod, "metadata", "name") or ""
-                order = (code in STOP_CODES, ended_at, name)
-                yield order, pod, text_at(status, "name"), looping, text_at(ended, "message") is not None
+        for container in read_containers(pod):
+            looping = container.waiting == CRASH_LOOP
+            end = container.previous if looping else container.ended
+            if end is None or not end.exit_code or end.reason in START_ERRORS:
+                continue
+            order = (end.exit_code in STOP_CODES, end.finished_at or LATE, text_at(pod, "metadata", "name") or "")
+            yield order, pod, container.name, looping, end.message is not None
 
 
 def _has_secrets(pod: Manifest) -> bool:

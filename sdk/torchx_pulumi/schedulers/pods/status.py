@@ -1,153 +1,152 @@
-"""From one observed Pod to the status of its replica. What a gang means is for the schedulers' modules."""
+"""From observed Pods to the status of replicas and roles, and to what these have in common for the whole job."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from torchx_pulumi.model.object_fields import earliest, items_at, latest, number_at, text_at, time_at
-from torchx_pulumi.model.status import JobState, Reason, ReplicaStatus
-from torchx_pulumi.schedulers.pods.pull_errors import pull_cause, pull_words
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.object_fields import earliest, latest, mapping_at, number_at, text_at
+from torchx_pulumi.model.status import Condition, JobState, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.schedulers.diagnosis.pods import explain_pod
+from torchx_pulumi.schedulers.pods.containers import Container, read_containers
 
-IMAGE_WAITS = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "RegistryUnavailable",
-        "ImageInspectError",
-    }
-)
-"""Words of the kubelet for an image that is not there (yet)."""
+Outcome = tuple[JobState, Reason]
 
-REFUSED_WAITS = frozenset(
-    {
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-        "PreCreateHookError",
-        "PostStartHookError",
-    }
-)
-"""Words of the kubelet for a container that cannot be made or started."""
+POD_PHASES: Final[Mapping[str, Outcome]] = {
+    "Pending": (JobState.PENDING, Reason.WAITING_FOR_PODS),
+    "Running": (JobState.RUNNING, Reason.RUNNING),
+    "Succeeded": (JobState.SUCCEEDED, Reason.COMPLETED),
+    "Failed": (JobState.FAILED, Reason.FAILED),
+}
+"""State of a replica by the phase of its pod; the reason is for pods of which only the phase is known."""
 
-Verdict = tuple[JobState, Reason, str]
+UNREADABLE: Final[Outcome] = (JobState.UNKNOWN, Reason.UNREADABLE)
 
 
 def read_replica(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
-    """Read the status of a replica from its pod; a pod that says nothing is UNKNOWN."""
-    containers = [*items_at(pod, "status", "initContainerStatuses"), *items_at(pod, "status", "containerStatuses")]
-    state, reason, message = read_pod(pod)
-    codes = [code for status in containers if (code := exit_code(status)) is not None]
+    """Return the status of a replica from its pod; UNKNOWN where the pod has no phase that Kubernetes documents."""
+    phase, name = text_at(pod, "status", "phase"), text_at(pod, "metadata", "name")
+    state, _ = POD_PHASES.get(phase or "Pending", UNREADABLE)
+    if state is JobState.PENDING and name is None:
+        state, _ = UNREADABLE
+    reason, message = explain_pod(pod, state)
+    containers = read_containers(pod)
+    codes = [one.ended.exit_code for one in containers if one.ended and one.ended.exit_code is not None]
     return ReplicaStatus(
         id=replica_id,
-        pod=text_at(pod, "metadata", "name"),
+        pod=name,
         state=state,
         reason=reason,
         message=message,
         exit_code=max(codes, key=bool, default=None),
         node=text_at(pod, "spec", "nodeName"),
-        restarts=sum(number_at(status, "restartCount") or 0 for status in containers),
-        started_at=started_at(pod),
-        finished_at=finished_at(pod) if state.terminal else None,
+        restarts=sum(one.restarts for one in containers),
+        started_at=_started_at(containers),
+        finished_at=_finished_at(containers) if state.terminal else None,
     )
 
 
-def exit_code(status: Mapping[str, Any], *, before: bool = False) -> int | None:
-    """Return the exit code of a container. None: it has not ended.
+def _started_at(containers: Sequence[Container]) -> datetime | None:
+    return earliest(one.started_at for one in containers if not one.init)
+
+
+def _finished_at(containers: Sequence[Container]) -> datetime | None:
+    return latest(one.ended.finished_at for one in containers if one.ended and not one.init)
+
+
+def started_at(pods: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return when the first container of some pods ran. None: none has, or that is not reported."""
+    return earliest(_started_at(read_containers(pod)) for pod in pods)
+
+
+def finished_at(pods: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return when the last container of some pods ended. None: none has, or that is not reported."""
+    return latest(_finished_at(read_containers(pod)) for pod in pods)
+
+
+def role_of(task: str, found: Mapping[str, Any]) -> tuple[str, int]:
+    """Return role name and replica id, by TorchX's labels or else by the task's name `<role>-<index>`.
+
+    >>> role_of("my-train-1", {})
+    ('my-train', 1)
+    """
+    match = re.fullmatch(r"(.*)-(\d+)", task)
+    role, index = (match[1], int(match[2])) if match else (task, 0)
+    labelled = number_at(found, labels.REPLICA_ID)
+    return text_at(found, labels.ROLE_NAME) or role, index if labelled is None else labelled
+
+
+def make_roles(replicas: Mapping[str, Iterable[ReplicaStatus]]) -> tuple[RoleStatus, ...]:
+    """Return roles with their replicas in rank order."""
+    return tuple(
+        RoleStatus(name=role, replicas=tuple(sorted(found, key=lambda replica: replica.id)))
+        for role, found in replicas.items()
+    )
+
+
+def group_pods(pods: Sequence[Mapping[str, Any]]) -> tuple[RoleStatus, ...]:
+    """Return roles by the labels of their pods, in the order of the AppDef."""
+    roles: dict[tuple[int, str], list[ReplicaStatus]] = {}
+    for pod in pods:
+        carried = mapping_at(pod, "metadata", "labels")
+        role, replica_id = role_of(text_at(pod, "metadata", "name") or "pod", carried)
+        key = (number_at(carried, labels.ROLE_INDEX) or 0, role)
+        roles.setdefault(key, []).append(read_replica(replica_id, pod))
+    return tuple(role for (_, name), found in sorted(roles.items()) for role in make_roles({name: found}))
+
+
+def sum_up(replicas: Sequence[ReplicaStatus]) -> Outcome:
+    """Return state and reason of a gang from its replicas: it runs while one of them does."""
+    states = {replica.state for replica in replicas}
+    if not states:
+        return JobState.SUBMITTED, Reason.SUBMITTED
+    if states == {JobState.SUCCEEDED}:
+        return JobState.SUCCEEDED, Reason.COMPLETED
+    if JobState.RUNNING in states:
+        return JobState.RUNNING, Reason.RUNNING
+    if JobState.PENDING in states:
+        return JobState.PENDING, Reason.WAITING_FOR_PODS
+    if JobState.FAILED in states and JobState.UNKNOWN not in states:
+        return JobState.FAILED, Reason.FAILED
+    return UNREADABLE
+
+
+def is_being_deleted(job_object: Mapping[str, Any] | None, state: JobState) -> bool:
+    """Return whether a run stops because its object is being deleted."""
+    return not state.terminal and text_at(job_object, "metadata", "deletionTimestamp") is not None
+
+
+def job_conditions(
+    state: JobState,
+    reason: Reason,
+    replicas: Sequence[ReplicaStatus],
+    admitted: bool | None,
+    ended: datetime | None,
+    *,
+    missing: int = 0,
+) -> tuple[Condition, ...]:
+    """Return the conditions of a job: `Admitted`, `PodsScheduled` and `Finished`, whatever the scheduler's own are.
 
     Args:
-        status: The container's status.
-        before: Of its run before the last restart.
+        state: Of the job.
+        reason: Of the job.
+        replicas: All that are known.
+        admitted: The queue has admitted the job. None: not known.
+        ended: When it ended.
+        missing: Replicas that have no pod, and no controller will create one.
     """
-    return number_at(status, "lastState" if before else "state", "terminated", "exitCode")
-
-
-def read_pod(pod: Mapping[str, Any]) -> Verdict:
-    """Read state, reason and message of a pod: container statuses first, then conditions, then the phase."""
-    phase = text_at(pod, "status", "phase")
-    if phase == "Succeeded":
-        return JobState.SUCCEEDED, Reason.COMPLETED, "exited with code 0"
-    if phase == "Failed":
-        return (JobState.FAILED, *read_failure(pod))
-    if phase == "Running":
-        # A container that stopped for good while the pod runs on is what the user wants to hear about.
-        waiting = read_waiting(pod)
-        return (JobState.RUNNING, *waiting) if waiting else (JobState.RUNNING, Reason.RUNNING, "running")
-    if phase in ("Pending", None) and text_at(pod, "metadata", "name"):
-        return (JobState.PENDING, *read_pending(pod))
-    found = (
-        f"pod phase {phase!r} is not one that Kubernetes documents" if phase else "the pod has neither name nor phase"
+    begun = (state is JobState.RUNNING and not missing) or state.terminal
+    placed = begun or (bool(replicas) and not missing and all(replica.node for replica in replicas))
+    status, why = {
+        True: ("True", reason),
+        False: ("False", Reason.WAITING_IN_QUEUE),
+        None: ("Unknown", Reason.SUBMITTED),
+    }[admitted]
+    return (
+        Condition(type="Admitted", status=status, reason=why),
+        Condition(type="PodsScheduled", status="True" if placed else "False", reason=reason),
+        Condition(type="Finished", status="True" if state.terminal else "False", reason=reason, since=ended),
     )
-    return JobState.UNKNOWN, Reason.UNREADABLE, found
-
-
-def read_failure(pod: Mapping[str, Any]) -> tuple[Reason, str]:
-    """Read why a pod failed."""
-    if text_at(pod, "status", "reason") in ("Evicted", "Preempting", "NodeLost", "Shutdown", "Terminated"):
-        return Reason.EVICTED, text_at(pod, "status", "message") or "the pod was evicted"
-    for status in [*items_at(pod, "status", "initContainerStatuses"), *items_at(pod, "status", "containerStatuses")]:
-        code = exit_code(status)
-        if not code:
-            continue
-        word = text_at(status, "state", "terminated", "reason")
-        said = text_at(status, "state", "terminated", "message")
-        tail = f": {said.strip()}" if said else ""
-        if word == "OOMKilled":
-            return (
-                Reason.OUT_OF_MEMORY,
-                f"killed by the kernel for using more memory than its limit (exit code {code}){tail}",
-            )
-        if word in ("StartError", "ContainerCannotRun"):
-            return Reason.CONTAINER_REFUSED, f"cannot start (exit code {code}){tail}"
-        return Reason.EXIT_CODE, f"exited with code {code}{tail}"
-    return Reason.FAILED, text_at(pod, "status", "message") or "the pod failed and does not say why"
-
-
-def read_waiting(pod: Mapping[str, Any]) -> tuple[Reason, str] | None:
-    """Read why a container waits. None: none waits for anything worth a word."""
-    for status in [*items_at(pod, "status", "initContainerStatuses"), *items_at(pod, "status", "containerStatuses")]:
-        word = text_at(status, "state", "waiting", "reason")
-        said = text_at(status, "state", "waiting", "message") or ""
-        if word in IMAGE_WAITS:
-            image = text_at(status, "image") or "unknown"
-            words = ": ".join(text for text in (pull_cause(word, said), pull_words(said)) if text)
-            return Reason.IMAGE_UNAVAILABLE, f"image {image!r} cannot be pulled: {words}"
-        if word in REFUSED_WAITS:
-            return Reason.CONTAINER_REFUSED, said or word
-        if word == "CrashLoopBackOff":
-            return Reason.CRASH_LOOP, said or word
-    return None
-
-
-def read_pending(pod: Mapping[str, Any]) -> tuple[Reason, str]:
-    """Read what a pod that does not run yet waits for."""
-    waiting = read_waiting(pod)
-    if waiting:
-        return waiting
-    scheduled = [one for one in items_at(pod, "status", "conditions") if text_at(one, "type") == "PodScheduled"]
-    for condition in scheduled:
-        if text_at(condition, "status") == "False":
-            return Reason.UNSCHEDULABLE, text_at(condition, "message") or "no node was found"
-    if text_at(pod, "spec", "nodeName"):
-        return Reason.STARTING, "placed on its node; the container is being made"
-    scheduler = text_at(pod, "spec", "schedulerName")
-    if scheduler and not scheduled:
-        return Reason.WAITING_FOR_PODS, f"scheduler {scheduler!r} has not looked at the pod yet; see that it runs"
-    return Reason.WAITING_FOR_PODS, "waiting to be placed on a node"
-
-
-def started_at(pod: Mapping[str, Any]) -> datetime | None:
-    """Return when a pod's first container ran."""
-    statuses = items_at(pod, "status", "containerStatuses")
-    return earliest(
-        time_at(status, "state", word, "startedAt") for status in statuses for word in ("running", "terminated")
-    )
-
-
-def finished_at(pod: Mapping[str, Any]) -> datetime | None:
-    """Return when a pod's last container ended."""
-    statuses = items_at(pod, "status", "containerStatuses")
-    return latest(time_at(status, "state", "terminated", "finishedAt") for status in statuses)

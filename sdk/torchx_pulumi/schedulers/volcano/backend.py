@@ -13,7 +13,7 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers.protocol import Expected, SchedulerBackend, Variant
 from torchx_pulumi.schedulers.volcano.checks import check_app_id, check_launch, check_options, volcano_warnings
 from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
-from torchx_pulumi.schedulers.volcano.diagnosis import diagnose_volcano
+from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
 from torchx_pulumi.schedulers.volcano.job import render_volcano
 from torchx_pulumi.schedulers.volcano.objects import (
@@ -108,6 +108,8 @@ BACKEND = SchedulerBackend(
     check_app_id=check_app_id,
     warnings=volcano_warnings,
     rank0_env=names.volcano_hosts_env,
+    describe=describe_volcano,
+    diagnose_refusal=diagnose_refusal,
     diagnose=diagnose_volcano,
     kinds=(VOLCANO_JOB, VOLCANO_QUEUE, VOLCANO_POD_GROUP, VOLCANO_COMMAND),
     simulate=simulate,

@@ -2,98 +2,179 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from torchx_pulumi.model.object_fields import number_at, text_at
+from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence, ObjectRef, ref
-from torchx_pulumi.schedulers.diagnosis.gangs import diagnose_gang
-from torchx_pulumi.schedulers.diagnosis.placement import diagnose_placement, never_fits
-from torchx_pulumi.schedulers.diagnosis.pods import is_old
-from torchx_pulumi.schedulers.volcano.queues import diagnose_queue, queue_of, what_runs
-from torchx_pulumi.schedulers.volcano.status import ADMITTED_PHASES
+from torchx_pulumi.schedulers.diagnosis.evidence import (
+    Diagnosis,
+    Evidence,
+    ObjectRef,
+    Observed,
+    absent_controller,
+    quote,
+    ref,
+)
+from torchx_pulumi.schedulers.diagnosis.placement import (
+    Request,
+    diagnose_gang,
+    diagnose_placement,
+    never_fits,
+    request_of,
+)
+from torchx_pulumi.schedulers.volcano.queues import closed_queue, diagnose_queue, missing_queue, queue_of, what_runs
+from torchx_pulumi.schedulers.volcano.status import ADMITTED_PHASES, missing_pods, pod_counts, unschedulable
+
+CONTROLLER = "Volcano's job controller"
+
+MAX_TASK_REPLICAS = 10_000
+"""Replicas of a task whose placement is computed."""
+
+
+def describe_volcano(evidence: Evidence) -> str | None:
+    """Return what the objects of Volcano say about a run, in one line. None: nothing but the reason."""
+    status, head = evidence.status, evidence.job_object
+    if status.reason is Reason.WAITING_IN_QUEUE:
+        return f"waiting for queue {queue_of(evidence)!r} to admit the gang"
+    if status.reason is Reason.UNSCHEDULABLE:
+        return next((text for group in _groups(evidence) if (text := unschedulable(group))), None)
+    if not _is_job(evidence):
+        return _describe_pods(evidence)
+    said = text_at(head, "status", "state", "message") or text_at(head, "status", "state", "reason")
+    failed = number_at(head, "status", "failed") or 0
+    if said or status.state is not JobState.SUCCEEDED or not failed:
+        return said
+    if any(replica.state is JobState.FAILED for replica in status.replicas):
+        return None
+    return f"completed, and Volcano counts {failed} failed pods"
+
+
+def _describe_pods(evidence: Evidence) -> str | None:
+    """Describe a run whose PodGroup and pods are created without Volcano's job controller."""
+    status, pods = evidence.status, evidence.pods
+    if pods is None:
+        running, succeeded, failed = pod_counts(evidence.job_object)
+        counts = f"{running} pods run, {succeeded} have succeeded, {failed} have failed"
+        return f"{counts if running or succeeded or failed else 'no pod has started yet'}; its pods were not read"
+    missing, _ = missing_pods(evidence.job_object, pods, evidence.expected)
+    count = len(pods) + missing
+    if status.reason is Reason.POD_GONE:
+        lost = f"{missing} of {count} pods were deleted before their end was seen"
+        succeeded = sum(replica.state is JobState.SUCCEEDED for replica in status.replicas)
+        return f"{lost}; {succeeded} succeeded" if succeeded and status.state.terminal else lost
+    if status.reason is Reason.WAITING_FOR_PODS:
+        started = sum(replica.state is not JobState.PENDING for replica in status.replicas)
+        members = number_at(evidence.job_object, "spec", "minMember")
+        if started and not missing:
+            return f"{started} of the {members} replicas that it needs at once have started"
+        return f"{len(pods)} of {count} pods are created" if missing else None
+    return "no pod is created yet" if status.reason is Reason.SUBMITTED else None
 
 
 def diagnose_volcano(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Judge everything but the pods' own troubles."""
-    head, state = evidence.head, evidence.status.state
+    """Yield why a run waits or failed, without the problems of its pods."""
+    head, state = evidence.job_object, evidence.status.state
     if state is JobState.FAILED:
         yield from _retries(evidence)
     if state not in (JobState.PENDING, JobState.SUBMITTED) or head is None:
         return
-    is_job = text_at(head, "kind") != "PodGroup"
-    groups = list(evidence.pod_groups) if is_job else [head]
-    if is_job and not text_at(head, "status", "state", "phase") and is_old(head, evidence.now):
-        yield absent_controller("Volcano's job controller", ref(head, "Job"))
-        return
-    if is_job and not groups and not evidence.pods and is_old(head, evidence.now):
-        yield absent_controller("Volcano's job controller", ref(head, "Job"), "it has made neither PodGroup nor pods")
-        return
-    if any(text_at(group, "status", "phase") in ADMITTED_PHASES for group in groups):
-        yield from diagnose_gang(evidence)
+    is_job, groups = _is_job(evidence), _groups(evidence)
+    if is_job and not text_at(head, "status", "state", "phase") and evidence.is_old(head):
+        yield absent_controller(CONTROLLER, ref(head, "Job"))
+    elif is_job and not groups and not evidence.pods and evidence.is_old(head):
+        yield absent_controller(CONTROLLER, ref(head, "Job"), "it has created neither PodGroup nor pods")
+    elif any(text_at(group, "status", "phase") in ADMITTED_PHASES for group in groups):
+        yield from _diagnose_gang(evidence, _request(evidence))
     elif groups:
         yield from _not_admitted(evidence)
 
 
+def _is_job(evidence: Evidence) -> bool:
+    """Return whether the run is a Volcano Job; else it is a PodGroup with pods."""
+    return text_at(evidence.job_object, "kind") != "PodGroup"
+
+
+def _groups(evidence: Evidence) -> list[Observed]:
+    return list(evidence.pod_groups) if _is_job(evidence) else [evidence.job_object or {}]
+
+
+def _request(evidence: Evidence) -> Request:
+    head, specs = evidence.job_object, []
+    for task in items_at(head, "spec", "tasks"):
+        count = min(max(number_at(task, "replicas") or 0, 0), MAX_TASK_REPLICAS)
+        specs += [mapping_at(task, "template", "spec")] * count
+    return request_of(evidence, specs, number_at(head, "spec", "minAvailable") or number_at(head, "spec", "minMember"))
+
+
+def _diagnose_gang(evidence: Evidence, request: Request) -> Iterator[Diagnosis]:
+    refused = [(text, group) for group in _groups(evidence) if (text := unschedulable(group))]
+    return diagnose_gang(evidence, request, refused)
+
+
 def _not_admitted(evidence: Evidence) -> Iterator[Diagnosis]:
-    """Judge a gang that its queue has not let in."""
-    found = list(diagnose_queue(evidence))
+    """Yield why a gang's queue has not admitted it."""
+    request = _request(evidence)
+    found = list(diagnose_queue(evidence, request))
     yield from found
-    group = next(iter(evidence.pod_groups), evidence.head)
+    group = next(iter(evidence.pod_groups), evidence.job_object)
     where = ref(group, "PodGroup")
-    said = [
+    messages = [
         text
         for event in evidence.events
         if text_at(event, "involvedObject", "kind") == "PodGroup" and (text := text_at(event, "message"))
     ]
-    gang = list(diagnose_gang(evidence))
+    gang = list(_diagnose_gang(evidence, request))
     yield from gang
     if gang:
         return
-    overused = [text for text in said if "overused" in text]
-    if never_fits(evidence) or (overused and not found):
-        yield diagnose_placement(evidence, overused or said, [where])
+    overused = [text for text in messages if "overused" in text]
+    if never_fits(evidence, request) or (overused and not found):
+        yield diagnose_placement(evidence, request, overused or messages, [where])
         return
     if found:
         return
     queue, running = queue_of(evidence), what_runs(evidence)
-    looked = evidence.queues is not None
-    if looked and not said and not running and is_old(group, evidence.now):
+    if evidence.queues is not None and not messages and not running and evidence.is_old(group):
         yield Diagnosis(
             reason=Reason.SCHEDULER_ABSENT,
             summary="Volcano's scheduler has not looked at the gang for a minute",
             detail="",
-            resolution="see that volcano-scheduler runs in the cluster (`torchx-pulumi doctor` checks it)",
+            resolution="check that volcano-scheduler runs in the cluster (`torchx-pulumi doctor` checks it)",
             objects=(where,),
         )
         return
     yield Diagnosis(
         reason=Reason.WAITING_IN_QUEUE,
         summary=f"waiting for queue {queue!r} to admit the gang",
-        detail="\n".join(text for text in (*dict.fromkeys(said), running) if text),
-        resolution="wait, or see what else the queue holds (`kubectl describe queue NAME`); priority_class goes before",
+        detail="\n".join(text for text in (*dict.fromkeys(messages), running) if text),
+        resolution="wait, or see what else the queue holds (`kubectl describe queue NAME`); a job with a higher "
+        "priority_class goes first",
         objects=(where, ObjectRef(kind="Queue", name=queue)),
     )
 
 
+def diagnose_refusal(message: str) -> Diagnosis | None:
+    """Return why Volcano's webhook refused a job because of its queue (Volcano: `webhooks/admission/jobs/validate`).
+
+    >>> diagnose_refusal("can only submit job to queue with state `Open`, queue `q` status is `Closed`").reason.value
+    'QueueClosed'
+    """
+    if closed := re.search(r"queue `([^`]+)` status is `(\w+)`", message):
+        return closed_queue(closed[1], closed[2], quote(closed))
+    absent = re.search(r'unable to find (?:job )?queue:? .*?"([^"]+)" not found', message)
+    return missing_queue(absent[1], quote(absent)) if absent else None
+
+
 def _retries(evidence: Evidence) -> Iterator[Diagnosis]:
-    done, most = (number_at(evidence.head, *path) or 0 for path in (("status", "retryCount"), ("spec", "maxRetry")))
+    done, most = (
+        number_at(evidence.job_object, *path) or 0 for path in (("status", "retryCount"), ("spec", "maxRetry"))
+    )
     if 0 < most <= done:
         yield Diagnosis(
             reason=Reason.RETRIES_EXHAUSTED,
             summary=f"started again {'once' if done == 1 else f'{done} times'}, of which {most} were allowed",
             detail="",
-            resolution="see why it fails (below), put it right, and launch again; or raise max_retries",
-            objects=(ref(evidence.head, "Job"),),
+            resolution="see why it fails (below), fix it, and launch again; or raise max_retries",
+            objects=(ref(evidence.job_object, "Job"),),
         )
-
-
-def absent_controller(who: str, where: ObjectRef, detail: str = "") -> Diagnosis:
-    """Judge an object that its controller does not look at."""
-    return Diagnosis(
-        reason=Reason.CONTROLLER_ABSENT,
-        summary=f"{who} has not looked at it for a minute",
-        detail=detail,
-        resolution=f"see that {who} runs in the cluster and may read this namespace (`torchx-pulumi doctor` checks it)",
-        objects=(where,),
-    )

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers.appwrapper.phases import MCAD_STATES, OPERATOR_PHASES
-from torchx_pulumi.schedulers.appwrapper.status import read_mcad
 
 from tests.unit.schedulers.app_wrappers import (
     condition,
@@ -22,7 +21,7 @@ from tests.unit.schedulers.app_wrappers import (
     unschedulable,
     warning,
 )
-from tests.unit.schedulers.observed_objects import terminated, waiting
+from tests.unit.schedulers.observed_objects import read_mcad, terminated, waiting
 from tests.unit.schedulers.volcano.test_status import JSON, paths
 
 GOOD = [pod("trainer-0", "Succeeded", containerStatuses=terminated(0)), pod("trainer-1", "Succeeded")]
@@ -123,7 +122,7 @@ def test_dispatched_pods_that_wait_are_pending_though_mcad_says_running() -> Non
     pods = [unschedulable("trainer-0", "0/5 nodes are available"), unschedulable("trainer-1", "0/5 nodes")]
     status = read_mcad(mcad("Running", mcad_condition("Dispatched", "AppWrapperRunnable")), pods)
     assert (status.state, status.reason) == (JobState.PENDING, Reason.UNSCHEDULABLE)
-    assert status.message.startswith("pod app-trainer-0: 0/5 nodes are available")
+    assert status.message.startswith("no node for it now: 0/5 nodes are available")
     assert "Dispatched" not in status.message
 
 
@@ -132,7 +131,8 @@ def test_an_image_that_cannot_be_pulled_is_the_first_reason() -> None:
     status = read_mcad(mcad(), [unschedulable("trainer-0", "no room"), bad])
     assert (status.state, status.reason) == (JobState.PENDING, Reason.IMAGE_UNAVAILABLE)
     assert "Back-off pulling image" in status.message
-    assert "no room" in status.message
+    assert status.diagnoses[1].detail == "no room"
+    assert [one.reason for one in status.diagnoses] == [Reason.IMAGE_UNAVAILABLE, Reason.UNSCHEDULABLE]
 
 
 def test_waiting_in_line_says_where() -> None:
@@ -140,7 +140,7 @@ def test_waiting_in_line_says_where() -> None:
     assert (status.state, status.reason, status.message) == (
         JobState.PENDING,
         Reason.WAITING_IN_QUEUE,
-        "Queueing: AwaitingHeadOfLine",
+        "waiting in MCAD's line: its place is not known: Queueing: AwaitingHeadOfLine",
     )
     assert {c.type: c.status for c in status.conditions}["Admitted"] == "False"
 
@@ -149,7 +149,10 @@ def test_a_job_that_does_not_fit_says_so() -> None:
     said = mcad_condition("Backoff", "AppWrapperNotRunnable.", "Insufficient resources to dispatch AppWrapper.")
     status = read_mcad(mcad("Pending", said, queuejobstate="Backoff"))
     assert status.reason is Reason.UNSCHEDULABLE
-    assert status.message == "Backoff: AppWrapperNotRunnable: Insufficient resources to dispatch AppWrapper"
+    assert status.message == (
+        "no node for it now: not enough resources: "
+        "Backoff: AppWrapperNotRunnable: Insufficient resources to dispatch AppWrapper"
+    )
 
 
 def test_the_newest_condition_is_believed() -> None:
@@ -165,7 +168,7 @@ def test_reasons_for_waiting_are_merged_and_said_once() -> None:
     wrapper = mcad("Pending", mcad_condition("HeadOfLine", "FrontOfQueue."), pendingpodconditions=waits)
     status = read_mcad(wrapper, [], groups, events)
     assert status.reason is Reason.UNSCHEDULABLE
-    assert status.message.split("; ") == [
+    assert status.diagnoses[0].detail.split("; ") == [
         "pod app-trainer-0: no gpu",
         "HeadOfLine: FrontOfQueue",
         "PodGroup app-pg0 is Pending",
@@ -182,7 +185,9 @@ def test_a_gang_that_was_refused_gives_the_reason_that_the_scheduler_hides_in_it
     ]
     status = read_mcad(mcad(), pods, [], events)
     assert status.reason is Reason.UNSCHEDULABLE
-    assert status.message.startswith("FailedScheduling: 0/3 nodes are available: 2 Insufficient cpu.; ")
+    assert status.message.startswith(
+        "no node for it now: not enough cpu: 0/3 nodes are available: 2 Insufficient cpu. / "
+    )
 
 
 def test_pods_that_no_scheduler_looks_at_name_it() -> None:
@@ -274,7 +279,11 @@ def test_operators_pods_that_wait_give_their_reason() -> None:
         operators("Running", ready), [unschedulable(task, "no gpu") for task in ("trainer-0", "trainer-1")]
     )
     assert (status.state, status.reason) == (JobState.PENDING, Reason.UNSCHEDULABLE)
-    assert "2 pods pending" in status.message
+    assert "no gpu" in status.message
+    unseen = read_mcad(
+        operators("Running", ready), [pod(task, "Pending", node=None) for task in ("trainer-0", "trainer-1")]
+    )
+    assert (unseen.state, "2 pods pending" in unseen.message) == (JobState.PENDING, True)
 
 
 @settings(max_examples=300, deadline=None)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.schedulers import ObservedObjects
-from torchx_pulumi.schedulers.diagnosis import Evidence, agree, diagnose
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
+from torchx_pulumi.schedulers.diagnosis.explain import explain
 
 from tests.unit.schedulers.diagnosis.objects import (
     BACKOFF,
@@ -94,7 +95,7 @@ def test_objects_of_any_shape_never_raise(data: st.DataObject) -> None:
         status=JobStatus(
             state=data.draw(st.sampled_from(JobState)), reason=data.draw(st.sampled_from(Reason)), message="m"
         ),
-        head=next(iter(data.draw(MANY)), None),
+        job_object=next(iter(data.draw(MANY)), None),
         pods=data.draw(MANY),
         pod_groups=data.draw(MANY),
         events=data.draw(MANY),
@@ -103,7 +104,7 @@ def test_objects_of_any_shape_never_raise(data: st.DataObject) -> None:
         nodes=data.draw(MANY),
         now=data.draw(st.sampled_from([None, NOW, LATER])),
     )
-    json.dumps(build_observed(agree(evidence.status, diagnose(evidence)), observed_at=NOW))
+    json.dumps(build_observed(explain(evidence), observed_at=NOW))
 
 
 def full(head: Manifest, made: Manifest) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.schedulers import ObservedObjects
-from torchx_pulumi.schedulers.diagnosis import diagnose_refusal
 from torchx_pulumi.schedulers.diagnosis.nodes import amount
+from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
 
 from tests.unit.schedulers.diagnosis.objects import (
     JOB,

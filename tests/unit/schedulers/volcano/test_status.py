@@ -11,9 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.waiting import WaitGoal, reached
-from torchx_pulumi.schedulers.volcano.status import PHASES, read_gang_pods, read_volcano
+from torchx_pulumi.schedulers.volcano.status import PHASES
 
-from tests.unit.schedulers.observed_objects import condition, pod, pod_group, terminated, vcjob, waiting
+from tests.unit.schedulers.observed_objects import (
+    condition,
+    pod,
+    pod_group,
+    read_gang_pods,
+    read_volcano,
+    terminated,
+    vcjob,
+    waiting,
+)
 
 TABLE = {
     "Pending": "PENDING",
@@ -120,7 +129,7 @@ def test_an_unschedulable_gang_gives_the_text_of_its_pod_group() -> None:
     assert (status.state, status.reason, status.message) == (
         JobState.PENDING,
         Reason.UNSCHEDULABLE,
-        "8/8 tasks in gang unschedulable",
+        "no node for it now: the nodes are cordoned: 8/8 tasks in gang unschedulable",
     )
 
 
@@ -309,7 +318,7 @@ def test_without_its_pods_a_job_goes_by_its_own_counts() -> None:
     counts = {"taskStatusCount": {"trainer-0": {"phase": {"Running": 1}}}}
     status = read_volcano(vcjob("Running", status=counts), None)
     assert [(one.state, one.message) for one in status.roles[0].replicas] == [
-        (JobState.RUNNING, "Volcano counts the pod as Running"),
+        (JobState.RUNNING, "the scheduler counts the pod as running"),
         (JobState.PENDING, "its pod was not read"),
     ]
 

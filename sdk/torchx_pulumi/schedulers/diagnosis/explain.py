@@ -1,0 +1,57 @@
+"""Why a job does not run, or did not succeed: observed objects in, ranked diagnoses out. Pure, and never raises.
+
+The only writer of explanations: messages of a status, of its replicas and its conditions, and diagnoses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torchx_pulumi.model.status import Condition, JobState, JobStatus
+from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence, PodProblem
+from torchx_pulumi.schedulers.diagnosis.messages import explain_status, with_replica_messages
+from torchx_pulumi.schedulers.diagnosis.pods import diagnose_pods, in_one_line
+from torchx_pulumi.schedulers.diagnosis.ranking import LED_BY_STATUS, diagnose_status, rank
+from torchx_pulumi.schedulers.registry import find_backend
+
+
+def explain(evidence: Evidence) -> JobStatus:
+    """Return the status with messages and diagnoses; reason and message are those of the first diagnosis."""
+    status = with_replica_messages(evidence.status, pods_read=evidence.pods is not None)
+    evidence = replace(evidence, status=status)
+    words = find_backend(evidence.scheduler).describe(evidence)
+    status = replace(status, message=explain_status(evidence, words))
+    diagnoses = _diagnose(replace(evidence, status=status))
+    first = next(iter(diagnoses), None)
+    reason, message = status.reason, status.message
+    if first is not None and not (first.reason in LED_BY_STATUS and first.reason is reason):
+        reason, message = first.reason, in_one_line(first.summary, first.detail)
+
+    def complete(condition: Condition) -> Condition:
+        explained = (condition.type, condition.status) in (("PodsScheduled", "False"), ("Finished", "True"))
+        return replace(
+            condition,
+            reason=reason if condition.reason is status.reason else condition.reason,
+            message=message if explained else "",
+        )
+
+    conditions = tuple(map(complete, status.conditions))
+    return replace(status, reason=reason, message=message, conditions=conditions, diagnoses=diagnoses)
+
+
+def _diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
+    """Return why a run does not run or did not succeed, the most likely cause first. Empty: no problem was found."""
+    if evidence.status.state is JobState.SUCCEEDED:
+        return ()
+    found = [] if evidence.status.state is JobState.CANCELLED else list(_find(evidence))
+    own = diagnose_status(evidence, found=bool(found))
+    if own is None:
+        return rank(found)
+    return (own, *(one for one in rank(found) if one.reason is not own.reason))
+
+
+def _find(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem | None]]:
+    yield from diagnose_pods(evidence)
+    for diagnosis in find_backend(evidence.scheduler).diagnose(evidence):
+        yield diagnosis, None
