@@ -1,15 +1,23 @@
-"""The fleet's page in a real browser: table, sorting, filters, an app's panel, a phone, the dark, no network."""
+"""The fleet page in Chromium: table, sorting, filters, an app's panel, a phone, dark colours, no network.
+
+Run this module to write the screenshot of docs/fleet.md: `.venv/bin/python -m tests.e2e.test_fleet_page FILE.png`.
+"""
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from torchx_pulumi.cli.main import main
+from torchx_pulumi.model.timestamps import format_time
 
-from tests.e2e.browser import Browser
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
 
 pytestmark = pytest.mark.e2e
@@ -24,19 +32,42 @@ DIAGNOSIS = {
 }
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+LOAD_MS = 120_000
+"""Timeout of a browser action. A loaded machine may take long to start the browser."""
+
+
+@contextmanager
+def started_browser() -> Iterator[Browser]:
+    """Start the Chromium of the parts, without a screen."""
     from tools.bootstrap import ensure
 
     program = ensure(["chromium"])["chromium"] / "chromium-headless-shell"
-    opened = Browser(program, tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=arguments, timeout=LOAD_MS)
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Address of a page with twelve apps; the fourth failed, the fifth is called something evil."""
+def browser() -> Iterator[Browser]:
+    with started_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page of a new browser context."""
+    opened = browser.new_page(viewport={"width": 1280, "height": 800})
+    opened.set_default_timeout(LOAD_MS)
+    expect.set_options(timeout=LOAD_MS)
+    yield opened
+    opened.context.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of a page with twelve apps. The fourth failed; the texts of the fifth contain markup."""
     folder = tmp_path_factory.mktemp("fleet")
     for number in range(12):
         seen: dict[str, Any] = {"queued_at": f"2026-01-02T{number:02}:00:00Z"}
@@ -51,106 +82,110 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "fleet.html").as_uri()
 
 
-SHOWN = "[...document.querySelectorAll('#apps tbody tr')].filter((r) => !r.hidden).map((r) => r.cells[0].textContent)"
+def shown(page: Page) -> list[str]:
+    """Return the first cells of the visible rows."""
+    return [text.strip() for text in page.locator("#apps tbody tr:not([hidden]) td:first-child").all_text_contents()]
 
 
-def choose(browser: Browser, name: str, value: str) -> list[str]:
-    """Set a filter as a person does and return the apps that are left."""
-    browser.evaluate(
-        f"(() => {{ const e = document.getElementById({name!r}); e.value = {value!r};"
-        " e.dispatchEvent(new Event('input', { bubbles: true })); })()"
-    )
-    shown: list[str] = browser.evaluate(SHOWN)
-    return shown
+def sort_by(page: Page, column: int) -> None:
+    page.locator("#apps th button").nth(column).click()
 
 
-def test_the_table_sorts_and_filters(browser: Browser, page: str) -> None:
-    browser.open(page)
-    assert len(browser.evaluate(SHOWN)) == 12
-    heading = "document.querySelectorAll('#apps th')[0]"
-    browser.evaluate(f"{heading}.querySelector('button').click()")
-    assert browser.evaluate(SHOWN) == [f"team:train-{number}" for number in range(12)]
-    assert browser.evaluate(f"{heading}.getAttribute('aria-sort')") == "ascending"
-    browser.evaluate(f"{heading}.querySelector('button').click()")
-    assert browser.evaluate(SHOWN)[0] == "team:train-11"
-    browser.evaluate("document.querySelectorAll('#apps th')[4].querySelector('button').click()")
-    assert browser.evaluate(SHOWN)[0] == "team:train-11"  # the youngest
-    assert choose(browser, "state", "FAILED") == ["team:train-3"]
-    assert browser.evaluate("document.getElementById('count').textContent") == "1 of 12"
-    choose(browser, "state", "")
-    assert len(choose(browser, "queue", "big")) == 6
-    choose(browser, "queue", "")
-    assert choose(browser, "search", "TRAIN-7-trainer-0") == ["team:train-7"]
-    assert browser.evaluate("document.body.innerText.includes('its checkpoint is empty')")
+def test_the_table_sorts_and_filters(page: Page, address: str) -> None:
+    page.goto(address)
+    assert len(shown(page)) == 12
+    sort_by(page, 0)
+    assert shown(page) == [f"team:train-{number}" for number in range(12)]
+    expect(page.locator("#apps th").first).to_have_attribute("aria-sort", "ascending")
+    sort_by(page, 0)
+    assert shown(page)[0] == "team:train-11"
+    sort_by(page, 4)
+    assert shown(page)[0] == "team:train-11"  # the youngest
+    page.select_option("#state", "FAILED")
+    assert shown(page) == ["team:train-3"]
+    expect(page.locator("#count")).to_have_text("1 of 12")
+    page.select_option("#state", "")
+    page.select_option("#queue", "big")
+    assert len(shown(page)) == 6
+    page.select_option("#queue", "")
+    page.fill("#search", "TRAIN-7-trainer-0")
+    assert shown(page) == ["team:train-7"]
+    expect(page.locator("body")).to_contain_text("its checkpoint is empty", use_inner_text=True)
 
 
-def test_an_apps_panel_has_reasons_and_replicas_and_its_own_address(browser: Browser, page: str) -> None:
-    browser.open(page)
-    browser.evaluate("[...document.querySelectorAll('#apps a')].find((a) => a.textContent === 'team:train-3').click()")
-    browser.until("document.getElementById('panel').open")
-    text = browser.evaluate("document.getElementById('panel').innerText")
+def test_an_apps_panel_has_reasons_and_replicas_and_its_own_address(page: Page, address: str) -> None:
+    page.goto(address)
+    page.get_by_role("link", name="team:train-3", exact=True).click()
+    expect(page.locator("#panel")).to_be_visible()
+    text = page.locator("#panel").inner_text()
     for words in (
         "OutOfMemory: trainer-1 used more than 2 GB", "Killed", "What to do: ask for more memory",
         "Pod team/train-3-trainer-1", "train-3-trainer-0", "Role trainer: 1/2 ready", "kubectl --context here",
     ):  # fmt: skip
         assert words in text
-    address = browser.evaluate("location.href")
-    browser.press("Escape", 27)
-    browser.until("!document.getElementById('panel').open")
-    browser.open(address)
-    browser.until("document.getElementById('panel').open")
-    assert "team:train-3" in browser.evaluate("document.getElementById('panel-title').textContent")
+    of_the_app = page.url
+    page.keyboard.press("Escape")
+    expect(page.locator("#panel")).to_be_hidden()
+    page.goto("about:blank")
+    page.goto(of_the_app)
+    expect(page.locator("#panel-title")).to_contain_text("team:train-3")
 
 
-def test_text_of_an_app_is_never_markup(browser: Browser, page: str) -> None:
-    browser.open(f"{page}#torchx%2Fs4")
-    browser.until("document.getElementById('panel').open")
-    assert EVIL in browser.evaluate("document.getElementById('panel').innerText")
-    assert browser.evaluate("document.querySelectorAll('img').length") == 0
-    assert "caught" not in browser.evaluate("document.title")
+def test_text_of_an_app_is_never_markup(page: Page, address: str) -> None:
+    page.goto(f"{address}#torchx%2Fs4")
+    expect(page.locator("#panel")).to_be_visible()
+    assert EVIL in page.locator("#panel").inner_text()
+    assert page.locator("img").count() == 0
+    assert "caught" not in page.title()
 
 
-def test_it_is_read_on_a_phone_without_scrolling_sideways(browser: Browser, page: str, tmp_path: Path) -> None:
-    for address in (page, f"{page}#torchx%2Fs3"):
-        browser.open(address, width=360, height=740, phone=True)
-        browser.picture(tmp_path / f"phone-{len(address)}.png")
-        assert browser.evaluate("document.documentElement.scrollWidth") <= 360
-        assert browser.evaluate("(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(panel)") <= 0
-    # A cell says what it is, since the headings are not above it any more.
-    assert "Queue" in browser.evaluate(
+def test_it_is_read_on_a_phone_without_scrolling_sideways(browser: Browser, address: str, tmp_path: Path) -> None:
+    phone = browser.new_context(viewport={"width": 360, "height": 740}, is_mobile=True)
+    for place in (address, f"{address}#torchx%2Fs3"):
+        page = phone.new_page()
+        page.goto(place)
+        page.screenshot(path=tmp_path / f"phone-{len(place)}.png")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate("(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(panel)") <= 0
+    # A cell shows its heading, because the headings are not above it.
+    assert "Queue" in page.evaluate(
         "getComputedStyle(document.querySelector('#apps td[data-label=Queue]'), '::before').content"
     )
+    phone.close()
 
 
 def test_it_is_light_or_dark_as_the_reader_prefers_with_enough_contrast(
-    browser: Browser, page: str, tmp_path: Path
+    page: Page, address: str, tmp_path: Path
 ) -> None:
     grounds = []
     for scheme in ("light", "dark"):
-        browser.prefer(scheme)
-        browser.open(page)
-        browser.picture(tmp_path / f"{scheme}.png")
-        colours = browser.evaluate(
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of its literals
+        page.goto("about:blank")
+        page.goto(address)
+        page.screenshot(path=tmp_path / f"{scheme}.png")
+        colours = page.evaluate(
             "[document.body, ...document.querySelectorAll('.state, .stale, .where, #apps a, .remark')]"
             ".map((e) => getComputedStyle(e).color).concat(getComputedStyle(document.body).backgroundColor)"
         )
         *texts, ground = [luminance(colour) for colour in colours]
         grounds.append(ground)
         assert min(contrast(text, ground) for text in texts) >= 4.5
-    browser.prefer("")
     assert grounds[0] > 0.9
     assert grounds[1] < 0.1
 
 
-def test_nothing_is_asked_of_the_network_and_nothing_goes_wrong(browser: Browser, page: str) -> None:
-    browser.open(page)
-    browser.evaluate("document.querySelector('#apps a').click()")
-    browser.until("document.getElementById('panel').open")
-    asked = {event["request"]["url"].partition(":")[0] for event in browser.told("Network.requestWillBeSent")}
-    assert asked <= {"file", "data", "about"}
-    assert browser.told("Runtime.exceptionThrown") == []
-    wrong = [event["entry"] for event in browser.told("Log.entryAdded")]
-    assert [entry["text"] for entry in wrong if entry["level"] == "error"] == []
+def test_nothing_is_asked_of_the_network_and_nothing_goes_wrong(page: Page, address: str) -> None:
+    requests: list[str] = []
+    problems: list[str] = []
+    page.on("request", lambda request: requests.append(request.url.partition(":")[0]))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.goto(address)
+    page.locator("#apps a").first.click()
+    expect(page.locator("#panel")).to_be_visible()
+    assert "file" in requests
+    assert set(requests) <= {"file", "data", "about"}
+    assert problems == []
 
 
 def luminance(colour: str) -> float:
@@ -163,3 +198,30 @@ def luminance(colour: str) -> float:
 def contrast(one: float, other: float) -> float:
     """Return the contrast of two luminances."""
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
+
+
+def write_screenshot(target: Path) -> None:
+    """Write the screenshot of docs/fleet.md: eight apps in four states, without a cluster."""
+    states = ["RUNNING", "RUNNING", "FAILED", "PENDING", "RUNNING", "SUCCEEDED", "RUNNING", "PENDING"]
+    now = datetime.now(timezone.utc)
+    with tempfile.TemporaryDirectory() as name, started_browser() as browser:
+        folder = Path(name)
+        for number, state in enumerate(states):
+            queued, seen = now - timedelta(hours=5 * number + 1, minutes=7), now - timedelta(minutes=2 * number)
+            observed = {"queued_at": format_time(queued), "observed_at": format_time(seen), "state": state}
+            observed["reason"] = {"SUCCEEDED": "Completed", "PENDING": "Queued", "FAILED": "OutOfMemory"}.get(state, "")
+            observed["message"] = "queue big has no room for 2 GPUs" if state == "PENDING" else ""
+            diagnoses = [DIAGNOSIS] if state == "FAILED" else []
+            app = {"queue": "big" if number % 2 else "default", "user": "ana" if number % 3 else "bo"}
+            text = checkpoint(output(f"train-{number}", observed={**observed, "diagnoses": diagnoses}, app=app))
+            write_stack(folder, f"s{number}", text)
+        file = folder / "fleet.html"
+        assert main(["fleet", "--backend", f"file://{folder}", "--html", str(file)]) == 0
+        file.write_text(file.read_text().replace(str(folder), "/mnt/pulumi-state"))
+        page = browser.new_page(viewport={"width": 1100, "height": 560})
+        page.goto(file.as_uri())
+        page.screenshot(path=target)
+
+
+if __name__ == "__main__":
+    write_screenshot(Path(sys.argv[1]))
