@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.images import ImagePlan
-from torchx_pulumi.images.registry.client import RegistryClient
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.runs.identity import digest
