@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchx_pulumi.inputs.appdef import installed_torchx_version
-from torchx_pulumi.inputs.run_options import ELSEWHERE
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.typed_reader import FieldValues, field_types, uncovered
 from torchx_pulumi.runs.decision import Policy
-from torchx_pulumi.schedulers import backend_of
-from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
-from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
+from torchx_pulumi.schedulers import find_backend
 
 from torchx_pulumi_components.arg_values import OPTION_TO_ARGUMENT, ArgumentReader
 from torchx_pulumi_components.args import VolcanoTrainingJobArgs, WaitFor
@@ -55,27 +52,18 @@ class ParsedArgs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgsReader:
-    """The arguments of one component that differ from those of others."""
+    """The arguments of one component."""
 
     shape: type
     """All its arguments."""
-    options: type[Any]
-    """The scheduler's options."""
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Arguments of other components, and what to do instead."""
-    discovered: frozenset[str] = frozenset()
-    """Options that are read from the cluster where they are not given."""
+    scheduler: str
+    """Name of the scheduler whose options are among them."""
 
 
-VOLCANO = ArgsReader(shape=VolcanoTrainingJobArgs, options=VolcanoOptions)
+VOLCANO = ArgsReader(shape=VolcanoTrainingJobArgs, scheduler="volcano")
 """Arguments of `VolcanoTrainingJob`."""
 
-MCAD = ArgsReader(
-    shape=MCADTrainingJobArgs,
-    options=MCADOptions,
-    elsewhere=ELSEWHERE["mcad"],
-    discovered=frozenset({"pod_group_api"}),
-)
+MCAD = ArgsReader(shape=MCADTrainingJobArgs, scheduler="mcad")
 """Arguments of `MCADTrainingJob`."""
 
 
@@ -91,8 +79,8 @@ def read_args(name: str, args: Mapping[str, Any], dialect: ArgsReader, spec: Job
     Raises:
         InvalidJobError: The arguments are wrong; all problems at once, those of the rules included.
     """
-    reader = ArgumentReader()
-    given = reader.arguments(args, dialect.shape, dialect.elsewhere) or {}
+    reader, backend = ArgumentReader(), find_backend(dialect.scheduler)
+    given = reader.arguments(args, dialect.shape, backend.foreign_options) or {}
     if spec is None:
         job = FieldValues(name=name, torchx_version=installed_torchx_version())
         if "roles" in given:
@@ -100,15 +88,14 @@ def read_args(name: str, args: Mapping[str, Any], dialect: ArgsReader, spec: Job
         spec = reader.read(JobSpec, job, "")
         if "roles" in given and not spec.roles and not reader.problems:
             reader.refuse("roles", "is empty; a job has at least one role")
-    options: Any = reader.read(dialect.options, _fields_of(dialect.options, given), "")
+    options: Any = reader.read(backend.options, _fields_of(backend.options, given), "")
     settings = reader.read(Settings, _fields_of(Settings, given), "")
     reader.problems.extend(_setting_problems(options, settings))
     if reader.problems:
-        backend = backend_of(options)
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
         rules = in_words_of_args([*found, *backend.check_options(options)])
         raise invalid_job(name, [*reader.problems, *uncovered(rules, reader.problems)])
-    left_open = frozenset(option for option in dialect.discovered if option not in given)
+    left_open = frozenset(option for option in backend.discovered if option not in given)
     return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open)
 
 

@@ -14,8 +14,9 @@ from torchx_pulumi.inputs.appdef import AppReader
 from torchx_pulumi.inputs.appfile import MappingReader
 from torchx_pulumi.inputs.run_options import OptionsReader
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.model.options import MCADOptions, VolcanoOptions
 from torchx_pulumi.planning.typed_reader import TypedReader
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
+from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 from torchx_pulumi_components.read_args import MCAD, VOLCANO, read_args
 
 from tests.unit.inputs.test_rendering import ANY, APPS
@@ -89,7 +90,7 @@ def test_arguments_have_typed_values_or_are_refused(arguments: Any, options: Any
     except ValueError:
         return
     assert wrong_values(JobSpec, read.spec) == []
-    assert wrong_values(arguments.options, read.options) == []
+    assert wrong_values(type(read.options), read.options) == []
 
 
 def test_the_walk_finds_a_wrong_value() -> None:

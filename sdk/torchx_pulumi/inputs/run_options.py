@@ -43,8 +43,9 @@ class OptionsReader(TypedReader):
 
     def __init__(self, scheduler: str) -> None:
         super().__init__()
-        self._kind: type[Any] = find_backend(scheduler).options
-        self._elsewhere = ELSEWHERE.get(scheduler, {})
+        backend = find_backend(scheduler)
+        self._kind: type[Any] = backend.options
+        self._foreign = backend.foreign_options
         self._spelling: dict[str, str] = {}
 
     def options(self, options: Any) -> Any:
@@ -70,7 +71,7 @@ class OptionsReader(TypedReader):
                 self._spelling[f"{path}.{name}"] = f"{path}.{spelling}"
             elif name not in ignored:
                 known = ", ".join((*fields, *ignored))
-                meant = self._elsewhere.get(name, f"is unknown; known are {known}")
+                meant = self._foreign.get(name, f"is unknown; known are {known}")
                 self.refuse(f"{path}.{spelling}", meant)
         unset = {name for name in _UNSET_IF_EMPTY if given.get(name) == ""}
         return {name: item for name, item in given.items() if item is not None and name not in unset}
@@ -160,16 +161,3 @@ _ALIASES: Mapping[str, str] = {"priority_class": "priority_class_name"}
 
 _UNSET_IF_EMPTY = ("namespace", "service_account", "priority_class", "priority_class_name")
 """Options for which an empty text is the same as unset, as it is for Kubernetes."""
-
-ELSEWHERE: Mapping[str, Mapping[str, str]] = {
-    "mcad": {
-        "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
-        "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
-        "network_topology": "is an option of Volcano, MCAD places pods one by one; remove it",
-        "plugins": "is an option of Volcano, MCAD has no plugins; remove it",
-        "ttl_seconds_after_finished": "is an option of Volcano, MCAD keeps what has finished; remove it",
-        "scheduler_name": "is an option of Volcano; use coscheduler_name",
-        "image_secrets": "is an option of Volcano; use image_secret, which is one name",
-    },
-}
-"""Scheduler to the options of others, and what to do instead."""

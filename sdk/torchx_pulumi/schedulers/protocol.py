@@ -194,6 +194,10 @@ class SchedulerBackend(Generic[OptionsT]):
     """What users call it, for example `volcano`. App handles begin with `pulumi_<name>://`."""
     options: type[OptionsT]
     """Class of its options, a frozen dataclass. The text under each field is the option's help."""
+    foreign_options: Mapping[str, str] = field(default_factory=dict)
+    """Options of other schedulers that users try, and what to do instead."""
+    discovered: Mapping[str, str] = field(default_factory=dict)
+    """Options that are read from the cluster where they are not given, and the text about it in their help."""
     variants: Mapping[str, Variant]
     """Variants by name, the default first."""
     variant_option: str | None = None

@@ -26,7 +26,7 @@ from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.redaction import path_shown
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.planning import names
-from torchx_pulumi.schedulers import plan_job, variant_of
+from torchx_pulumi.schedulers import backend_of, plan_job, variant_of
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.preflight import discover
 from torchx_pulumi.stack_state.backend import choose_backend
@@ -34,7 +34,7 @@ from torchx_pulumi.stack_state.cli import check_organization
 from torchx_pulumi.torchx_adapter.api_object import attributed
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.request import PulumiJob
-from torchx_pulumi.torchx_adapter.run_opts import LEFT_OPEN, split_options
+from torchx_pulumi.torchx_adapter.run_opts import split_options
 
 if TYPE_CHECKING:
     from torchx_pulumi.images import ImagePlan
@@ -144,7 +144,7 @@ def with_discovered(request: PulumiJob, cluster: Cluster) -> PulumiJob:
         ClusterError: The cluster does not answer.
     """
     plan = request.plan
-    options = discover(cluster, plan.options, LEFT_OPEN) if plan is not None else None
+    options = discover(cluster, plan.options, backend_of(plan.options).discovered) if plan is not None else None
     if plan is None or options is None or options == plan.options:
         return request
     again = plan_job(plan.spec, options, plan.job_name)

@@ -33,6 +33,7 @@ from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.runs.whereabouts import Ambient, ambient
+from torchx_pulumi.schedulers import backend_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_organization
@@ -42,7 +43,7 @@ from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import observe_app
 from torchx_pulumi.torchx_adapter.request import PulumiJob
-from torchx_pulumi.torchx_adapter.run_opts import LEFT_OPEN, split_options
+from torchx_pulumi.torchx_adapter.run_opts import split_options
 
 logger = logging.getLogger(__name__)
 
@@ -302,7 +303,7 @@ def _with_overlay_files(app: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
 
 def _in_force(options: Mapping[str, Any], plan: JobPlan[Any]) -> dict[str, Any]:
     """Return the options of a manifest; those that were left open are recorded as they were rendered."""
-    found = {name: getattr(plan.options, name) for name in LEFT_OPEN if name in options}
+    found = {name: getattr(plan.options, name) for name in backend_of(plan.options).discovered if name in options}
     return {**options, **{name: getattr(value, "value", value) for name, value in found.items()}}
 
 

@@ -1,4 +1,4 @@
-"""The run options of both schedulers, and a `runopts` that refuses by name what it does not know, in every TorchX."""
+"""Run options of all schedulers as TorchX's `runopts`, which names unknown options in every version of TorchX."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import itertools
 import logging
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, UnionType
+from typing import Any, Dict, List, Union, get_args, get_origin  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
 
 from torchx import specs
 from torchx.specs import InvalidRunConfigException
 from torchx.util.types import to_dict
 
-from torchx_pulumi.inputs.run_options import read_pairs
+from torchx_pulumi.inputs.run_options import read_pairs, snake_case
 from torchx_pulumi.model.redaction import MARK, without_password
+from torchx_pulumi.planning.typed_reader import field_types
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT
 from torchx_pulumi.torchx_adapter import compat
@@ -28,75 +31,69 @@ logger = logging.getLogger(__name__)
 TEXTS = List[str]  # noqa: UP006
 PAIRS = Dict[str, str]  # noqa: UP006
 
-_KINDS: Mapping[str, Any] = {
-    "int": int,
-    "int | None": int,
-    "bool": bool,
-    "Sequence[str]": TEXTS,
-    "Mapping[str, str]": PAIRS,
-}
-"""Annotation of an option's field to its type on the command line; all others are text."""
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """Options of a launch that no manifest shows, for all schedulers. The text under a field is the option's help."""
+
+    validate_spec: bool = True
+    """Have the cluster judge the job in the dry run, without creating it; a cluster that cannot be reached is a
+    warning"""
+    pulumi_backend: str | None = None
+    """URL of the Pulumi backend that keeps the app's stack. Unset: PULUMI_BACKEND_URL, else a folder of your own"""
+    pulumi_project: str = DEFAULT_PROJECT
+    """Pulumi project of the app's stack"""
+    pulumi_organization: str | None = None
+    """Organization of the Pulumi service that keeps the app's stack. Unset: the user's default one. Other backends
+    have none"""
+    secrets_provider: str | None = None
+    """Pulumi secrets provider of the app's stack. Unset: a passphrase, on backends of your own"""
+    kubeconfig: str | None = None
+    """Path of the kubeconfig. Unset: KUBECONFIG, ~/.kube/config, or the pod's own account"""
+    kube_context: str | None = None
+    """Context in the kubeconfig. Unset: its current one"""
+    wait_for: str = "created"
+    """How far a launch is waited for: `created`, `admitted`, `running` or `completed`"""
+    wait_timeout_s: int | None = None
+    """Seconds that wait_for waits at most. Unset: no limit"""
+    on_running_change: str = "fail"
+    """When the same request was launched before: `fail`, `replace` that run, or `ignore` the new one"""
+    ui_url: str | None = None
+    """Link to the app in a dashboard, with {namespace}, {name}, {scheduler}, {queue}. Unset: none"""
+    list_session: str | None = None
+    """Session whose apps `torchx list` lists. Unset: all sessions'"""
+    list_states: list[str] | None = None
+    """States that `torchx list` lists, as RUNNING;PENDING"""
+    list_all: bool = False
+    """`torchx list` also lists jobs that others than torchx-pulumi made"""
+    log_containers: list[str] | None = None
+    """Containers whose logs are read. Unset: as TorchX"""
+    log_previous: bool = False
+    """Read the logs of the run before a container's last restart"""
+    log_timestamps: bool = True
+    """Begin each line with the time of its writing"""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchOption:
-    """An option of a launch that no manifest shows."""
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceOptions:
+    """Options of patched images: the `workspace_opts` of all schedulers."""
 
-    name: str
-    kind: Any
-    text: str
-    default: Any = None
+    image_repo: str | None = None
+    """(remote jobs) the image repository to use when pushing patched images, must have push access. Ex:
+    example.com/your/container"""
+    quiet: bool = False
+    """whether to suppress verbose output for image building. Defaults to ``False``."""
+    dockerfile: str | None = None
+    """Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx where there is one"""
+    build_args: dict[str, str] | None = None
+    """Build arguments of patched images: NAME:value,NAME:value"""
+    platform: str | None = None
+    """Platform of patched images, as linux/amd64. Unset: this machine's"""
+    ignore_rules: str = "docker"
+    """How .dockerignore is read: as `docker` does, or as `torchx` does"""
+    shared_daemon: bool = False
+    """The cluster's nodes use this machine's Docker daemon: patched images are not pushed, image_repo is no need"""
 
-
-LAUNCH_OPTIONS = (
-    LaunchOption(name="validate_spec", kind=bool, default=True, text=(
-        "Have the cluster judge the job in the dry run, without creating it; a cluster that cannot be reached is a "
-        "warning")),
-    LaunchOption(name="pulumi_backend", kind=str, text=(
-        "URL of the Pulumi backend that keeps the app's stack. Unset: PULUMI_BACKEND_URL, else a folder of your own")),
-    LaunchOption(name="pulumi_project", kind=str, default=DEFAULT_PROJECT, text="Pulumi project of the app's stack"),
-    LaunchOption(name="pulumi_organization", kind=str, text=(
-        "Organization of the Pulumi service that keeps the app's stack. Unset: the user's default one. "
-        "Other backends have none")),
-    LaunchOption(name="secrets_provider", kind=str, text=(
-        "Pulumi secrets provider of the app's stack. Unset: a passphrase, on backends of your own")),
-    LaunchOption(name="kubeconfig", kind=str, text=(
-        "Path of the kubeconfig. Unset: KUBECONFIG, ~/.kube/config, or the pod's own account")),
-    LaunchOption(name="kube_context", kind=str, text="Context in the kubeconfig. Unset: its current one"),
-    LaunchOption(name="wait_for", kind=str, default="created", text=(
-        "How far a launch is waited for: `created`, `admitted`, `running` or `completed`")),
-    LaunchOption(name="wait_timeout_s", kind=int, text="Seconds that wait_for waits at most. Unset: no limit"),
-    LaunchOption(name="on_running_change", kind=str, default="fail", text=(
-        "When the same request was launched before: `fail`, `replace` that run, or `ignore` the new one")),
-    LaunchOption(name="ui_url", kind=str, text=(
-        "Link to the app in a dashboard, with {namespace}, {name}, {scheduler}, {queue}. Unset: none")),
-    LaunchOption(name="list_session", kind=str, text="Session whose apps `torchx list` lists. Unset: all sessions'"),
-    LaunchOption(name="list_states", kind=TEXTS, text="States that `torchx list` lists, as RUNNING;PENDING"),
-    LaunchOption(name="list_all", kind=bool, default=False, text=(
-        "`torchx list` also lists jobs that others than torchx-pulumi made")),
-    LaunchOption(name="log_containers", kind=TEXTS, text="Containers whose logs are read. Unset: as TorchX"),
-    LaunchOption(name="log_previous", kind=bool, default=False, text=(
-        "Read the logs of the run before a container's last restart")),
-    LaunchOption(name="log_timestamps", kind=bool, default=True, text="Begin each line with the time of its writing"),
-)  # fmt: skip
-"""Options of a launch, for both schedulers."""
-
-WORKSPACE_OPTIONS = (
-    LaunchOption(name="image_repo", kind=str, text=(
-        "(remote jobs) the image repository to use when pushing patched images, must have push access. "
-        "Ex: example.com/your/container")),
-    LaunchOption(name="quiet", kind=bool, default=False, text=(
-        "whether to suppress verbose output for image building. Defaults to ``False``.")),
-    LaunchOption(name="dockerfile", kind=str, text=(
-        "Dockerfile of patched images, relative to the workspace. Unset: Dockerfile.torchx where there is one")),
-    LaunchOption(name="build_args", kind=PAIRS, text="Build arguments of patched images: NAME:value,NAME:value"),
-    LaunchOption(name="platform", kind=str, text="Platform of patched images, as linux/amd64. Unset: this machine's"),
-    LaunchOption(name="ignore_rules", kind=str, default="docker", text=(
-        "How .dockerignore is read: as `docker` does, or as `torchx` does")),
-    LaunchOption(name="shared_daemon", kind=bool, default=False, text=(
-        "The cluster's nodes use this machine's Docker daemon: patched images are not pushed, image_repo is no need")),
-)  # fmt: skip
-"""Options of patched images: the `workspace_opts` of both schedulers."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "wait_for": ("created", "admitted", "running", "completed"),
@@ -105,14 +102,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 """Options of a launch with few values."""
 
-STRUCTURED = frozenset({"plugins", "network_topology"})
-"""Options that are JSON on the command line, and may be a mapping in a program."""
-
-LAUNCH_NAMES = frozenset(option.name for option in (*LAUNCH_OPTIONS, *WORKSPACE_OPTIONS))
-
-LEFT_OPEN: Mapping[str, str] = {"pod_group_api": "Unset: the one that the cluster serves"}
-"""Options without a default, which are read from the cluster where they are not set, and what their help says of that.
-A default would count as given, and what was given is never replaced."""
+LAUNCH_NAMES = frozenset(name for kind in (LaunchOptions, WorkspaceOptions) for name, _, _ in field_types(kind))
 
 
 class MissingRunOptionError(InvalidRunConfigException, TypeError):  # type: ignore[misc]
@@ -148,11 +138,35 @@ class GivenOptions(dict[str, Any]):
 
 
 class CheckedOptions(specs.runopts):  # type: ignore[misc]
-    """TorchX's table of run options, which knows camelCase and refuses by name what is unknown or ill-typed."""
+    """TorchX's table of run options, with camelCase names and all problems of unknown and ill-typed options at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._structured: set[str] = set()
+        """Options that are JSON on the command line, and may be a mapping in a program."""
+
+    def add_fields(self, kind: type, discovered: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Add the options that are the fields of a dataclass.
+
+        Args:
+            kind: The dataclass.
+            discovered: Options that are read from the cluster where they are not set, with the text about it in their
+                help. They have no default: it would count as given, and a given value is never replaced.
+        """
+        helps, fields = _field_helps(kind), {item.name: item for item in dataclasses.fields(kind)}
+        for name, hint, required in field_types(kind):
+            default = fields[name].default
+            if default is dataclasses.MISSING or isinstance(default, (tuple, dict)) or name in discovered:
+                default = None
+            text = ". ".join(filter(None, (helps[name], discovered.get(name))))
+            type_, is_structured = _command_line_type(hint)
+            if is_structured:
+                self._structured.add(name)
+            self.add(name, type_=type_, help=text, default=getattr(default, "value", default), required=required)
 
     def canonical_key(self, name: str) -> str | None:
         """Return the option that a name means, in snake_case or camelCase. None: there is none."""
-        snake = _snake_case(name)
+        snake = snake_case(name)
         return next((key for key in (name, snake) if key in self._opts), None)
 
     def get(self, name: str) -> Any:
@@ -185,7 +199,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
                 problems[key] = f"Required run option: {key}, must be provided and not `None`"
             elif value is None:
                 resolved[key] = option.default
-            elif not _fits(value, option.opt_type) and not (key in STRUCTURED and isinstance(value, Mapping)):
+            elif not _fits(value, option.opt_type) and not (key in self._structured and isinstance(value, Mapping)):
                 wanted = _type_name(option.opt_type)
                 problems[key] = (
                     f"Run option: {key}, must be of type: {wanted}, but was: {self._shown(key, value)} "
@@ -264,29 +278,23 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
 def run_options(scheduler: str) -> CheckedOptions:
     """Return all run options of a scheduler: the manifest's, then those of the launch, then those of images."""
     opts = scheduler_options(scheduler)
-    opts.update(workspace_options())
+    opts.add_fields(WorkspaceOptions)
     return opts
 
 
 def scheduler_options(scheduler: str) -> CheckedOptions:
     """Return the run options of a scheduler without those of patched images."""
-    opts = CheckedOptions()
-    for name, kind, text, default, required in _manifest_options(scheduler):
-        opts.add(name, type_=kind, help=text, default=default, required=required)
-    _add(opts, LAUNCH_OPTIONS)
+    opts, backend = CheckedOptions(), find_backend(scheduler)
+    opts.add_fields(backend.options, backend.discovered)
+    opts.add_fields(LaunchOptions)
     return opts
 
 
 def workspace_options() -> CheckedOptions:
     """Return the run options of patched images."""
     opts = CheckedOptions()
-    _add(opts, WORKSPACE_OPTIONS)
+    opts.add_fields(WorkspaceOptions)
     return opts
-
-
-def _add(opts: CheckedOptions, options: Iterable[LaunchOption]) -> None:
-    for option in options:
-        opts.add(option.name, type_=option.kind, help=option.text, default=option.default)
 
 
 def split_options(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -345,20 +353,19 @@ def _type_name(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
-
-
-def _manifest_options(scheduler: str) -> Iterator[tuple[str, Any, str, Any, bool]]:
-    kind: Any = find_backend(scheduler).options
-    helps = _field_helps(kind)
-    for item in dataclasses.fields(kind):
-        default = None if item.default is dataclasses.MISSING else item.default
-        required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-        if isinstance(default, (tuple, dict)) or item.name in LEFT_OPEN:
-            default = None
-        text = ". ".join(filter(None, (helps[item.name], LEFT_OPEN.get(item.name))))
-        yield item.name, _KINDS.get(str(item.type), str), text, getattr(default, "value", default), required
+def _command_line_type(hint: Any) -> tuple[Any, bool]:
+    """Return the type of an option on the command line, and whether its text is JSON there."""
+    parameters = [part for part in get_args(hint) if part is not type(None)]
+    if get_origin(hint) in (Union, UnionType):
+        return _command_line_type(parameters[0])
+    if hint in (int, bool):
+        return hint, False
+    origin = get_origin(hint)
+    if origin is None:
+        return str, dataclasses.is_dataclass(hint)
+    if not issubclass(origin, Mapping):
+        return TEXTS, False
+    return (PAIRS, False) if parameters[1] is str else (str, True)
 
 
 @functools.lru_cache
@@ -367,7 +374,7 @@ def _field_helps(kind: type) -> Mapping[str, str]:
     tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
     (body,) = (found.body for found in tree.body if isinstance(found, ast.ClassDef) and found.name == kind.__name__)
     return {
-        field.target.id: inspect.cleandoc(str(below.value.value))
+        field.target.id: " ".join(str(below.value.value).split())
         for field, below in itertools.pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)

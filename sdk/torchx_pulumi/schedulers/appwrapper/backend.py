@@ -68,6 +68,16 @@ V1BETA2 = _variant(AppWrapperApi.V1BETA2, APP_WRAPPER_V1BETA2, render_mcad_v1bet
 BACKEND = SchedulerBackend(
     name="mcad",
     options=MCADOptions,
+    foreign_options={
+        "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
+        "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
+        "network_topology": "is an option of Volcano, MCAD places pods one by one; remove it",
+        "plugins": "is an option of Volcano, MCAD has no plugins; remove it",
+        "ttl_seconds_after_finished": "is an option of Volcano, MCAD keeps what has finished; remove it",
+        "scheduler_name": "is an option of Volcano; use coscheduler_name",
+        "image_secrets": "is an option of Volcano; use image_secret, which is one name",
+    },
+    discovered={"pod_group_api": "Unset: the one that the cluster serves"},
     variants={variant.name: variant for variant in (V1BETA1, V1BETA2)},
     variant_option="api_version",
     check_options=check_mcad_options,
