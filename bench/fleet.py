@@ -63,7 +63,7 @@ def checkpoint(number: int) -> dict[str, Any]:
     from torchx_pulumi.inputs.rendering import render_plan
     from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
     from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-    from torchx_pulumi.outputs.building import build_outputs
+    from torchx_pulumi.outputs.building import assemble, build_declared, build_observed
     from torchx_pulumi.schedulers import plan_job
     from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
@@ -88,7 +88,8 @@ def checkpoint(number: int) -> dict[str, Any]:
         state=state, reason=reason, message="", phase="Running", roles=(RoleStatus(name="trainer", replicas=replicas),),
         queued_at=now, started_at=now,
     )  # fmt: skip
-    torchx = build_outputs(plan, status, scheduler="volcano", spec_hash="f" * 16, observed_at=now, created_by="ada")
+    declared = build_declared(plan, spec_hash="f" * 16, created_by="ada")
+    torchx = assemble(plan, declared, build_observed(status, observed_at=now), scheduler="volcano")
     manifest = render_plan(plan)
     stack = f"team.train-{number}"
     urn = f"urn:pulumi:{stack}::torchx::"

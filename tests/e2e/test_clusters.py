@@ -103,7 +103,8 @@ def test_an_app_of_another_cluster_is_an_error_and_nothing_is_changed(
     assert entry.cluster_identity == look.identify()
     assert entry.cluster == look.identify().key
     index = index_of(cli)
-    index.put(replace(entry, cluster_identity=OTHER, uid="is-there"))
+    changed = replace(entry, cluster_identity=OTHER, uid="is-there")
+    index.update(changed, lambda _: changed)
     for program, word in ((cli.torchx, "status"), (cli.torchx, "log"), (cli.torchx, "cancel"), (cli.ours, "delete")):
         said = program(word, handle, code=None)
         assert said.code != 0, said.text
@@ -118,7 +119,7 @@ def test_an_app_of_another_cluster_is_an_error_and_nothing_is_changed(
     assert "is another one" in cli.ours("delete", handle, code=2).text
     assert index.get(entry) is not None
     (backend / "kept.json").rename(checkpoint)
-    index.put(entry)
+    index.update(entry, lambda _: entry)
     cli.ours("delete", handle)
     eventually(lambda: job(look, entry) is None)
     assert index.all() == []
@@ -213,7 +214,7 @@ def test_a_colleague_without_the_launchers_kubeconfig_works_with_the_app(
     assert index_of(bob).all() == []
     backend = Path(bob.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
     assert not list(backend.glob(f".pulumi/stacks/torchx/{entry.place.stack}.json"))
-    index_of(alice).remove(entry)
+    index_of(alice).update(entry, lambda _: None)
 
 
 def test_a_components_run_of_another_cluster_is_refused_in_preview_and_up(

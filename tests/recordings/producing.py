@@ -32,9 +32,8 @@ from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.stack_state.backend import own_backend
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.dryrun import make_request
+from torchx_pulumi.torchx_adapter.dryrun import PulumiJob, make_request
 from torchx_pulumi.torchx_adapter.launch import Launch, make_entry
-from torchx_pulumi.torchx_adapter.request import PulumiJob
 from torchx_pulumi.torchx_adapter.run_opts import run_options
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests

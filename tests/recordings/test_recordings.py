@@ -227,6 +227,6 @@ def test_the_index_finds_what_an_earlier_release_left_in_it(job: TorchxJob, tmp_
     observation = index.observation(entry)
     assert observation is not None
     assert observation.state.value == "FAILED"
-    index.put(entry)
-    index.remove(entry)
+    index.update(entry, lambda _: entry)
+    index.update(entry, lambda _: None)
     assert index.all() == []

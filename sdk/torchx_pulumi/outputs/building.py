@@ -1,7 +1,7 @@
-"""What a stack says of a job: the versioned object `torchx` and the flat outputs beside it. Pure builders, no engine.
+"""Build the stack outputs: the versioned object `torchx` and the flat outputs. Pure.
 
-`declared` is what was asked for and is equal from `up` to `up`. `observed` is what was seen; its `observed_at` moves
-only when something else in it does, so that an `up` without a change shows none. Nothing here is secret.
+`declared` is what was requested and is equal from `up` to `up`. `observed` is the last observation; its `observed_at`
+changes only when something else in it does, so that an `up` without a change shows none. No output is secret.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 from torchx_pulumi.model.codec import to_json
-from torchx_pulumi.model.job_plan import JobPlan, RolePlan
+from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import ResourceSpec
 from torchx_pulumi.model.status import JobState, JobStatus, ReplicaStatus, RoleStatus
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
     Declared,
-    DeclaredRole,
     FlatOutputs,
     Observed,
     ObservedReplica,
@@ -49,41 +48,6 @@ _STATUS_FIELDS: Final = (
 
 MAX_REPLICA_MESSAGE: Final = 400
 """Characters of a replica's message; the diagnoses have more."""
-
-
-def build_outputs(
-    plan: JobPlan[Any],
-    status: JobStatus,
-    *,
-    scheduler: str,
-    spec_hash: str,
-    observed_at: datetime,
-    source: Source = "live",
-    previous: Mapping[str, Any] | None = None,
-    created_by: str | None = None,
-    digests: Mapping[str, str] | None = None,
-    kube_context: str | None = None,
-    ui_url: str | None = None,
-) -> TorchxOutput:
-    """Build the object `torchx`.
-
-    Args:
-        plan: The job as asked for.
-        status: The job as seen.
-        scheduler: `volcano` or `mcad`.
-        spec_hash: Identity of the run.
-        observed_at: When `status` was seen; aware.
-        source: Whether `status` is live or remembered.
-        previous: The object's last value, whose `observed_at` is kept while nothing else changed.
-        created_by: Who asked for the job. None: not known.
-        digests: Image reference to its digest, as far as known.
-        kube_context: Context that the log command names. None: the current one.
-        ui_url: Link to the job in a dashboard (`ui_url.fill_ui_url`). None: there is none.
-    """
-    declared = build_declared(plan, spec_hash=spec_hash, created_by=created_by, digests=digests)
-    before = previous.get("observed") if previous else None
-    observed = build_observed(status, observed_at=observed_at, source=source, previous=before)
-    return assemble(plan, declared, observed, scheduler=scheduler, kube_context=kube_context, ui_url=ui_url)
 
 
 def assemble(
@@ -153,27 +117,32 @@ def build_declared(
     created_by: str | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> Declared:
-    """Build what was asked for."""
+    """Return the part `declared`.
+
+    Args:
+        plan: The job as requested.
+        spec_hash: Hash of the run.
+        created_by: User who requested the job. None: not known.
+        digests: Image reference to its digest, for the images whose digest is known.
+    """
     resources = [role.resource for role in plan.spec.roles]
-    counted = [(resource, role.replicas) for resource, role in zip(resources, plan.roles, strict=True)]
+    roles = [*zip(plan.roles, resources, strict=True)]
     return {
-        "roles": [declare_role(role, each, digests or {}) for role, each in zip(plan.roles, resources, strict=True)],
-        "resources_total": total(counted),
+        "roles": [
+            {
+                "name": role.name,
+                "image": role.image,
+                "digest": (digests or {}).get(role.image),
+                "replicas": role.replicas,
+                "min_replicas": role.min_replicas,
+                "resource": total([(resource, 1)]),
+            }
+            for role, resource in roles
+        ],
+        "resources_total": total([(resource, role.replicas) for role, resource in roles]),
         "priority": plan.options.priority_class,
         "spec_hash": spec_hash,
         "created_by": created_by,
-    }
-
-
-def declare_role(role: RolePlan, resource: ResourceSpec, digests: Mapping[str, str]) -> DeclaredRole:
-    """Build one role as asked for."""
-    return {
-        "name": role.name,
-        "image": role.image,
-        "digest": digests.get(role.image),
-        "replicas": role.replicas,
-        "min_replicas": role.min_replicas,
-        "resource": total([(resource, 1)]),
     }
 
 

@@ -25,11 +25,6 @@ logger = logging.getLogger(__name__)
 _APP_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
-def entry_key(entry: RunEntry) -> str:
-    """Return what tells an app from all others: scheduler, app id and cluster."""
-    return f"{entry.scheduler}/{entry.app_id}@{entry.cluster}"
-
-
 def is_app_id(text: str) -> bool:
     """Say whether a text could be an app's id.
 
@@ -67,15 +62,6 @@ class RunIndex:
                 raise DeployError(f"app {entry.app_id} is in the index already: {path}")
             write_json(path, write_entry(entry))
 
-    def put(self, entry: RunEntry) -> None:
-        """Write an entry, in the place of the one that is there.
-
-        Raises:
-            DeployError: It cannot be written.
-        """
-        with locked(self._folder):
-            write_json(self._path(entry), write_entry(entry))
-
     def change(self, entry: RunEntry, change: Callable[[RunEntry], RunEntry]) -> RunEntry | None:
         """Change an entry as it is now, which may be newer than the one in hand. None: it is gone, and stays gone.
 
@@ -106,16 +92,6 @@ class RunIndex:
             elif now is not None and now != before:
                 write_json(self._path(now), write_entry(now))
             return now
-
-    def remove(self, entry: RunEntry) -> None:
-        """Forget an app and what was seen of it; fine where it is gone.
-
-        Raises:
-            DeployError: It cannot be removed.
-        """
-        with locked(self._folder):
-            remove_file(self._observed_path(entry))
-            remove_file(self._path(entry))
 
     def get(self, entry: RunEntry) -> RunEntry | None:
         """Return an entry as it is now. None: it is gone."""

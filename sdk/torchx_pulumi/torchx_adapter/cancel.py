@@ -19,13 +19,14 @@ from torchx_pulumi.model.errors import (
 )
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.runs.lease import Lease, claim
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import gone_status, note, note_cluster, now_text, uid_of, variant_named
+from torchx_pulumi.torchx_adapter.observe import gone_status, note, note_cluster, uid_of, variant_named
 
 logger = logging.getLogger(__name__)
 
@@ -237,7 +238,7 @@ def _found(
 def _note_cancel(lookup: AppLookup, entry: RunEntry) -> RunEntry:
     if lookup.adopt(entry) is None:
         return entry
-    at = now_text(lookup.context)
+    at = format_time(lookup.context.now())
     return lookup.context.index.change(entry, lambda now: replace(now, cancelled_at=now.cancelled_at or at)) or entry
 
 

@@ -1,4 +1,4 @@
-"""What the schedulers reach the world through: the engine, clusters, the index and the clock."""
+"""The context of the adapter: engine, clusters, index and clock."""
 
 from __future__ import annotations
 
@@ -21,28 +21,19 @@ MAX_CLUSTERS = 32
 """Clusters that are kept ready."""
 
 
-def connect_kubernetes(kubeconfig: str | None, context: str | None) -> LiveCluster:
-    """Prepare access to a real cluster."""
-    return KubernetesCluster.connect(kubeconfig, context)
-
-
-def utc_now() -> datetime:
-    """Return the time."""
-    return datetime.now(timezone.utc)
-
-
 @dataclass(slots=True, kw_only=True)
 class AdapterContext:
-    """The ways out of the adapter. The engine is made when something is launched or deleted, not before."""
+    """Engine, clusters, index and clock of one scheduler. The engine is created by the first launch or deletion."""
 
     make_driver: Callable[[], Driver]
-    connect: Connect = connect_kubernetes
+    connect: Connect = KubernetesCluster.connect
     index: RunIndex = field(default_factory=RunIndex)
-    now: Callable[[], datetime] = utc_now
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    """Returns the time, with its zone."""
     clock: LogClock = field(default_factory=SystemClock)
     """Measures waits and lets time pass in them."""
     client: Any = None
-    """A Kubernetes `ApiClient` of the caller's, which is used where no kubeconfig is named. None: there is none."""
+    """The caller's Kubernetes `ApiClient`, used where no kubeconfig is named. None: the kubeconfig is read."""
     options: Callable[[], Mapping[str, Any]] = dict
     """Run options in force; `kubeconfig` and `kube_context` are the access to the apps of colleagues."""
     _clusters: dict[Any, LiveCluster] = field(default_factory=dict)
@@ -50,7 +41,7 @@ class AdapterContext:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def driver(self) -> Driver:
-        """Return the engine; the first call makes it."""
+        """Return the engine; the first call creates it."""
         with self._guard:
             if self._driver is None:
                 self._driver = self.make_driver()
@@ -60,7 +51,7 @@ class AdapterContext:
         """Return the cluster that options name.
 
         Raises:
-            ClusterError: There is no kubeconfig, it cannot be read, or it has no such context.
+            ClusterError: The kubeconfig is absent or cannot be read, or does not have the context.
         """
         if self.client is not None and kubeconfig is None and context is None:
             return KubernetesCluster.of_client(self.client)
@@ -91,13 +82,13 @@ class AdapterContext:
         found = self._clusters.get(key)
         if found is None or None in stamps:
             found = self.connect(kubeconfig, context)
-            # A kubeconfig that changes all the time leaves its old selves behind.
+            # A kubeconfig that changes often leaves a cluster for each of its versions.
             kept = self._clusters if len(self._clusters) < MAX_CLUSTERS else {}
             self._clusters = {**kept, key: found}
         return found
 
     def close(self) -> None:
-        """End what the engine started, if it was ever made."""
+        """Close the engine, if it was created."""
         with self._guard:
             driver, self._driver = self._driver, None
         if driver is not None:

@@ -6,7 +6,7 @@ import copy
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.schedulers.ids import make_unique
@@ -14,6 +14,7 @@ from torchx.schedulers.ids import make_unique
 from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kubeconfig import is_contents
+from torchx_pulumi.kube.yaml_text import to_yaml
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import (
     ClusterError,
@@ -21,6 +22,7 @@ from torchx_pulumi.model.errors import (
     Problem,
     invalid_job,
 )
+from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.redaction import path_shown
@@ -31,9 +33,8 @@ from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.preflight import discover
 from torchx_pulumi.stack_state.backend import choose_backend
 from torchx_pulumi.stack_state.cli import check_organization
-from torchx_pulumi.torchx_adapter.api_object import attributed
+from torchx_pulumi.torchx_adapter.api_object import attributed, plain
 from torchx_pulumi.torchx_adapter.app_json import write_app
-from torchx_pulumi.torchx_adapter.request import PulumiJob
 from torchx_pulumi.torchx_adapter.run_opts import split_options
 
 if TYPE_CHECKING:
@@ -43,6 +44,60 @@ logger = logging.getLogger(__name__)
 
 LOCAL_IMAGE = "sha256:"
 """Start of the name of an image that only the Docker daemon of this machine has."""
+
+
+@dataclass(init=False)
+class PulumiJob:
+    """The request of one app: as TorchX's `KubernetesJob`, it may be changed before it is submitted.
+
+    It has the fields of TorchX's, which `torchx run --dryrun --json` prints. What else a launch needs are attributes
+    that are no fields; they are copied and pickled with it.
+    """
+
+    images_to_push: dict[str, tuple[str, str]]
+    """Image to its repository and tag, for images that are built or pushed before the launch."""
+    resource: Manifest
+    """What is created: one object, or a `List` of them; submitted as it is, never rendered again. Its mappings have the
+    attributes of the official client's models, and models may be put into it."""
+
+    def __init__(
+        self,
+        images_to_push: dict[str, tuple[str, str]],
+        resource: Manifest,
+        plan: JobPlan[Any] | None = None,
+        app: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        image_plans: Mapping[str, ImagePlan] | None = None,
+    ) -> None:
+        """Make a request.
+
+        Args:
+            images_to_push: As the field.
+            resource: As the field.
+            plan: The plan that it was rendered from. None: it was read back, or made by hand.
+            app: Its AppDef, as `write_app` writes it. None: only the dry run has it.
+            config: The resolved run options of the dry run. None: only the dry run has them.
+            image_plans: Reference to what the image is built from, for the patched ones of `images_to_push`.
+        """
+        self.images_to_push = images_to_push
+        self.resource = attributed(resource)
+        self.plan = plan
+        self.app = app
+        self.config = config
+        self.image_plans = dict(image_plans or {})
+
+    def manifest(self) -> Manifest:
+        """Return what is created, as plain values."""
+        made: Manifest = plain(self.resource)
+        return made
+
+    def __str__(self) -> str:
+        """Return the manifest as YAML."""
+        return to_yaml(self.manifest())
+
+    def __repr__(self) -> str:
+        """Return the manifest as YAML."""
+        return str(self)
 
 
 def make_request(

@@ -25,6 +25,7 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import COMPONENT_TYPES
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.runs.driver import LaunchRequest
@@ -40,9 +41,9 @@ from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import observe_app
-from torchx_pulumi.torchx_adapter.request import PulumiJob
 from torchx_pulumi.torchx_adapter.run_opts import split_options
 
 logger = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
         launch=owner_digest(place.organization, place.project, place.stack, urn),
         run=run,
         organization=place.organization,
-        launched_at=context.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        launched_at=format_time(context.now()),
         stage=Stage.LAUNCHING,
         owner=this_process(),
         ui_url=_link(chosen.get("ui_url"), namespace=namespace, name=name, scheduler=scheduler, queue=queue),

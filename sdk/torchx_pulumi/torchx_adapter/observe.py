@@ -39,11 +39,6 @@ class AppSnapshot:
     """The cluster has an object of the app, with another uid than is known here."""
 
     @property
-    def reached(self) -> bool:
-        """Return whether the cluster answered."""
-        return self.error is None
-
-    @property
     def present(self) -> bool:
         """Return whether the app's object is in the cluster."""
         return self.seen.job_object is not None
@@ -148,11 +143,6 @@ def _note_gone(context: AdapterContext, entry: RunEntry) -> JobStatus:
     elif last is not None:
         recording.record_end(context.index, context.driver, entry, last, context.now())
     return status
-
-
-def now_text(context: AdapterContext) -> str:
-    """Return the time, ISO 8601 in UTC, to the second."""
-    return context.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def gone_status(entry: RunEntry, last: Observation | None) -> JobStatus:

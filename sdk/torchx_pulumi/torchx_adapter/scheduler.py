@@ -27,6 +27,7 @@ from torchx_pulumi.torchx_adapter.cancel import cancel_app, delete_app, resume_a
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import (
     LOCAL_IMAGE,
+    PulumiJob,
     check_app,
     check_launch_options,
     leaves_open,
@@ -41,7 +42,6 @@ from torchx_pulumi.torchx_adapter.log_iter import read_log
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, variant_named, warn_if_undecided
 from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
-from torchx_pulumi.torchx_adapter.request import PulumiJob
 from torchx_pulumi.torchx_adapter.responses import describe_app
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
 from torchx_pulumi.torchx_adapter.workspaces import Workspaces
@@ -206,7 +206,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def _snapshot(self, entry: RunEntry) -> tuple[RunEntry, AppSnapshot] | None:
         """Observe an app. Recover an interrupted launch or deletion where the object is absent."""
         snapshot = self._observations.of(entry).now(entry)
-        gone = snapshot.status.reason is Reason.NOT_FOUND and snapshot.reached and is_shared(entry)
+        gone = snapshot.status.reason is Reason.NOT_FOUND and snapshot.error is None and is_shared(entry)
         if entry.stage is Stage.LAUNCHED and (snapshot.relaunched or gone):
             try:
                 now = self._lookup.reread(entry)

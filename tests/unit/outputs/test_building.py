@@ -14,12 +14,13 @@ from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatu
 from torchx_pulumi.outputs.building import (
     MAX_REPLICAS_LISTED,
     build_observed,
-    build_outputs,
     flatten,
     log_command,
     same,
 )
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
+
+from .whole import build_outputs
 
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 LATER = NOW + timedelta(minutes=5)

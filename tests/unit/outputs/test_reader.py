@@ -22,13 +22,15 @@ from torchx_pulumi.model.status import (
     ReplicaStatus,
     RoleStatus,
 )
-from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, build_outputs, same
+from torchx_pulumi.outputs.building import MAX_OBSERVED_BYTES, build_observed, same
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
 from tests.doc_blocks import block
 from tools.output_schema import output_schema
+
+from .whole import build_outputs
 
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 

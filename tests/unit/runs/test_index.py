@@ -74,8 +74,8 @@ def test_what_is_added_is_found_again(index: RunIndex) -> None:
     assert index.all("volcano") == [given]
     with pytest.raises(DeployError, match="already"):
         index.add(given)
-    index.remove(given)
-    index.remove(given)
+    index.update(given, lambda _: None)
+    index.update(given, lambda _: None)
     assert index.all() == []
 
 

@@ -37,7 +37,7 @@ def only_entry() -> RunEntry:
 
 def as_of_0_1_0(entry: RunEntry, cluster: FakeCluster) -> RunEntry:
     """Put an entry into the index as 0.1.0 has written it."""
-    RunIndex().remove(entry)
+    RunIndex().update(entry, lambda _: None)
     old = replace(entry, cluster=cluster.identity, cluster_identity=None)
     RunIndex().add(old)
     return old

@@ -41,7 +41,7 @@ def owned(app_id: str, owner: Owner | None, stage: Stage = Stage.LAUNCHING) -> R
     entry = index.find(app_id, "volcano")
     assert entry is not None
     entry = replace(entry, stage=stage, owner=owner)
-    index.put(entry)
+    index.update(entry, lambda _: entry)
     return entry
 
 
@@ -251,7 +251,7 @@ def test_a_colleagues_app_is_adopted_before_it_is_put_right(
     entry = half_launched(world, app_id, replace(this_process(), pid=GONE))
     stack = world.driver.stacks[entry.place]
     stack.entry = replace(entry, owner=None)
-    RunIndex().remove(entry)
+    RunIndex().update(entry, lambda _: None)
     seen = []
     recover = world.driver.recover
 

@@ -219,7 +219,7 @@ def test_apps_that_the_cluster_forgot_are_listed_as_well(world: World, submit: C
     entry = RunIndex().find(submit(), "volcano")
     assert entry is not None
     for number in range(20):
-        RunIndex().put(replace(entry, app_id=f"default:copy-{number}"))
+        RunIndex().add(replace(entry, app_id=f"default:copy-{number}"))
     assert len(world.scheduler().list()) == 21
 
 
@@ -243,7 +243,8 @@ def test_an_id_of_two_clusters_is_a_named_error(world: World, submit: Callable[.
     index = RunIndex()
     entry = index.find(app_id, "volcano")
     assert entry is not None
-    index.put(replace(entry, cluster="0123456789ab", kubeconfig="/other/config", kube_context="b"))
+    changed = replace(entry, cluster="0123456789ab", kubeconfig="/other/config", kube_context="b")
+    index.update(changed, lambda _: changed)
     world.scheduler().describe(app_id)  # the cluster in force is one of them
     world.cluster.api_server = "https://third.example.com"
     with pytest.raises(InvalidJobError, match="2 clusters"):
@@ -259,7 +260,8 @@ def test_describe_finds_the_truth_of_an_interrupted_launch(
     entry = index.find(app_id, "volcano")
     assert entry is not None
     dead = Owner(host=this_process().host, pid=1, started="never")
-    index.put(replace(entry, stage=Stage.LAUNCHING, owner=dead, uid=None))
+    changed = replace(entry, stage=Stage.LAUNCHING, owner=dead, uid=None)
+    index.update(changed, lambda _: changed)
     if not made:
         world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
         stack = world.driver.stacks[entry.place]

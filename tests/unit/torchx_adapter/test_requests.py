@@ -21,7 +21,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, SIGS_POD_GR
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.torchx_adapter.api_object import ApiObject
-from torchx_pulumi.torchx_adapter.request import PulumiJob
+from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
 
 from .conftest import CONFIG, World, app, role
 

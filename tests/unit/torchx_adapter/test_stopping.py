@@ -175,7 +175,8 @@ def test_an_interrupted_deletion_is_finished_by_the_next(world: World, submit: C
     entry = index.find(app_id, "volcano")
     assert entry is not None
     dead = Owner(host=this_process().host, pid=1, started="never")
-    index.put(replace(entry, stage=Stage.DELETING, owner=dead))
+    changed = replace(entry, stage=Stage.DELETING, owner=dead)
+    index.update(changed, lambda _: changed)
     world.scheduler().delete(app_id)
     assert world.driver.stacks == {}
     assert world.head(app_id) is None
@@ -189,7 +190,8 @@ def test_what_another_process_works_on_is_waited_for(
     index = RunIndex()
     entry = index.find(app_id, "volcano")
     assert entry is not None
-    index.put(replace(entry, stage=Stage.LAUNCHING, owner=Owner(host="another", pid=5, started="x")))
+    changed = replace(entry, stage=Stage.LAUNCHING, owner=Owner(host="another", pid=5, started="x"))
+    index.update(changed, lambda _: changed)
     monkeypatch.setattr(lookup, "BUSY_WAIT_S", 0.02)
     monkeypatch.setattr(lookup, "POLL_S", 0.01)
     with pytest.raises(DeployError, match="process 5 on another"):
