@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from torchx_pulumi.doctor import machine
-from torchx_pulumi.doctor.finding import Asked, Finding, problem, skipped
-from torchx_pulumi.doctor.in_cluster import IN_CLUSTER, MCAD_ONLY, VOLCANO_ONLY
+from torchx_pulumi.doctor.in_cluster import cluster_checks
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.finding import Asked, Finding, problem, skipped
 from torchx_pulumi.stack_state.backend import choose_backend, state_folder
 
 LIMIT_S = 5.0
@@ -97,8 +97,7 @@ def examine(asked: Asked, seams: Seams, *, limit_s: float = LIMIT_S) -> list[Fin
         ("docker", partial(machine.check_docker, seams.ping_docker, asked.image_repo)),
         ("registry", partial(machine.check_registry, seams.ask_registry, asked.image_repo)),
     ]
-    others = {"volcano": MCAD_ONLY, "mcad": VOLCANO_ONLY}.get(asked.scheduler or "", frozenset())
-    wanted = [(name, check) for name, check in IN_CLUSTER if name not in others]
+    wanted = cluster_checks(asked.scheduler)
     try:
         cluster = seams.connect()
     except ClusterError as error:

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from torchx_pulumi.doctor.finding import Finding, ok, problem, skipped
 from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.finding import Finding, ok, problem, skipped
 from torchx_pulumi.stack_state.files import is_file, is_folder, path_exists
 
 OLDEST_PULUMI = (3, 259)

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from torchx_pulumi.doctor.finding import Finding, Verdict
+from torchx_pulumi.model.finding import Finding, Verdict
 
 
 def to_lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:

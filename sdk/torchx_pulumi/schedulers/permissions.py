@@ -1,6 +1,6 @@
-"""Which verbs launching, reading and stopping a job needs, and what is lost without each. The only list of them.
+"""Permissions that every scheduler needs, and what is lost without each. A refusal of an optional one is logged once.
 
-`docs/permissions.md` shows the same; `doctor` asks for them. A refusal of an optional one is reported once.
+`docs/permissions.md` shows them; the doctor checks them. The packages of the schedulers add their own.
 """
 
 from __future__ import annotations
@@ -8,16 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import EVENT, NAMESPACE, NODE, POD, Kind
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, SIGS_POD_GROUP, X_K8S_POD_GROUP
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +51,7 @@ class Permission:
         return f"{self.verb} {self.resource}"
 
 
-def _needed(kind: Kind, *verbs: str) -> tuple[Permission, ...]:
-    return tuple(Permission(verb=verb, kind=kind) for verb in verbs)
-
-
-HEAD_VERBS: Final = ("create", "get", "list", "patch", "delete")
+JOB_OBJECT_VERBS: Final = ("create", "get", "list", "patch", "delete")
 """On the kind of the job: TorchX's own, and `patch`, by which the Kubernetes provider creates and changes objects."""
 
 LIST_PODS = Permission(
@@ -76,7 +70,7 @@ LIST_NODES = Permission(
     without="which nodes could take a job, and whether any ever can, is not known",
 )
 
-_READING = (
+READING: Final = (
     LIST_PODS,
     GET_PODS,
     Permission(verb="get", kind=POD, part="log", without="logs are not read, and the last lines of failed replicas"),
@@ -87,61 +81,11 @@ _READING = (
     ),
 )
 
-GET_POD_GROUP = Permission(
-    verb="get",
-    kind=VOLCANO_POD_GROUP,
-    without="whether the queue has let a job in, and why a gang has no place, is read from its pods only",
-)
-GET_QUEUE = Permission(
-    verb="get", kind=VOLCANO_QUEUE, everywhere=True, without="whether the queue is missing, closed or full is not known"
-)
-LIST_POD_GROUPS = Permission(
-    verb="list", kind=VOLCANO_POD_GROUP, everywhere=True, without="what else is in the queue is seen in one namespace"
-)
 
-GET_COSCHEDULERS_GROUP = Permission(
-    verb="get", kind=X_K8S_POD_GROUP, without="why a coscheduler does not place a gang is read from its pods only"
-)
-LIST_APP_WRAPPERS = Permission(
-    verb="list", kind=APP_WRAPPER, everywhere=True, without="what else is in MCAD's line is seen in one namespace"
-)
-
-_CANCELLING = (
-    Permission(
-        verb="create",
-        kind=VOLCANO_COMMAND,
-        without="cancel and resume change the status of the job instead of asking Volcano",
-    ),
-    Permission(verb="patch", kind=VOLCANO_JOB, part="status", without="cancel and resume update the status as a whole"),
-    Permission(
-        verb="update",
-        kind=VOLCANO_JOB,
-        part="status",
-        without="cancel and resume need it where neither a Command nor a patch is allowed",
-    ),
-)
-
-VOLCANO: Sequence[Permission] = (
-    *_needed(VOLCANO_JOB, *HEAD_VERBS),
-    Permission(verb="watch", kind=VOLCANO_JOB, without="the end of a deletion is seen a few seconds later"),
-    *_CANCELLING,
-    GET_POD_GROUP,
-    GET_QUEUE,
-    LIST_POD_GROUPS,
-    *_READING,
-)
-"""Of a Volcano Job."""
-
-
-def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
-    """Return the permissions of an AppWrapper of one version."""
-    return (
-        *_needed(kind, *HEAD_VERBS),
-        Permission(verb="watch", kind=kind, without="the end of a deletion is seen a few seconds later"),
-        replace(LIST_APP_WRAPPERS, kind=kind),
-        *(replace(GET_COSCHEDULERS_GROUP, kind=group) for group in (X_K8S_POD_GROUP, SIGS_POD_GROUP)),
-        *_READING,
-    )
+def on_job_object(kind: Kind) -> tuple[Permission, ...]:
+    """Return the permissions on the kind of the job object; all but the last are required."""
+    required = (Permission(verb=verb, kind=kind) for verb in JOB_OBJECT_VERBS)
+    return (*required, Permission(verb="watch", kind=kind, without="the end of a deletion is seen a few seconds later"))
 
 
 @dataclass(slots=True)

@@ -1,43 +1,26 @@
-"""May a job be launched in this cluster: what must be there is looked for before anything is registered."""
+"""Checks of a launch against its cluster, before anything is registered."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Collection, Sequence, Set
+from dataclasses import dataclass, field
 
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
+from torchx_pulumi.kube.kinds import SECRET
 from torchx_pulumi.model.errors import ClusterError, Problem
-from torchx_pulumi.model.options import Manifest, Options
-from torchx_pulumi.schedulers import variant_of
-from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, APP_WRAPPER_V1BETA2
-from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
-from torchx_pulumi.schedulers.appwrapper.wrapped import POD_GROUP_APIS
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
-from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
+from torchx_pulumi.model.options import Options
+from torchx_pulumi.schedulers.protocol import NamedObject
+from torchx_pulumi.schedulers.registry import backend_of
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was found out about a launch."""
+    """Result of the checks of a launch."""
 
     problems: list[Problem] = field(default_factory=list)
-    """What forbids it."""
+    """What prevents the launch."""
     warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needed:
-    """An object that an option names."""
-
-    option: str
-    kind: Kind
-    name: str | None
-    """None: the option is not set."""
-    forbids: bool = True
-    """Its absence is a problem, not only a warning."""
 
 
 def preflight(
@@ -50,101 +33,40 @@ def preflight(
     """Check that a job can be launched, before anything is registered.
 
     Args:
-        cluster: Where it would go.
-        options: Of the job.
-        may_come: Names of options whose object this very deployment may create; they are not looked for.
-        not_known: Says of a name that it is not known yet; such a one is not looked for.
+        cluster: The cluster of the launch.
+        options: Options of the job.
+        may_come: Names of options whose object the same deployment may create; these objects are not checked.
+        not_known: Return whether a name is not known yet; such objects are not checked.
 
     Returns:
-        Problems that forbid the launch, and warnings.
+        Problems that prevent the launch, and warnings.
 
     Raises:
         ClusterError: The cluster does not answer.
     """
-    if isinstance(options, VolcanoOptions):
-        absent, needed = _absent_volcano(cluster, options), _needed_by_volcano(options)
-    else:
-        assert isinstance(options, MCADOptions)  # noqa: S101 - the backends take this over
-        absent, needed = _absent_mcad(cluster, options), _needed_by_mcad(options)
+    backend = backend_of(options)
+    absent = backend.absent(cluster, options)
     if absent:
         return absent, []
     findings = Findings()
-    for item in needed:
+    for item in backend.named_objects(options):
         unknown = not_known(item.name or "") or (item.kind.namespaced and not_known(options.namespace))
         if item.name is not None and item.option not in may_come and not unknown:
             _look_for(cluster, item, item.name, options.namespace, findings)
     return findings.problems, findings.warnings
 
 
-def discover(cluster: Cluster | None, options: Options, left_open: Iterable[str]) -> Options:
-    """Fill in what was left to be found on the cluster: the PodGroups that its coscheduler reads.
+def discover(cluster: Cluster | None, options: Options, unset: Collection[str]) -> Options:
+    """Return options with what the scheduler reads from the cluster where the user has not set it.
 
     Raises:
         ClusterError: The cluster does not answer.
     """
-    if cluster is None or not isinstance(options, MCADOptions) or "pod_group_api" not in left_open:
-        return options
-    if options.coscheduler_name is None:
-        return options
-    for api in (PodGroupApi.X_K8S, PodGroupApi.SIGS):
-        if cluster.serves(POD_GROUP_APIS[api][0]):
-            return replace(options, pod_group_api=api)
-    return options
+    found: Options = options if cluster is None else backend_of(options).discover(cluster, options, unset)
+    return found
 
 
-def _absent_volcano(cluster: Cluster, options: VolcanoOptions) -> list[Problem]:
-    kind = variant_of(options).job_object
-    if cluster.serves(kind):
-        return []
-    text = f"serves no {kind.kind} of {kind.group}: Volcano is not installed; install it, or choose another cluster"
-    return [Problem("cluster", text)]
-
-
-def _needed_by_volcano(options: VolcanoOptions) -> list[Needed]:
-    return [
-        Needed(option="namespace", kind=NAMESPACE, name=options.namespace),
-        Needed(option="queue", kind=VOLCANO_QUEUE, name=options.queue),
-        Needed(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class),
-        Needed(option="service_account", kind=SERVICE_ACCOUNT, name=options.service_account, forbids=False),
-    ]
-
-
-def _absent_mcad(cluster: Cluster, options: MCADOptions) -> list[Problem]:
-    problems: list[Problem] = []
-    kind = variant_of(options).job_object
-    if not cluster.serves(kind):
-        by_mcad = kind is APP_WRAPPER
-        other, version = (
-            (APP_WRAPPER_V1BETA2, AppWrapperApi.V1BETA2) if by_mcad else (APP_WRAPPER, AppWrapperApi.V1BETA1)
-        )
-        who = "MCAD" if by_mcad else "the AppWrapper operator"
-        text = f"serves no {kind.kind} of {kind.api_version}: {who} is not installed; install it, "
-        text += (
-            f"set api_version to {version.value}, which it serves"
-            if cluster.serves(other)
-            else "or choose another cluster"
-        )
-        problems.append(Problem("cluster", text))
-    group, _ = POD_GROUP_APIS[PodGroupApi(options.pod_group_api)]
-    if options.coscheduler_name is not None and not cluster.serves(group):
-        served = [api.value for api, (other, _) in POD_GROUP_APIS.items() if cluster.serves(other)]
-        hint = f"set pod_group_api to {served[0]}, which it serves" if served else "install it, or unset the option"
-        text = f"{options.coscheduler_name!r} needs PodGroups of {group.api_version}, which the cluster does not serve"
-        problems.append(Problem("coscheduler_name", f"{text}: no such coscheduler is installed; {hint}"))
-    return problems
-
-
-def _needed_by_mcad(options: MCADOptions) -> list[Needed]:
-    # MCAD tells nobody why it could not make a pod, so nothing that its pods need may be absent.
-    return [
-        Needed(option="namespace", kind=NAMESPACE, name=options.namespace),
-        Needed(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class_name),
-        Needed(option="service_account", kind=SERVICE_ACCOUNT, name=options.service_account),
-        Needed(option="image_secret", kind=SECRET, name=options.image_secret),
-    ]
-
-
-def _look_for(cluster: Cluster, needed: Needed, name: str, default_namespace: str, findings: Findings) -> None:
+def _look_for(cluster: Cluster, needed: NamedObject, name: str, default_namespace: str, findings: Findings) -> None:
     kind, option = needed.kind, needed.option
     namespace = default_namespace if kind.namespaced else None
     try:
@@ -161,18 +83,12 @@ def _look_for(cluster: Cluster, needed: Needed, name: str, default_namespace: st
         findings.problems.append(Problem(option, f"{name!r} is not in namespace {namespace!r}; create it first"))
     elif found is None:
         message = f"{name!r} is not in the cluster; {_there_are(others, name)}"
-        if needed.forbids:
+        if needed.required:
             findings.problems.append(Problem(option, message))
         else:
             findings.warnings.append(f"{option} {message}; pods cannot be made before it is")
-    elif kind is VOLCANO_QUEUE and _state(found) != "Open":
-        text = f"{name!r} is {_state(found)}; a job can only be submitted to an open queue"
-        findings.problems.append(Problem(option, text))
-
-
-def _state(queue: Manifest) -> str:
-    status: dict[str, Any] = queue.get("status") or {}
-    return str(status.get("state") or "Open")
+    elif text := needed.check(found):
+        findings.problems.append(Problem(option, f"{name!r} {text}"))
 
 
 def _there_are(names: Sequence[str], name: str) -> str:

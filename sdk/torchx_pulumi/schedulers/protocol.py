@@ -5,7 +5,7 @@ A scheduler is one package with a `BACKEND` of this type, and one line in `regis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol
@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.finding import Asked, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, ReplicaPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.object_fields import text_at
@@ -22,6 +23,7 @@ from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning.planner import make_plan
 from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence
 from torchx_pulumi.schedulers.diagnosis.explain import explain
+from torchx_pulumi.schedulers.permissions import Permission
 
 Expected = Mapping[str, Sequence[str]] | None
 """Role name to the names of its pods in rank order, all of which were created. None: not known."""
@@ -187,6 +189,25 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedObject:
+    """An object that an option names and a launch needs."""
+
+    option: str
+    kind: Kind
+    name: str | None
+    """None: the option is not set."""
+    required: bool = True
+    """False: its absence is a warning; pods are created when it exists."""
+    check: Callable[[Manifest], str] = lambda _found: ""
+    """Return what is wrong with the object that was found. Empty: nothing."""
+
+
+def named_kinds(kinds: Iterable[Kind]) -> str:
+    """Return kinds with their versions, for messages."""
+    return ", ".join(f"{kind.kind} {kind.api_version}" for kind in kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerBackend(Generic[OptionsT]):
     """One scheduler: its options, rules, variants, and what it needs of a cluster."""
 
@@ -220,6 +241,18 @@ class SchedulerBackend(Generic[OptionsT]):
     """Return what the scheduler's own objects say about a run that waits or failed. Pods are diagnosed for all."""
     kinds: tuple[Kind, ...]
     """Kinds of the scheduler's own API groups that it reads or writes."""
+    absent: Callable[[Cluster, OptionsT], list[Problem]] = lambda _cluster, _options: []
+    """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
+    named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []
+    """Return the objects that options name and a launch needs."""
+    discover: Callable[[Cluster, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
+    """Return options with what the cluster says, for those that are not set."""
+    permissions: Callable[[Cluster], Sequence[Permission]] = lambda _cluster: ()
+    """Return the permissions that launching, reading and ending a job needs. Empty: not installed in the cluster."""
+    check_installed: Callable[[LiveCluster, Asked], Finding] = lambda _cluster, _asked: skipped("kinds", "no check")
+    """Check for the doctor whether the cluster has the scheduler. The check has the name of the scheduler."""
+    doctor_checks: Sequence[tuple[str, Callable[[LiveCluster, Asked], Finding]]] = ()
+    """Names and functions of its other checks."""
     simulate: Callable[[Any, Kind, Manifest], None] = lambda _cluster, _kind, _written: None
     """Do at once what the scheduler's controller does with an object that is written to a `testing.FakeCluster`."""
     pod_label: str

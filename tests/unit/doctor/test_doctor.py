@@ -15,10 +15,10 @@ import pytest
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.doctor import Asked, Finding, Seams, Verdict, examine, finding_values, to_lines
 from torchx_pulumi.doctor.examining import run_all
-from torchx_pulumi.doctor.finding import ok
 from torchx_pulumi.doctor.machine import check_passphrase, check_state_folder, run_program
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError, ImageError
+from torchx_pulumi.model.finding import ok
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
 from torchx_pulumi.testing import FakeCluster
 

@@ -12,8 +12,10 @@ from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers import permissions
+from torchx_pulumi.schedulers.appwrapper.cluster_checks import of_app_wrapper
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
-from torchx_pulumi.schedulers.permissions import VOLCANO, Permission, of_app_wrapper
+from torchx_pulumi.schedulers.permissions import Permission
+from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS as VOLCANO
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
 
 from tests.unit.schedulers.diagnosis.objects import (

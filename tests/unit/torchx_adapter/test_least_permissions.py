@@ -12,8 +12,9 @@ import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model import labels
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.appwrapper.cluster_checks import of_app_wrapper
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
-from torchx_pulumi.schedulers.permissions import VOLCANO, of_app_wrapper
+from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS as VOLCANO
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.testing import FakeCluster
 

@@ -11,6 +11,7 @@ from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.planning import names
+from torchx_pulumi.schedulers.appwrapper import cluster_checks
 from torchx_pulumi.schedulers.appwrapper.checks import (
     check_mcad_app_id,
     check_mcad_launch,
@@ -88,6 +89,11 @@ BACKEND = SchedulerBackend(
     describe=describe_mcad,
     diagnose=diagnose_mcad,
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
+    absent=cluster_checks.absent,
+    named_objects=cluster_checks.named_objects,
+    permissions=cluster_checks.permissions,
+    check_installed=cluster_checks.check_installed,
+    discover=cluster_checks.discover,
     pod_label=labels.UNIQUE_NAME,
     # TorchX gives the Service its default port then.
     tolerated=frozenset({"port"}),

@@ -14,12 +14,20 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.model.status import JobStatus, Reason
+from torchx_pulumi.schedulers.appwrapper.cluster_checks import GET_COSCHEDULERS_GROUP, LIST_APP_WRAPPERS
 from torchx_pulumi.schedulers.appwrapper.objects import SIGS_POD_GROUP, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
-from torchx_pulumi.schedulers.explaining import WAITS, events_of, if_allowed, look_further_at_line, with_last_lines
-from torchx_pulumi.schedulers.permissions import GET_COSCHEDULERS_GROUP
+from torchx_pulumi.schedulers.explaining import (
+    WAITS,
+    events_of,
+    if_allowed,
+    list_everywhere,
+    list_nodes,
+    read_if,
+    with_last_lines,
+)
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.schedulers.protocol import Expected, Observe, ObservedObjects
 
@@ -62,7 +70,7 @@ def observe_app_wrapper(kind: Kind) -> Observe:
             lambda: events_of(cluster, namespace, {name, *(_names(wrapped))}),
         )
         seen = replace(seen, pod_groups=groups, events=events)
-        return look_further_at_line(cluster, kind, namespace, seen, read_status(seen))
+        return _explain_wait(cluster, kind, namespace, seen, read_status(seen))
 
     return observe
 
@@ -93,3 +101,17 @@ def _pod_groups_in(cluster: Cluster, namespace: str, wrapped: Sequence[Mapping[s
 def read_status(seen: ObservedObjects) -> JobStatus:
     """Read the status of an AppWrapper and its pods."""
     return read_mcad(seen.job_object, seen.pods, seen.pod_groups, seen.events)
+
+
+def _explain_wait(
+    cluster: Cluster, kind: Kind, namespace: str, seen: ObservedObjects, status: JobStatus
+) -> ObservedObjects:
+    """Read what can explain why an AppWrapper waits: nodes and the other AppWrappers."""
+    if status.state not in WAITS:
+        return seen
+    pending = text_at(seen.job_object, "status", "state") == "Pending"
+    nodes, neighbours = run_concurrently(
+        read_if(status.reason is Reason.UNSCHEDULABLE, lambda: list_nodes(cluster)),
+        read_if(pending, lambda: list_everywhere(cluster, replace(LIST_APP_WRAPPERS, kind=kind), namespace)),
+    )
+    return replace(seen, nodes=nodes, neighbours=tuple(neighbours or ()))

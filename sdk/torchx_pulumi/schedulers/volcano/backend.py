@@ -11,6 +11,7 @@ from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers.protocol import Expected, SchedulerBackend, Variant
+from torchx_pulumi.schedulers.volcano import cluster_checks
 from torchx_pulumi.schedulers.volcano.checks import check_app_id, check_launch, check_options, volcano_warnings
 from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
 from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
@@ -113,6 +114,11 @@ BACKEND = SchedulerBackend(
     diagnose=diagnose_volcano,
     kinds=(VOLCANO_JOB, VOLCANO_QUEUE, VOLCANO_POD_GROUP, VOLCANO_COMMAND),
     simulate=simulate,
+    absent=cluster_checks.absent,
+    named_objects=cluster_checks.named_objects,
+    permissions=cluster_checks.permissions,
+    check_installed=cluster_checks.check_installed,
+    doctor_checks=(("webhooks", cluster_checks.check_webhooks), ("queue", cluster_checks.check_queue)),
     pod_label=VOLCANO_JOB_NAME,
     resizes=True,
 )

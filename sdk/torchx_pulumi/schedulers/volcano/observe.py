@@ -8,13 +8,24 @@ from datetime import datetime, timezone
 from torchx_pulumi.kube import Cluster, run_concurrently
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.planning import names
-from torchx_pulumi.schedulers.explaining import WAITS, if_allowed, look_further
-from torchx_pulumi.schedulers.permissions import GET_POD_GROUP
+from torchx_pulumi.schedulers.explaining import (
+    UNPLACED,
+    WAITS,
+    events_of,
+    if_allowed,
+    list_everywhere,
+    list_nodes,
+    needs_events,
+    object_names,
+    read_if,
+    with_last_lines,
+)
 from torchx_pulumi.schedulers.pods.observe import AT_ONCE, get_pods, list_pods
 from torchx_pulumi.schedulers.protocol import Expected, ObservedObjects
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
+from torchx_pulumi.schedulers.volcano.cluster_checks import GET_POD_GROUP, GET_QUEUE, LIST_POD_GROUPS
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano
 
 
@@ -32,13 +43,13 @@ def observe_job(cluster: Cluster, namespace: str, name: str, expected: Expected 
     seen = ObservedObjects(job_object=head, pods=pods, listed=listed, expected=expected, at=datetime.now(timezone.utc))
     status = read_job(seen)
     if not _may_be_unplaced(status):
-        return look_further(cluster, namespace, seen, status)
+        return _explain_wait(cluster, namespace, seen, status)
     uid = head["metadata"].get("uid")
     group = if_allowed(
         cluster, GET_POD_GROUP, namespace, lambda: cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{uid}")
     )
     seen = replace(seen, pod_groups=() if group is None else (group,))
-    return look_further(cluster, namespace, seen, read_job(seen))
+    return _explain_wait(cluster, namespace, seen, read_job(seen))
 
 
 def _may_be_unplaced(status: JobStatus) -> bool:
@@ -68,7 +79,7 @@ def observe_pods(cluster: Cluster, namespace: str, name: str, expected: Expected
     if not listed and expected:
         pods = get_pods(cluster, namespace, [pod for role in expected.values() for pod in role])
     seen = ObservedObjects(job_object=head, pods=pods, listed=listed, expected=expected, at=datetime.now(timezone.utc))
-    return look_further(cluster, namespace, seen, read_pods(seen))
+    return _explain_wait(cluster, namespace, seen, read_pods(seen))
 
 
 def read_job(seen: ObservedObjects) -> JobStatus:
@@ -79,3 +90,37 @@ def read_job(seen: ObservedObjects) -> JobStatus:
 def read_pods(seen: ObservedObjects) -> JobStatus:
     """Read the status of the pods of a PodGroup."""
     return read_gang_pods(seen.job_object, seen.pods, seen.expected)
+
+
+def _explain_wait(cluster: Cluster, namespace: str, seen: ObservedObjects, status: JobStatus) -> ObservedObjects:
+    """Read what can explain why a run waits: events, nodes, its queue and the other jobs of the queue."""
+    seen = with_last_lines(cluster, namespace, seen, status)
+    if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
+        return seen
+    queued = status.reason is Reason.WAITING_IN_QUEUE
+    events, nodes, queue, neighbours = run_concurrently(
+        read_if(queued or needs_events(seen, status), lambda: events_of(cluster, namespace, object_names(seen))),
+        read_if(status.reason in UNPLACED, lambda: list_nodes(cluster)),
+        read_if(queued, lambda: _queue(cluster, seen)),
+        read_if(queued, lambda: _same_queue(cluster, namespace, seen)),
+    )
+    return replace(seen, events=tuple(events or ()), nodes=nodes, queues=queue, neighbours=tuple(neighbours or ()))
+
+
+def _queue_name(seen: ObservedObjects) -> str:
+    names = (text_at(one, "spec", "queue") for one in (seen.job_object, *seen.pod_groups))
+    return next((name for name in names if name), "default")
+
+
+def _queue(cluster: Cluster, seen: ObservedObjects) -> list[Manifest] | None:
+    def read() -> list[Manifest]:
+        found = cluster.get(VOLCANO_QUEUE, None, _queue_name(seen))
+        return [] if found is None else [found]
+
+    return if_allowed(cluster, GET_QUEUE, None, read)
+
+
+def _same_queue(cluster: Cluster, namespace: str, seen: ObservedObjects) -> list[Manifest]:
+    name = _queue_name(seen)
+    groups = list_everywhere(cluster, LIST_POD_GROUPS, namespace)
+    return [group for group in groups if (text_at(group, "spec", "queue") or "default") == name]

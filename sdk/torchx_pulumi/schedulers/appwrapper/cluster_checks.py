@@ -1,0 +1,113 @@
+"""What AppWrappers need of a cluster: kinds, a coscheduler and permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
+from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.finding import Asked, Finding, ok, problem, skipped
+from torchx_pulumi.schedulers.appwrapper.objects import (
+    APP_WRAPPER,
+    APP_WRAPPER_V1BETA2,
+    SIGS_POD_GROUP,
+    X_K8S_POD_GROUP,
+)
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.schedulers.appwrapper.wrapped import POD_GROUP_APIS
+from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
+from torchx_pulumi.schedulers.protocol import NamedObject, named_kinds
+
+CONTROLLERS = {
+    APP_WRAPPER: (AppWrapperApi.V1BETA1, "MCAD"),
+    APP_WRAPPER_V1BETA2: (AppWrapperApi.V1BETA2, "the AppWrapper operator"),
+}
+"""Kind to its value of `api_version`, and what runs it."""
+
+GET_COSCHEDULERS_GROUP = Permission(
+    verb="get", kind=X_K8S_POD_GROUP, without="why a coscheduler does not place a gang is read from its pods only"
+)
+LIST_APP_WRAPPERS = Permission(
+    verb="list", kind=APP_WRAPPER, everywhere=True, without="what else is in MCAD's line is seen in one namespace"
+)
+
+
+def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
+    """Return the permissions of an AppWrapper of one version."""
+    return (
+        *on_job_object(kind),
+        replace(LIST_APP_WRAPPERS, kind=kind),
+        *(replace(GET_COSCHEDULERS_GROUP, kind=group) for group in (X_K8S_POD_GROUP, SIGS_POD_GROUP)),
+        *READING,
+    )
+
+
+def permissions(cluster: Cluster) -> Sequence[Permission]:
+    """Return the permissions that AppWrappers need, in the versions that the cluster serves. Empty: it serves none."""
+    served = [of_app_wrapper(kind) for kind in CONTROLLERS if cluster.serves(kind)]
+    return tuple(dict.fromkeys(permission for each in served for permission in each))
+
+
+def absent(cluster: Cluster, options: MCADOptions) -> list[Problem]:
+    """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
+    problems: list[Problem] = []
+    kind = next(kind for kind, (api, _) in CONTROLLERS.items() if options.api_version == api)
+    if not cluster.serves(kind):
+        other = next(one for one in CONTROLLERS if one is not kind)
+        text = f"serves no {kind.kind} of {kind.api_version}: {CONTROLLERS[kind][1]} is not installed; install it, "
+        text += (
+            f"set api_version to {CONTROLLERS[other][0].value}, which it serves"
+            if cluster.serves(other)
+            else "or choose another cluster"
+        )
+        problems.append(Problem("cluster", text))
+    group, _ = POD_GROUP_APIS[PodGroupApi(options.pod_group_api)]
+    if options.coscheduler_name is not None and not cluster.serves(group):
+        served = [api.value for api, (other, _) in POD_GROUP_APIS.items() if cluster.serves(other)]
+        hint = f"set pod_group_api to {served[0]}, which it serves" if served else "install it, or unset the option"
+        text = f"{options.coscheduler_name!r} needs PodGroups of {group.api_version}, which the cluster does not serve"
+        problems.append(Problem("coscheduler_name", f"{text}: no such coscheduler is installed; {hint}"))
+    return problems
+
+
+def named_objects(options: MCADOptions) -> list[NamedObject]:
+    """Return the objects that options name.
+
+    MCAD does not report why it could not create a pod, so everything that the pods name is required.
+    """
+    return [
+        NamedObject(option="namespace", kind=NAMESPACE, name=options.namespace),
+        NamedObject(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class_name),
+        NamedObject(option="service_account", kind=SERVICE_ACCOUNT, name=options.service_account),
+        NamedObject(option="image_secret", kind=SECRET, name=options.image_secret),
+    ]
+
+
+def discover(cluster: Cluster, options: MCADOptions, unset: Collection[str]) -> MCADOptions:
+    """Return options with the API of PodGroups that the coscheduler of the cluster reads, where it was not set.
+
+    Raises:
+        ClusterError: The cluster does not answer.
+    """
+    if options.coscheduler_name is None or "pod_group_api" not in unset:
+        return options
+    served = (api for api in (PodGroupApi.X_K8S, PodGroupApi.SIGS) if cluster.serves(POD_GROUP_APIS[api][0]))
+    return replace(options, pod_group_api=next(served, options.pod_group_api))
+
+
+def check_installed(cluster: LiveCluster, asked: Asked) -> Finding:
+    """Check that the cluster serves AppWrappers, and say in which versions."""
+    found = [kind for kind in (APP_WRAPPER, APP_WRAPPER_V1BETA2) if cluster.serves(kind)]
+    groups = [kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP) if cluster.serves(kind)]
+    if not found and asked.scheduler != "mcad":
+        return skipped("mcad", "not installed")
+    if not found:
+        return problem(
+            "mcad",
+            "the cluster serves no AppWrapper",
+            "install MCAD (v1beta1) or the AppWrapper operator (v1beta2), or choose another cluster",
+        )
+    more = f"; for a coscheduler: {named_kinds(groups)}" if groups else "; no PodGroups for a coscheduler"
+    return ok("mcad", named_kinds(found) + more)
