@@ -11,7 +11,6 @@ import json
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError
@@ -52,30 +51,6 @@ class StackName:
         return f"{self.project}/{self.stack}" if self.project else self.stack
 
 
-class Stacks(Protocol):
-    """The stacks of a backend."""
-
-    notice: str | None
-    """Why the CLI is used where direct access is possible. None: it is not."""
-
-    @property
-    def reads_at_once(self) -> int:
-        """Return how many threads may read at the same time."""
-        ...
-
-    def names(self, project: str | None) -> list[StackName]:
-        """Return the stacks of a project, sorted. None: of all projects."""
-        ...
-
-    def read(self, name: StackName) -> str:
-        """Return the checkpoint of a stack, or its export, as text."""
-        ...
-
-    def updating(self) -> frozenset[StackName]:
-        """Return the stacks with a lock. Empty for backends read through the CLI, which does not list locks."""
-        ...
-
-
 class CliStacks:
     """The stacks of a backend that only the Pulumi CLI can read: one process for each stack."""
 
@@ -88,14 +63,14 @@ class CliStacks:
         Args:
             backend: Its URL, without credentials (`choose_backend`).
             organization: Organization of a Pulumi service. None: all that this user may see.
-            notice: See `Stacks`.
+            notice: Why the CLI is used where direct access is possible. None: it is not possible.
         """
         self.notice = notice
         self._backend = backend
         self._organization = organization
 
     def names(self, project: str | None) -> list[StackName]:
-        """List the stacks of a project, or of all projects; see `Stacks`.
+        """Return the stacks of a project, sorted. None: of all projects.
 
         Raises:
             DeployError: The CLI is not on PATH, or the backend cannot be reached.
@@ -146,7 +121,7 @@ class CliStacks:
         raise self._error(words, done.stderr)
 
     def updating(self) -> frozenset[StackName]:
-        """Return an empty set; see `Stacks`."""
+        """Return an empty set: the CLI does not list locks."""
         return frozenset()
 
     def _error(self, words: list[str], stderr: str) -> DeployError:
@@ -178,7 +153,7 @@ class StoredStacks:
         return self._store.reads_at_once
 
     def names(self, project: str | None) -> list[StackName]:
-        """Return the stacks of a project, or of all projects; see `Stacks`.
+        """Return the stacks of a project, sorted. None: of all projects.
 
         Raises:
             DeployError: The backend cannot be read.
@@ -258,7 +233,10 @@ class StoredStacks:
         return None
 
 
-def open_stacks(backend: str, organization: str | None = None) -> StoredStacks | CliStacks:
+Stacks = StoredStacks | CliStacks
+
+
+def open_stacks(backend: str, organization: str | None = None) -> Stacks:
     """Return the stacks of a backend.
 
     Args:

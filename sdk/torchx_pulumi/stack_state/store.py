@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from torchx_pulumi.stack_state.backend import backend_folder
@@ -76,63 +76,11 @@ class Stored:
     """ETag of this version of the file. None: the store has no ETags."""
 
 
-class StackStore(Protocol):
-    """Files by their path in a backend, for example `.pulumi/meta.yaml`.
-
-    Every method raises `PermissionError` if access is denied, and another `OSError` if the store fails.
-    """
-
-    @property
-    def keeps_backups(self) -> bool:
-        """Return whether a writer first copies the replaced content to `.bak`."""
-        ...
-
-    @property
-    def reads_at_once(self) -> int:
-        """Return how many threads may read at the same time."""
-        ...
-
-    def read(self, path: str) -> Stored | None:
-        """Return a file with its version. None: it does not exist."""
-        ...
-
-    def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of a file, by one request. None: it does not exist."""
-        ...
-
-    def is_unchanged(self, path: str, stored: Stored) -> bool:
-        """Return whether a file still has the content of an earlier read; one request if the store has ETags."""
-        ...
-
-    def lock(self, path: str, data: bytes) -> None:
-        """Write a lock atomically; no other file ever appears in its folder."""
-        ...
-
-    def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
-        """Write a file atomically: readers see the old content or the new one.
-
-        Args:
-            path: Its path.
-            data: Its content.
-            replaces: The content to replace. A store with ETags refuses the write if the file has another content now.
-        """
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder. Empty: the folder does not exist."""
-        ...
-
-    def paths(self, folder: str) -> list[str]:
-        """Return the paths of all files below a folder, relative to it. Empty: the folder does not exist."""
-        ...
-
-    def remove(self, path: str) -> None:
-        """Remove a file, if it exists."""
-        ...
-
-
 class FolderStore:
-    """A backend in a folder."""
+    """Files of a backend in a folder, by their path in it, for example `.pulumi/meta.yaml`.
+
+    Methods raise `PermissionError` if access is denied, and another `OSError` if the folder cannot be used.
+    """
 
     keeps_backups = True
     """A checkpoint in a folder that was cut off is restored from its `.bak`."""
@@ -144,29 +92,29 @@ class FolderStore:
         self._root = root
 
     def read(self, path: str) -> Stored | None:
-        """Return a file; see `StackStore`."""
+        """Return a file. None: it does not exist."""
         data = self.read_bytes(path)
         return None if data is None else Stored(data=data)
 
     def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of a file; see `StackStore`."""
+        """Return the content of a file. None: it does not exist."""
         try:
             return (self._root / path).read_bytes()
         except FileNotFoundError:
             return None
 
     def is_unchanged(self, path: str, stored: Stored) -> bool:
-        """Return whether a file has the same bytes; see `StackStore`."""
+        """Return whether a file still has the content of an earlier read."""
         return self.read_bytes(path) == stored.data
 
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:  # noqa: ARG002 - no versions
-        """Write a file; see `StackStore`. It keeps the permissions of the file that it replaces."""
+        """Write a file atomically, with the permissions of the file that it replaces."""
         target = self._root / path
         mode = target.stat().st_mode & 0o777 if target.exists() else None
         _write_whole(target, data, target.parent, mode)
 
     def lock(self, path: str, data: bytes) -> None:
-        """Write a lock; see `StackStore`. Pulumi treats every file in the folder as a lock."""
+        """Write a lock atomically. No other file may appear in its folder: Pulumi treats each one as a lock."""
         target = self._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         # Another member of the group writes its own lock there next.
@@ -175,7 +123,7 @@ class FolderStore:
         _write_whole(target, data, target.parent.parent, None if umask is None else 0o666 & ~umask)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder; see `StackStore`."""
+        """Return the sorted names of the files in a folder. Empty: the folder does not exist."""
         try:
             with os.scandir(self._root / folder) as entries:
                 return sorted(entry.name for entry in entries if entry.is_file())
@@ -183,19 +131,22 @@ class FolderStore:
             return []
 
     def paths(self, folder: str) -> list[str]:
-        """Return the paths of all files below a folder; see `StackStore`."""
+        """Return the paths of all files below a folder, relative to it. Empty: the folder does not exist."""
         found = []
         for path, _, names in os.walk(self._root / folder, onerror=_raise_unless_absent, followlinks=True):
             found += [(Path(path) / name).relative_to(self._root / folder).as_posix() for name in names]
         return sorted(found)
 
     def remove(self, path: str) -> None:
-        """Remove a file; see `StackStore`."""
+        """Remove a file, if it exists."""
         (self._root / path).unlink(missing_ok=True)
 
 
 class ObjectStore:
-    """A backend in an object store, through a file system of fsspec."""
+    """Objects of a backend in an object store, through a file system of fsspec; the methods are those of `FolderStore`.
+
+    Methods raise `PermissionError` if access is denied, and another `OSError` if the store fails.
+    """
 
     keeps_backups = False
     """Writes of objects are atomic, and Pulumi never reads `.bak`."""
@@ -215,7 +166,7 @@ class ObjectStore:
 
     @_as_os_error()
     def read(self, path: str) -> Stored | None:
-        """Return an object; see `StackStore`."""
+        """Return an object with its ETag. None: it does not exist."""
         key = f"{self._root}/{path}"
         try:
             # The version first: content that is replaced in between then has another version.
@@ -226,7 +177,7 @@ class ObjectStore:
 
     @_as_os_error()
     def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of an object; see `StackStore`."""
+        """Return the content of an object, by one request. None: it does not exist."""
         try:
             return bytes(self._files.cat_file(f"{self._root}/{path}"))
         except FileNotFoundError:
@@ -234,7 +185,7 @@ class ObjectStore:
 
     @_as_os_error()
     def is_unchanged(self, path: str, stored: Stored) -> bool:
-        """Return whether an object has the same version, or else the same bytes; see `StackStore`."""
+        """Return whether an object still has the ETag of an earlier read, or without ETags the same content."""
         key = f"{self._root}/{path}"
         try:
             if stored.tag is None:
@@ -244,18 +195,18 @@ class ObjectStore:
             return False
 
     def lock(self, path: str, data: bytes) -> None:
-        """Write a lock; see `StackStore`."""
+        """Write a lock."""
         self.write(path, data)
 
     @_as_os_error()
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
-        """Write an object; see `StackStore`."""
+        """Write an object; a store with ETags refuses the write if the object is no longer `replaces`."""
         condition = {"IfMatch": replaces.tag} if replaces is not None and replaces.tag is not None else {}
         self._files.pipe_file(f"{self._root}/{path}", data, **condition)
 
     @_as_os_error()
     def names(self, folder: str) -> list[str]:
-        """Return the names of the objects in a folder; see `StackStore`."""
+        """Return the sorted names of the objects in a folder."""
         try:
             found = self._files.ls(f"{self._root}/{folder}", detail=True, refresh=True)
         except FileNotFoundError:
@@ -264,7 +215,7 @@ class ObjectStore:
 
     @_as_os_error()
     def paths(self, folder: str) -> list[str]:
-        """Return the paths of all objects below a folder, by one listing; see `StackStore`."""
+        """Return the paths of all objects below a folder, relative to it, by one listing."""
         root = f"{self._root}/{folder}/"
         try:
             found = self._files.find(root.rstrip("/"))
@@ -274,11 +225,14 @@ class ObjectStore:
 
     @_as_os_error()
     def remove(self, path: str) -> None:
-        """Remove an object; see `StackStore`."""
+        """Remove an object, if it exists."""
         try:
             self._files.rm_file(f"{self._root}/{path}")
         except FileNotFoundError:
             return
+
+
+StackStore = FolderStore | ObjectStore
 
 
 @_as_os_error()

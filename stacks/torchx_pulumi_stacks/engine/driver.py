@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
 from torchx_pulumi.stack_state.store import open_store
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
-from torchx_pulumi_stacks.engine.program_host import load_inline
 from torchx_pulumi_stacks.engine.recovery import put_right
 from torchx_pulumi_stacks.engine.registration import prepare
 from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
@@ -51,10 +49,6 @@ class AutomationDriver:
         self._folder = folder
         self._connect = connect
         self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
-
-    def warm_up(self) -> None:
-        """Load Pulumi in a thread, while the caller has something else to do."""
-        threading.Thread(target=load_inline, daemon=True, name="torchx-pulumi-import").start()
 
     def launch(self, order: LaunchRequest, tell: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects in a stack of its own; see `torchx_pulumi.runs.driver.Driver`."""

@@ -1,9 +1,12 @@
-"""Objects of an app that no state knows of: a launch was killed between creating an object and writing that down."""
+"""Deletion of objects without the engine: objects that no state records, or whose state cannot be used here.
+
+A launch that is killed between the creation of an object and the write of the state leaves such objects.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,52 +28,54 @@ GONE_TIMEOUT_S = 300.0
 POLL_S = 0.2
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""By how much the cluster's clock may be behind that of the machine that launched."""
+"""How much the cluster's clock may lag behind the clock of the launching machine."""
 
 
 def delete_unrecorded(
     checkpoint: Checkpoint,
     entry: RunEntry,
     connect: Callable[[], LiveCluster],
-    tell: ProgressCallback,
+    progress: ProgressCallback,
     check: CheckOwner = unowned,
 ) -> None:
-    """Delete the objects whose creation was begun and not recorded, where they are there and ours.
+    """Delete the app's objects whose creation has started and is not recorded in the state.
 
     Raises:
-        ClusterError: The cluster cannot be reached, or an object does not go.
+        ClusterError: The cluster cannot be reached, or an object is not deleted in time.
     """
-    begun = [
+    pending = [
         operation["resource"].get("inputs") or {}
         for operation in checkpoint.pending
         if operation.get("type") == "creating" and is_object(operation.get("resource") or {})
     ]
-    if not begun:
+    if not pending:
         return
     cluster = connect()
-    for inputs in begun:
+    for inputs in pending:
         metadata = inputs.get("metadata") or {}
-        wanted = metadata.get("labels") or {}
-        if wanted and inputs.get("kind"):
+        expected = metadata.get("labels") or {}
+        if expected and inputs.get("kind"):
             namespace = metadata.get("namespace") or entry.namespace
-            _delete(cluster, objects_of(inputs)[0][0], namespace, str(metadata.get("name")), wanted, tell, check)
+            kind = objects_of(inputs)[0][0]
+            found = _get_labeled(cluster, kind, namespace, str(metadata.get("name")), expected)
+            _delete(cluster, [(kind, namespace, item) for item in found], progress, check)
 
 
 def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: LiveCluster) -> bool:
     """Return whether the providers in a state lead to a cluster.
 
-    They name a kubeconfig or a context of the launcher's machine, which is another one for a colleague.
+    They name a kubeconfig or a context of the launching machine, which may not exist on another user's machine.
 
     Args:
         checkpoint: The state.
-        entry: The app, with an access that can be used here.
-        cluster: What that access leads to.
+        entry: The app, with cluster access that works here.
+        cluster: The cluster of that access.
     """
     own = entry.kubeconfig or entry.ambient_kubeconfig
     for given in checkpoint.provider_inputs():
         kubeconfig, context = given.get("kubeconfig"), given.get("context")
         if isinstance(kubeconfig, Mapping) or isinstance(context, Mapping):
-            # A secret, which the engine alone can read.
+            # A secret, which only the engine can decrypt.
             continue
         try:
             address = api_server(find_access(kubeconfig or own, context))
@@ -85,56 +90,57 @@ def delete_recorded(
     checkpoint: Checkpoint,
     entry: RunEntry,
     connect: Callable[[], LiveCluster],
-    tell: ProgressCallback,
+    progress: ProgressCallback,
     check: CheckOwner = unowned,
 ) -> None:
-    """Delete the objects that a state has, the last one first, each only where it is that very object.
+    """Delete the objects in a state, in reverse order, if the cluster has them with the recorded uid.
 
     Raises:
-        ClusterError: The cluster cannot be reached, or an object does not go.
-        InvalidJobError: The state has objects of a kind that this package does not make; nothing was deleted.
+        ClusterError: The cluster cannot be reached, or an object is not deleted in time.
+        InvalidJobError: The state has objects of a kind that this package does not create; nothing was deleted.
     """
     recorded = [{**(item.get("inputs") or {}), **(item.get("outputs") or {})} for item in checkpoint.objects()]
     items = [objects_of(item)[0] for item in reversed(recorded)]
-    cluster, doomed = connect(), []
+    cluster, same = connect(), []
     for kind, item in items:
         namespace, name = item["metadata"].get("namespace") or entry.namespace, item["metadata"]["name"]
         found = cluster.get(kind, namespace, name)
-        if found is None or found["metadata"]["uid"] != item["metadata"].get("uid"):
-            continue
-        check()
-        tell(f"deleting {kind.kind} {namespace}/{name}")
-        cluster.delete(kind, namespace, name, uid=found["metadata"]["uid"])
-        doomed.append((kind, namespace, found))
-    for kind, namespace, found in doomed:
-        _wait_gone(cluster, kind, namespace, found, check)
+        if found is not None and found["metadata"]["uid"] == item["metadata"].get("uid"):
+            same.append((kind, namespace, found))
+    _delete(cluster, same, progress, check)
 
 
 def delete_objects(
-    entry: RunEntry, connect: Callable[[], LiveCluster], tell: ProgressCallback, check: CheckOwner = unowned
+    entry: RunEntry, connect: Callable[[], LiveCluster], progress: ProgressCallback, check: CheckOwner = unowned
 ) -> None:
-    """Delete the objects of an app whose state is gone, where they are there and ours.
+    """Delete the objects of an app whose state is lost.
 
-    The object that stands for the app goes last. It proves that the pods are ours, so that the next call finishes a
-    deletion that was interrupted.
+    The job object goes last: it proves that the pods belong to the app, so that the next call can finish an
+    interrupted deletion.
 
     Raises:
-        ClusterError: The cluster cannot be reached, or an object does not go.
+        ClusterError: The cluster cannot be reached, or an object is not deleted in time.
     """
     variant = _variant(entry)
     if variant is None or not entry.launch:
         return
-    cluster = connect()
+    cluster, namespace, name = connect(), entry.namespace, entry.job_name
     if variant.makes_pods:
-        _delete_followers(cluster, variant.job_object, entry, tell, check)
-    _delete(cluster, variant.job_object, entry.namespace, entry.job_name, {labels.LAUNCH: entry.launch}, tell, check)
+        group = cluster.get(variant.job_object, namespace, name)
+        found = [(POD, pod) for pod in cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))]
+        service = cluster.get(SERVICE, namespace, name)
+        found += [] if service is None else [(SERVICE, service)]
+        followers = [(kind, namespace, item) for kind, item in found if _is_follower(entry, item, group)]
+        _delete(cluster, followers, progress, check)
+    job = _get_labeled(cluster, variant.job_object, namespace, name, {labels.LAUNCH: entry.launch})
+    _delete(cluster, [(variant.job_object, namespace, item) for item in job], progress, check)
 
 
 def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
-    """Refuse to forget a stack in which a program has put resources of its own: they would stay without a state.
+    """Check that a stack holds no resources of the user's own program, which would lose their state.
 
     Raises:
-        DeployError: There are such resources.
+        DeployError: The stack holds such resources.
     """
     others = [] if checkpoint is None else list(checkpoint.others())
     if not others:
@@ -151,10 +157,10 @@ def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
 
 
 def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: CheckOwner = unowned) -> None:
-    """Wait until pods that the engine itself deleted have ended: it is told not to wait for pods, as a gang may queue.
+    """Wait until pods that the engine deleted are gone: the engine does not wait for pods, as a gang may be queued.
 
     Raises:
-        ClusterError: The cluster cannot be reached, or a pod does not end.
+        ClusterError: The cluster cannot be reached, or a pod is not deleted in time.
     """
     variant = _variant(entry)
     if variant is None or not variant.makes_pods:
@@ -172,37 +178,19 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: Ch
         time.sleep(POLL_S)
 
 
-def _delete_followers(
-    cluster: LiveCluster, head: Kind, entry: RunEntry, tell: ProgressCallback, check: CheckOwner
-) -> None:
-    """Delete the pods and the Service of a gang of pods, and wait until they are gone."""
-    group = cluster.get(head, entry.namespace, entry.job_name)
-    selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
-    found = [(POD, pod) for pod in cluster.list(POD, entry.namespace, selector)]
-    service = cluster.get(SERVICE, entry.namespace, entry.job_name)
-    found += [] if service is None else [(SERVICE, service)]
-    doomed = [(kind, item) for kind, item in found if _is_follower(entry, item, group)]
-    for kind, item in doomed:
-        name = item["metadata"]["name"]
-        tell(f"deleting {kind.kind} {entry.namespace}/{name}")
-        cluster.delete(kind, entry.namespace, name, uid=item["metadata"]["uid"])
-    for kind, item in doomed:
-        _wait_gone(cluster, kind, entry.namespace, item, check)
-
-
 def _is_follower(entry: RunEntry, found: Manifest, group: Manifest | None) -> bool:
-    """Return whether a pod or Service that has the names of an app's is the app's, and not of another run.
+    """Return whether a pod or Service with the app's name belongs to this launch.
 
     Args:
         entry: The app.
         found: The pod or Service.
-        group: The PodGroup of that name. None: it is gone.
+        group: The PodGroup of that name. None: it does not exist.
     """
     metadata = found["metadata"]
     mark = (metadata.get("annotations") or {}).get(labels.LAUNCH) or (metadata.get("labels") or {}).get(labels.LAUNCH)
     if mark is not None:
         return bool(mark == entry.launch)
-    # Release 0.1.0 marked the PodGroup only.
+    # Release 0.1.0 labeled the PodGroup only.
     if metadata.get("ownerReferences") or not _is_named(entry, found):
         return False
     if group is not None:
@@ -214,7 +202,7 @@ def _is_follower(entry: RunEntry, found: Manifest, group: Manifest | None) -> bo
 
 
 def _is_named(entry: RunEntry, found: Manifest) -> bool:
-    """Return whether a pod or Service is one that the app has by its names."""
+    """Return whether the names in a pod or Service are those of the app."""
     if found.get("kind") == SERVICE.kind:
         selector = (found.get("spec") or {}).get("selector") or {}
         return bool(selector.items() >= find_backend(entry.scheduler).pod_selector(entry.job_name).items())
@@ -224,7 +212,7 @@ def _is_named(entry: RunEntry, found: Manifest) -> bool:
 
 
 def _has_image(entry: RunEntry, found: Manifest) -> bool:
-    """Return whether a pod runs the image that its role was launched with; a Service has none."""
+    """Return whether a pod runs the image of its role. True for a Service."""
     if found.get("kind") == SERVICE.kind:
         return True
     images = {role.get("name"): role.get("image") for role in entry.declared.get("roles") or ()}
@@ -237,25 +225,28 @@ def _variant(entry: RunEntry) -> Variant | None:
     return find_backend(entry.scheduler).variants.get(entry.choice)
 
 
+def _get_labeled(
+    cluster: LiveCluster, kind: Kind, namespace: str, name: str, expected: Mapping[str, Any]
+) -> list[Manifest]:
+    """Return the object of a name, if it has the expected labels; another object of that name is not the app's."""
+    found = cluster.get(kind, namespace, name)
+    present = {} if found is None else found["metadata"].get("labels") or {}
+    return [] if found is None or any(present.get(key) != value for key, value in expected.items()) else [found]
+
+
 def _delete(
     cluster: LiveCluster,
-    kind: Kind,
-    namespace: str,
-    name: str,
-    wanted: Mapping[str, Any],
-    tell: ProgressCallback,
+    objects: Sequence[tuple[Kind, str, Manifest]],
+    progress: ProgressCallback,
     check: CheckOwner,
 ) -> None:
-    found = cluster.get(kind, namespace, name)
-    if found is None:
-        return
-    present = found["metadata"].get("labels") or {}
-    if any(present.get(key) != value for key, value in wanted.items()):
-        # Somebody else's object of that name.
-        return
-    tell(f"deleting {kind.kind} {namespace}/{name}")
-    cluster.delete(kind, namespace, name, uid=found["metadata"]["uid"])
-    _wait_gone(cluster, kind, namespace, found, check)
+    """Delete objects, each with its kind and namespace, and wait until all are gone."""
+    for kind, namespace, found in objects:
+        check()
+        progress(f"deleting {kind.kind} {namespace}/{found['metadata']['name']}")
+        cluster.delete(kind, namespace, found["metadata"]["name"], uid=found["metadata"]["uid"])
+    for kind, namespace, found in objects:
+        _wait_gone(cluster, kind, namespace, found, check)
 
 
 def _wait_gone(cluster: LiveCluster, kind: Kind, namespace: str, found: Manifest, check: CheckOwner) -> None:

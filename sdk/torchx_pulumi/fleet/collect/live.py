@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 from torchx_pulumi.fleet.collect.row import FleetRow
 from torchx_pulumi.fleet.collect.rows import build_row
@@ -30,7 +30,7 @@ from torchx_pulumi.runs.recording import with_cancel
 from torchx_pulumi.runs.whereabouts import Connect, match_identity, reachable
 from torchx_pulumi.schedulers import Variant, find_backend, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_notes
-from torchx_pulumi.stack_state.stacks import StackName
+from torchx_pulumi.stack_state.stacks import StackName, Stacks
 
 LOOKS_AT_ONCE = 16
 
@@ -39,14 +39,6 @@ PATIENCE_S = 2.0
 
 NoteEnd = Callable[[StackName, RunEntry, JobStatus, datetime], None]
 """Keeps the end of an app that was just seen: its stack, its entry, what was seen and when."""
-
-
-class Readable(Protocol):
-    """Where the checkpoints come from."""
-
-    def read(self, name: StackName) -> str:
-        """Return the checkpoint of a stack, or its export, as text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +83,7 @@ class LiveReader:
 
     def __init__(
         self,
-        stacks: Readable,
+        stacks: Stacks,
         connect: Connect | None,
         now: Callable[[], datetime],
         *,
