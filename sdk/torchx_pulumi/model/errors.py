@@ -6,6 +6,7 @@
       x UnknownMountError (TypeError)     a mount of a kind nobody knows
     + RelaunchRefusedError                a change would kill an unfinished run and nobody asked for that
     + DeployError                         the engine or the cluster refused a change
+      x RefusedError                      a webhook, the API server or the engine refused an object of a launch
       x TakenOverError                    another process has taken the app over; nothing more was changed
       x BackendAbsentError                the folder of a backend is not there, so that nothing is known of its stacks
     + JobFailedError                      the job was deployed, ran, and failed
@@ -78,6 +79,15 @@ class DeployError(TorchxPulumiError):
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         self.retryable = retryable
+        super().__init__(message)
+
+
+class RefusedError(DeployError):
+    """A webhook, the API server or the engine refused an object of a launch; the message has the diagnosis."""
+
+    def __init__(self, message: str, *, status: object) -> None:
+        self.status = status
+        """The `JobStatus` of the refused run: FAILED, `Refused`, with its diagnosis."""
         super().__init__(message)
 
 

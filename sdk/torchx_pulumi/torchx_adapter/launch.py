@@ -17,7 +17,14 @@ from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
-from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, DeployError, TakenOverError, TorchxPulumiError
+from torchx_pulumi.model.errors import (
+    BackendAbsentError,
+    ClusterError,
+    DeployError,
+    RefusedError,
+    TakenOverError,
+    TorchxPulumiError,
+)
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Options
@@ -31,6 +38,7 @@ from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.lease import Lease
+from torchx_pulumi.runs.observation import observed
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.runs.whereabouts import Ambient, ambient
@@ -228,10 +236,12 @@ def _launch(
     except TakenOverError:
         # What was begun is the new owner's.
         raise
-    except TorchxPulumiError:
+    except TorchxPulumiError as error:
         # What was begun is removed by the driver. Where that failed too, the next call on the app finds it.
         keep = _left_over(context, entry)
         _give_up(lease, lambda now: now if keep else None, progress)
+        if keep and isinstance(error, RefusedError) and isinstance(error.status, JobStatus):
+            context.index.observe(entry, observed(error.status, format_time(context.now())))
         raise
     except BaseException:
         # An interrupt, or an error that nobody foresaw: find the truth now, or leave it to the next call.

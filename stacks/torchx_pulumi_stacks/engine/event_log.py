@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_pulumi.model.errors import ClusterError, DeployError, TorchxPulumiError
+from torchx_pulumi.model.errors import ClusterError, DeployError, RefusedError, TorchxPulumiError
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal, refused_status
 from torchx_pulumi.stack_state.backend import without_credentials
 from torchx_pulumi.stack_state.checkpoint import STACK, is_object
 
@@ -32,6 +33,9 @@ _UNREACHABLE = (
     "certificate signed by unknown authority",
 )
 """What Kubernetes' client says when nothing answers."""
+
+LAUNCHED = "launched"
+"""Word for a launch in the message of an error."""
 
 _LOCKED = ("is currently locked by", "Another update is currently in progress")
 _PASSPHRASE = ("incorrect passphrase", "passphrase must be set")
@@ -131,7 +135,7 @@ class EngineNotes:
 def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
     """Return the error that messages of the engine stand for."""
     text = "; ".join(errors)
-    if any(sign in text for sign in _UNREACHABLE) and "admission webhook" not in text:
+    if any(sign in text for sign in _UNREACHABLE) and "webhook" not in text:
         return ClusterError(
             f"app {app} cannot be {doing}: the cluster cannot be reached: {text}; check that it runs and that "
             "kubeconfig and context are the right ones",
@@ -145,6 +149,13 @@ def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
         return DeployError(
             f"app {app} cannot be {doing}: its state was written with another passphrase: {text}; "
             "set PULUMI_CONFIG_PASSPHRASE_FILE or PULUMI_CONFIG_PASSPHRASE to that one"
+        )
+    diagnosis = diagnose_refusal(text) if doing == LAUNCHED else None
+    if diagnosis is not None:
+        return RefusedError(
+            f"app {app} cannot be {doing}: it was refused ({diagnosis.reason.value}): {diagnosis.summary}; what to do: "
+            f"{diagnosis.resolution}. The cluster says: {text}",
+            status=refused_status(diagnosis),
         )
     return DeployError(f"app {app} cannot be {doing}: {text}")
 

@@ -10,7 +10,7 @@ import yaml
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage
-from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
+from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, RefusedError
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
@@ -89,6 +89,22 @@ def test_a_refused_launch_leaves_nothing(world: World) -> None:
         world.scheduler().submit(app(), CONFIG["volcano"])
     assert RunIndex().all() == []
     assert world.cluster.list(VOLCANO_JOB, None) == []
+
+
+def test_a_refused_launch_whose_rest_cannot_be_removed_is_failed_and_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diagnosis = diagnose_refusal('namespaces "x" not found')
+    assert diagnosis is not None
+    world.driver.error = RefusedError("it was refused", status=refused_status(diagnosis))
+    monkeypatch.setattr(world.driver, "find", lambda place: place)
+    with pytest.raises(RefusedError):
+        world.scheduler().submit(app(), CONFIG["volcano"])
+    (entry,) = RunIndex().all()
+    noted = RunIndex().observation(entry)
+    assert noted is not None
+    status = remembered(noted)
+    assert (status.state, status.reason, status.diagnoses) == (JobState.FAILED, Reason.REFUSED, (diagnosis,))
 
 
 @pytest.mark.parametrize("made", [True, False])

@@ -2,7 +2,8 @@ import json
 from typing import Any
 
 import pytest
-from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.model.errors import ClusterError, DeployError, RefusedError
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi_stacks.engine.event_log import EngineNotes, error_of, tidy
 
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
@@ -74,6 +75,34 @@ def test_messages_become_our_errors(text: str, kind: type[Exception], words: str
     error = error_of("a:b", "launched", [text])
     assert isinstance(error, kind)
     assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "words"),
+    [
+        (
+            'admission webhook "validatejob.volcano.sh" denied the request: unable to find job queue: '
+            'queue.scheduling.volcano.sh "nosuch" not found',
+            Reason.QUEUE_MISSING,
+            "queue 'nosuch' does not exist; what to do: correct the option queue",
+        ),
+        (
+            'failed calling webhook "mutatejob.volcano.sh": dial tcp 10.0.0.1:443: connect: connection refused',
+            Reason.REFUSED,
+            "webhook 'mutatejob.volcano.sh' does not answer",
+        ),
+        ('namespaces "x" not found', Reason.REFUSED, "namespace 'x' does not exist"),
+    ],
+)
+def test_a_refused_launch_is_failed_and_refused_with_its_diagnosis(text: str, reason: Reason, words: str) -> None:
+    error = error_of("a:b", "launched", [text])
+    assert isinstance(error, RefusedError)
+    assert isinstance(error.status, JobStatus)
+    assert (error.status.state, error.status.reason) == (JobState.FAILED, Reason.REFUSED)
+    assert error.status.diagnoses[0].reason is reason
+    assert f"it was refused ({reason.value}): {words}" in str(error)
+    assert text in str(error)
+    assert not isinstance(error_of("a:b", "deleted", [text]), RefusedError)
 
 
 def test_before_the_engine_starts_the_process_has_the_last_word() -> None:
