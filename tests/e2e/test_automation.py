@@ -21,7 +21,8 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
-from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.model.errors import ClusterError, DeployError, RefusedError
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
 from torchx_pulumi_stacks.engine import AutomationDriver
@@ -163,8 +164,11 @@ def test_refusals_say_why_and_leave_nothing(
     make: Callable[..., Any], look: KubernetesCluster, backend: str, tmp_path: Path, kubeconfig: Path
 ) -> None:
     driver, order = AutomationDriver(), make(queue="nosuch-queue")
-    with pytest.raises(DeployError, match="nosuch-queue"):
+    with pytest.raises(RefusedError, match="nosuch-queue") as refused:
         driver.launch(order, print)
+    assert isinstance(refused.value.status, JobStatus)
+    assert (refused.value.status.state, refused.value.status.reason) == (JobState.FAILED, Reason.REFUSED)
+    assert refused.value.status.diagnoses[0].reason is Reason.QUEUE_MISSING
     assert nothing_is_left(look, order.entry, backend)
 
     text = kubeconfig.read_text()

@@ -193,6 +193,19 @@ def test_a_refused_launch_leaves_nothing(cli: TorchxCli, namespace: str, busybox
     assert "nosuch" not in cli.torchx("list", "-s", "pulumi_volcano").out
 
 
+def test_a_launch_that_the_webhook_refuses_says_what_was_found_and_what_to_do(
+    cli: TorchxCli, namespace: str, busybox: str, look: KubernetesCluster
+) -> None:
+    said = cli.torchx(
+        "run", "--workspace", "", "-s", "pulumi_volcano",
+        "-cfg", f"namespace={namespace},queue=nosuch,validate_spec=False",
+        "utils.echo", "--image", busybox, "--msg", "x", code=None,
+    )  # fmt: skip
+    assert said.code != 0
+    assert "it was refused (QueueMissing): queue 'nosuch' does not exist; what to do: correct the option" in said.text
+    assert look.list(VOLCANO_JOB, namespace) == []
+
+
 def test_unknown_and_ill_typed_options_are_refused_by_name(runner: Runner, namespace: str) -> None:
     app = app_of("img", "true")
     for wrong in ({"quue": "default"}, {"service_account": 7}, {"ttl_seconds_after_finished": "soon"}):
