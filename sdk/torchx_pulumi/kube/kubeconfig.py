@@ -81,8 +81,8 @@ def _looked_for(kubeconfig: str | None, paths: list[Path]) -> str:
     named = kubeconfig or os.environ.get("KUBECONFIG") or ""
     shown = [_shown(path) for path in paths]
     # KUBECONFIG is split at colons, which contents have as well.
-    if ": " in named or any(text.endswith("no path)") for text in shown):
-        return f"({len(named)} characters that are no path)"
+    if ": " in named or any(text.endswith("not a path)") for text in shown):
+        return f"({len(named)} characters that are not a path)"
     return ", ".join(shown)
 
 

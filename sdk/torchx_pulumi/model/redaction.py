@@ -1,7 +1,7 @@
-"""What is secret in a text, taken out of it: passwords in URLs, and values that are known to be secret.
+"""Removal of secrets from texts: passwords in URLs, and values that are known to be secret.
 
-The one place for that. Whatever prints, logs, raises or stores the URL of a backend passes through `without_password`.
-The first rule stays: a value that can be secret does not go into a message at all.
+All code that prints, logs, raises or stores the URL of a backend uses `without_password`. The first rule remains: a
+message contains no value that can be secret.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 MARK = "***"
-"""Stands where a password was."""
+"""Replacement of a password."""
 
 HIDDEN = "[secret]"
-"""Stands where a secret value was, as in Pulumi's own output."""
+"""Replacement of a secret value, as in Pulumi's output."""
 
 SHORTEST = 4
-"""Characters of the shortest text that is looked for: `1` and `no` are part of nearly everything."""
+"""Characters of the shortest secret that is replaced. `1` or `no` would match too many texts."""
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>[^\s<>`]*)")
 _PAIR = re.compile(r"(?P<start>[?&;#])(?P<name>[^=&;?#\s]+)=(?P<value>[^&\s]*)")
@@ -29,27 +29,27 @@ _QUERY = re.compile(
     r"target_session_attrs|pool_\w+|region|endpoint|token)=[^?]*$",
     re.IGNORECASE,
 )
-"""What is taken for parameters where a password may hold a `?`: it begins with a parameter that databases have."""
+"""Query of a URL whose password may contain a `?`: it begins with a parameter of databases."""
 
 _SETTING = re.compile(
     r"\b(?P<name>(?:ssl)?password|passwd|pwd|pgpassword)=(?P<value>'[^']*'|\"[^\"]*\"|[^\s&]+)", re.IGNORECASE
 )
 _PORT = re.compile(r'invalid port \\?"[^"\\]*\\?"')
-"""What Go says of a password with a `/` in it: it takes what is before the `/` for a port."""
+"""Go's error about a password with a `/`: it parses the part before the `/` as a port."""
 
 _END = re.compile(r"[\"',;:.)\]}\\]*$")
-"""What follows a URL in a sentence, and is not of it."""
+"""Punctuation after a URL in a sentence."""
 
 _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase|wort)?$|pwd$|secret|token|credential|signature|^sig$|^auth|api[_-]?key|"
     r"(access|account|private|shared|signing|encryption|storage)[_-]?key",
     re.IGNORECASE,
 )
-"""Names of query parameters whose values are secret. `sslkey` and `passfile` are paths."""
+"""Names of parameters and variables with secret values. `sslkey` and `passfile` are paths."""
 
 _HEADER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/=_.~-]{8,}")
 _TOKEN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?|\bk8s-aws-v1\.[\w-]+")
-"""JSON Web Tokens, and tokens of EKS."""
+"""JSON Web Tokens and tokens of EKS."""
 
 _KEY = re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?(?:-----END \1-----|\Z)", re.DOTALL)
 _ASSIGNED = re.compile(
@@ -57,19 +57,19 @@ _ASSIGNED = re.compile(
     r"(?P<sign>[\"']?\s*[:=]\s*|\s+(?=[\"']))(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;]+)",
     re.IGNORECASE,
 )
-"""A name that sounds secret, and what is said to be its value."""
+"""A name that suggests a secret, and its value."""
 
 _NO_USER = frozenset({"file", "unix"})
-"""Schemes whose URLs have no user: an `@` in them is part of a path."""
+"""Schemes whose URLs have no user. An `@` is part of the path."""
 
 _NO_PASSWORD = frozenset({"s3", "gs", "azblob", "http", "https", "awskms", "gcpkms", "azurekeyvault", "hashivault"})
-"""Schemes whose paths may hold an `@`: only one before the path ends a user."""
+"""Schemes whose paths may contain an `@`. Only an `@` before the path ends the user."""
 
 
 def without_password(text: str) -> str:
-    """Return a text with the credentials of the URLs in it replaced by `***`; any other text as it is.
+    """Return a text with the credentials of its URLs replaced by `***`.
 
-    A second pass changes nothing, so that a URL without its password is also the name by which the backend is known.
+    A second call changes nothing. A URL without its password is also the name of a backend.
 
     >>> without_password("postgres://me:secret@db/x refused")
     'postgres://me:***@db/x refused'
@@ -85,7 +85,7 @@ def without_password(text: str) -> str:
 
 
 def passwords_of(url: str) -> tuple[str, ...]:
-    """Return the credentials in a URL, as they are written there and decoded.
+    """Return the credentials in a URL, as they are written and decoded.
 
     >>> passwords_of("postgres://me:p%2Fw@db/x?sslpassword=abc")
     ('abc', 'p%2Fw', 'p/w')
@@ -98,20 +98,20 @@ def passwords_of(url: str) -> tuple[str, ...]:
     name, colon, password = user.partition(":")
     if user and (colon or not _is_postgres(match["scheme"])):
         found.append(password if colon else name)
-    # A parser that stumbles over a password shows the part up to the character that it stumbled over.
+    # Errors of URL parsers repeat a password up to an unexpected character.
     parts = [text for value in found for text in (value, unquote(value), *re.split(r"[/?#@:]", value))]
     return tuple(dict.fromkeys(text for text in parts if text and text != MARK))
 
 
 def is_redacted(url: str) -> bool:
-    """Return whether credentials were taken out of a URL by `without_password`."""
+    """Return whether `without_password` replaced credentials in a URL."""
     return MARK in url and without_password(url) == url and any(_marks(url))
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with secret values replaced by `[secret]`, also where they are quoted or encoded.
+    """Return a text with secret values replaced by `[secret]`, also in quoted and encoded forms.
 
-    The second line of defence: texts shorter than four characters are hidden where they stand in quotes.
+    Secrets of less than four characters are replaced only in quotes.
 
     >>> hide("found 'hunter22' and aHVudGVyMjI=, no 'no'", ["hunter22", "no"])
     "found '[secret]' and [secret], no '[secret]'"
@@ -126,7 +126,7 @@ def hide(text: str, secrets: Iterable[str]) -> str:
 
 
 def without_credentials(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return what another program said without what looks like credentials, and without secrets that are known.
+    """Return the output of a program without texts that look like credentials and without known secrets.
 
     >>> without_credentials("Bearer abcdefgh.ijk refused; password=hunter22, user=me")
     'Bearer [secret] refused; password=[secret], user=me'
@@ -137,7 +137,7 @@ def without_credentials(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def secret_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return the values of the variables whose names say that they are secret.
+    """Return the values of variables whose names suggest a secret.
 
     >>> secret_variables({"AWS_SECRET_ACCESS_KEY": "abc", "AWS_PROFILE": "lab"})
     ['abc']
@@ -146,27 +146,27 @@ def secret_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def path_shown(text: str) -> str:
-    r"""Return a path or a URI for a message; what cannot be one is not repeated: it may be what the file holds.
+    r"""Return a path or a URI for a message. Other texts are not repeated: they may be the contents of the file.
 
     >>> path_shown("a/b.yaml"), path_shown("users: [{token: abc}]")
-    ("'a/b.yaml'", '(21 characters that are no path)')
+    ("'a/b.yaml'", '(21 characters that are not a path)')
     """
     if len(text) > 250 or re.search(r"[\n\0{\[]|: ", text):
-        return f"({len(text)} characters that are no path)"
+        return f"({len(text)} characters that are not a path)"
     return repr(without_password(text))
 
 
 def yaml_problem(error: Exception) -> str:
-    """Return what is wrong with a YAML text, without anything that stands in it."""
+    """Return the problem of a YAML text without any part of the text."""
     said = str(getattr(error, "problem", None) or getattr(error, "context", None) or "it cannot be read")
     if re.search(r"alias|anchor|tag|duplicate", said):
-        # Here the quotes hold a word of the text; elsewhere what YAML expected.
+        # In these messages, the quotes contain a word of the text; in others, what YAML expected.
         said = re.sub(r"'[^']*'|\"[^\"]*\"", "...", said)
     return said
 
 
 def encodings(secret: str) -> Iterator[str]:
-    """Yield a text in the forms in which it may turn up: plain, escaped, quoted for URLs, base64, hexadecimal."""
+    """Yield the forms in which a text may occur: plain, escaped, quoted for URLs, base64, hexadecimal."""
     raw = secret.encode("utf-8", "surrogatepass")
     yield secret
     yield repr(secret)[1:-1]
@@ -182,7 +182,7 @@ def encodings(secret: str) -> Iterator[str]:
         yield whole
         yield whole.rstrip("=")
     if len(raw) >= 2 * SHORTEST:
-        # Inside of a longer text it begins at any of three offsets; the bits of its neighbours are left out.
+        # In the base64 of a longer text it begins at one of three offsets. The bits of its neighbours are omitted.
         for offset in range(3):
             text = base64.b64encode(bytes(offset) + raw).decode().rstrip("=")
             first, last = (0, 2, 3)[offset], len(text) - (1 if (offset + len(raw)) % 3 else 0)
@@ -193,7 +193,7 @@ def encodings(secret: str) -> Iterator[str]:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Yield every text in plain data, keys of mappings not included; numbers as they are written."""
+    """Yield every text in plain data without the keys of mappings. Numbers are converted to texts."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from texts_in(item)
@@ -218,9 +218,9 @@ def _clean_url(match: re.Match[str]) -> str:
 
 
 def _split_user(scheme: str, rest: str) -> tuple[str, str]:
-    """Split what follows `://` into the user with the password, and the rest.
+    """Split the text after `://` into the user with the password, and the rest.
 
-    A password is often pasted as it is, with `/`, `@`, `?` and `#` in it, where a URL would have them quoted.
+    Users often paste a password with unquoted `/`, `@`, `?` and `#`.
     """
     if scheme in _NO_USER or "@" not in rest:
         return "", rest

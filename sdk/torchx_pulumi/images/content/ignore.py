@@ -1,7 +1,7 @@
-"""Docker's rules of `.dockerignore`, and TorchX's simpler ones. Pure: text to patterns, paths to a verdict.
+"""Docker's rules of `.dockerignore`, and TorchX's simpler ones. Pure.
 
-Docker's are those of moby's `ignorefile` and `patternmatcher`: a pattern matches a path or a folder above it, the last
-one that matches wins, `**` crosses folders, `!` brings back.
+Docker's rules are those of moby's `ignorefile` and `patternmatcher`: a pattern matches a path or a folder above it, the
+last match wins, `**` matches several folders, and `!` includes a path again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from torchx_pulumi.images.content.moby_patterns import Judge, clean, judge_of
+from torchx_pulumi.images.content.moby_patterns import Match, clean, match_of
 from torchx_pulumi.model.errors import ImageError
 
 IGNORE_FILE: Final = ".dockerignore"
 TORCHX_DOCKERFILE: Final = "Dockerfile.torchx"
 ENVIRONMENT_FILE: Final = "pyvenv.cfg"
-"""A folder with this file is a virtual environment, whatever it is called."""
+"""A folder with this file is a virtual environment."""
 DEFAULTS: Final = (
     "**/.git",
     "**/__pycache__",
@@ -33,7 +33,7 @@ DEFAULTS: Final = (
     "**/Pulumi.*.yml",
     "**/Pulumi.*.json",
 )
-"""Left out unless an exception of the file names it: history with its credentials, caches, and settings of stacks."""
+"""Excluded unless an exception names them: Git history with its credentials, caches, and settings of stacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +41,15 @@ class Pattern:
     """One line of the file."""
 
     text: str
-    """The line, cleaned, without its `!`."""
-    brings_back: bool
-    """Whether it began with `!`."""
-    matches: Judge
-    """Judges a whole path; true values match."""
+    """The cleaned line without `!`."""
+    includes: bool
+    """Whether the line began with `!`."""
+    matches: Match
+    """Function of a path. A true value means a match."""
 
 
 class _Defaults:
-    """What is left out by default, unless an exception names it.
+    """Default exclusions, unless an exception names a path.
 
     An exception names a path or folder if it matches it, and if its last part is more than wildcards and matches the
     last part of the path. `!src`, `!src/**` and `!*` name no `src/.git`.
@@ -62,12 +62,12 @@ class _Defaults:
         self._matched: dict[str, tuple[str, ...]] = {"": ()}
 
     def leave_out(self, folder: str) -> None:
-        """Add a virtual environment."""
+        """Exclude a virtual environment."""
         self._environments.add(folder)
         self._matched.pop(folder, None)
 
     def ignores(self, path: str) -> bool:
-        """Return whether the path is left out by default."""
+        """Return whether a path is excluded by default."""
         matched = self._above(posixpath.dirname(path)) + self._match(path)
         return any(not self._named(each, path) for each in matched)
 
@@ -76,7 +76,7 @@ class _Defaults:
         return (path,) if found else ()
 
     def _above(self, folder: str) -> tuple[str, ...]:
-        """Return the folder and the folders above it that a default matches."""
+        """Return the folder and the folders above it that match a default."""
         if folder not in self._matched:
             self._matched[folder] = self._above(posixpath.dirname(folder)) + self._match(folder)
         return self._matched[folder]
@@ -87,7 +87,7 @@ def _is_wildcard(part: str) -> bool:
 
 
 class DockerRules:
-    """Docker's rules, after those that hold by default.
+    """Docker's rules, after the default exclusions.
 
     >>> rules = DockerRules(["*.log", "!keep.log"])
     >>> rules.ignores("a.log"), rules.ignores("keep.log"), rules.ignores("deep/a.log")
@@ -98,58 +98,58 @@ class DockerRules:
 
     def __init__(self, patterns: Iterable[str], defaults: Sequence[str] = ()) -> None:
         self._patterns = [_compile(each) for each in patterns]
-        exceptions = [(each, _names(each.text)) for each in self._patterns if each.brings_back]
-        self._defaults = _Defaults(defaults, lambda excluded, path: _brought_back(exceptions, excluded, path))
+        exceptions = [(each, _names(each.text)) for each in self._patterns if each.includes]
+        self._defaults = _Defaults(defaults, lambda excluded, path: _included(exceptions, excluded, path))
         self._folders: dict[str, tuple[bool, ...]] = {}
 
     def leave_out(self, folder: str) -> None:
-        """Leave a folder out by default: what is in it says that it is a virtual environment."""
+        """Exclude a virtual environment by default."""
         self._defaults.leave_out(folder)
 
     def ignores(self, path: str) -> bool:
-        """Return whether a path, relative and with `/`, is left out."""
-        return self._judge(path)[0] or self._defaults.ignores(path)
+        """Return whether a relative path with `/` is excluded."""
+        return self._result(path)[0] or self._defaults.ignores(path)
 
     def by_default(self, path: str) -> bool:
-        """Return whether a path is left out that the file alone would not leave out."""
-        return not self._judge(path)[0] and self._defaults.ignores(path)
+        """Return whether a path is excluded by default only, not by the file."""
+        return not self._result(path)[0] and self._defaults.ignores(path)
 
     def may_skip(self, folder: str) -> bool:
-        """Return whether a folder that is left out is not looked into.
+        """Return whether an excluded folder is not read.
 
-        Docker looks into it only where an exception names it letter by letter: `!docs/keep.md` brings back a file of
-        an ignored `docs`, `!**/keep.md` does not.
+        Docker reads it only if an exception begins with its literal path: `!docs/keep.md` includes a file of an
+        excluded `docs`, `!**/keep.md` does not.
         """
         below = f"{folder}/"
-        return not any(pattern.brings_back and f"{pattern.text}/".startswith(below) for pattern in self._patterns)
+        return not any(pattern.includes and f"{pattern.text}/".startswith(below) for pattern in self._patterns)
 
-    def _judge(self, path: str) -> tuple[bool, tuple[bool, ...]]:
-        """Return whether a path is left out, and which patterns match it or a folder above it.
+    def _result(self, path: str) -> tuple[bool, tuple[bool, ...]]:
+        """Return whether a path is excluded, and the patterns that match it or a folder above it.
 
-        As in moby (`MatchesUsingParentResults`), a pattern that could not change the verdict is not tried, and counts
-        as one that does not match for what is below.
+        As in moby (`MatchesUsingParentResults`), a pattern that cannot change the result is not evaluated, and counts
+        as no match for the paths below.
         """
         parent = posixpath.dirname(path)
         above = self._above(parent) if parent else (False,) * len(self._patterns)
         ignored, hits = False, []
         for matched, pattern in zip(above, self._patterns, strict=True):
-            hit = matched or (pattern.brings_back == ignored and bool(pattern.matches(path)))
+            hit = matched or (pattern.includes == ignored and bool(pattern.matches(path)))
             hits.append(hit)
             if hit:
-                ignored = not pattern.brings_back
+                ignored = not pattern.includes
         return ignored, tuple(hits)
 
     def _above(self, folder: str) -> tuple[bool, ...]:
         if folder not in self._folders:
-            self._folders[folder] = self._judge(folder)[1]
+            self._folders[folder] = self._result(folder)[1]
         return self._folders[folder]
 
 
 class TorchxRules:
-    """TorchX's rules for `.dockerignore` (`torchx.workspace.api.walk_workspace`), for those who rely on them.
+    """TorchX's rules for `.dockerignore` (`torchx.workspace.api.walk_workspace`), (option `ignore_rules=torchx`).
 
-    They differ from Docker's: `*` crosses folders, a pattern without a folder matches from the root only, a folder
-    that was matched is never entered, and below a folder that `!` brought back earlier patterns do not count.
+    They differ from Docker's: `*` matches `/`, a pattern without a folder matches from the root only, a matched folder
+    is never read, and below a folder that `!` includes earlier patterns do not apply.
     """
 
     def __init__(self, patterns: Iterable[str], defaults: Sequence[str] = ()) -> None:
@@ -159,18 +159,18 @@ class TorchxRules:
         self._first: dict[str, int | None] = {"": 0}
 
     def leave_out(self, folder: str) -> None:
-        """Leave a folder out by default: what is in it says that it is a virtual environment."""
+        """Exclude a virtual environment by default."""
         self._defaults.leave_out(folder)
         self._first.pop(folder, None)
 
     def by_default(self, path: str) -> bool:
-        """Return whether a path is left out that the file alone would not leave out."""
+        """Return whether a path is excluded by default only, not by the file."""
         return self.ignores(path) and not self._own.ignores(path)
 
     def ignores(self, path: str) -> bool:
-        """Return whether a path is left out."""
+        """Return whether a path is excluded."""
         first = self._start(posixpath.dirname(path))
-        return first is None or self._judge(path, first)[1] or self._defaults.ignores(path)
+        return first is None or self._result(path, first)[1] or self._defaults.ignores(path)
 
     def may_skip(self, folder: str) -> bool:
         """Say that nothing in a folder that is left out is ever brought back."""
@@ -183,14 +183,14 @@ class TorchxRules:
         above = self._start(posixpath.dirname(folder))
         start = None
         if above is not None and not self._defaults.ignores(folder):
-            last, matched = self._judge(folder, above)
+            last, matched = self._result(folder, above)
             begin = above + last + 1
-            if not matched and not self._judge(folder, begin)[1]:
+            if not matched and not self._result(folder, begin)[1]:
                 start = begin
         self._first[folder] = start
         return start
 
-    def _judge(self, path: str, first: int) -> tuple[int, bool]:
+    def _result(self, path: str, first: int) -> tuple[int, bool]:
         last, matched = -1, False
         if path == TORCHX_DOCKERFILE:
             return last, matched
@@ -255,10 +255,10 @@ def torchx_rules(text: str, defaults: Sequence[str] = ()) -> TorchxRules:
 def _compile(pattern: str) -> Pattern:
     back = pattern.startswith("!")
     text = pattern[1:] if back else pattern
-    return Pattern(text=text, brings_back=back, matches=judge_of(text))
+    return Pattern(text=text, includes=back, matches=match_of(text))
 
 
-_Names = Sequence[tuple[Judge, Judge]]
+_Names = Sequence[tuple[Match, Match]]
 """What judges a folder by the beginning of a pattern, and its name by the last part of that beginning."""
 
 
@@ -275,11 +275,11 @@ def _names(text: str) -> _Names:
         if not _is_wildcard(last):
             # A part of a pattern may be none: `a/|{2}` is one, `|{2}` is not.
             with contextlib.suppress(ValueError):
-                names.append((judge_of(text[:end]), judge_of(last)))
+                names.append((match_of(text[:end]), match_of(last)))
     return names
 
 
-def _brought_back(exceptions: Iterable[tuple[Pattern, _Names]], excluded: str, path: str) -> bool:
+def _included(exceptions: Iterable[tuple[Pattern, _Names]], excluded: str, path: str) -> bool:
     """Return whether an exception names an excluded path, and matches the path, which is the same or below it."""
     name = posixpath.basename(excluded)
     ends = [at for at in range(len(excluded), len(path)) if path[at] == "/"]

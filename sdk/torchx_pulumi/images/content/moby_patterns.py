@@ -1,8 +1,8 @@
-"""One pattern of a `.dockerignore` as moby's patternmatcher compiles it. Pure: a pattern to what judges a path.
+"""Patterns of a `.dockerignore` as moby's patternmatcher compiles them. Pure.
 
-moby checks a pattern's syntax with Go's `filepath.Match`, and then makes a regular expression of Go's of it. The
-expression escapes less than it should: `|`, `{`, `}`, `^`, escapes of letters, and `*` and `?` inside of a class
-come through. What Docker sends depends on that, so that both steps are repeated here, character by character.
+moby checks the syntax of a pattern with Go's `filepath.Match` and then translates it to a regular expression of Go. It
+does not escape `|`, `{`, `}`, `^`, escapes of letters, and `*` and `?` inside a class, which affects what Docker sends.
+This module therefore implements both steps character by character.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-Judge = Callable[[str], object]
-"""Judges a whole path; true values match."""
+Match = Callable[[str], object]
+"""Function of a path. A true value means a match."""
 
 _BLANKS: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-"""What Go trims; Python would trim \\x1c to \\x1f as well."""
+"""Characters that Go trims. Python would also trim \\x1c to \\x1f."""
 _BOM: Final = "\ufeff"
 _ESCAPED: Final = ".+()$"
 """Characters that moby escapes."""
 _INVALID: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
-"""Bytes that are no UTF-8 are all one character to Go's expressions."""
+"""Go's expressions treat all bytes that are not UTF-8 as the same character."""
 _LAST_RUNE: Final = 0x10FFFF
 _CHUNK: Final = re.compile(r"(?:\\.|\[(?:\\.|[^\]\\])*(?:\]|\\?\Z)|[^*])*", re.DOTALL)
 _REPETITION: Final = re.compile(r"[*?]|\{(0|[1-9][0-9]*)(?:(,)(0|[1-9][0-9]*)?)?\}")
@@ -68,13 +68,13 @@ _ASSERTIONS: Final = {"A": r"\A", "b": r"\b", "B": r"\B", "z": r"\Z"}
 
 
 def clean(line: str) -> str:
-    """Return a line as Docker reads it: trimmed, and its path made plain. Empty: Docker passes over it.
+    """Return a line as Docker reads it: trimmed and with a clean path. Empty: Docker skips the line.
 
     >>> clean(" !/a/./b/../c/ "), clean("."), clean("./x"), clean("/ *")
     ('!a/c', '.', 'x', '*')
 
     Raises:
-        ValueError: It is an exception that names no path.
+        ValueError: The line is an exception without a path.
     """
     line = line.strip(_BLANKS)
     sign = "!" if line.startswith("!") else ""
@@ -82,11 +82,11 @@ def clean(line: str) -> str:
     if path:
         path = _plain_path(path)
         path = path[1:] if len(path) > 1 and path.startswith("/") else path
-    # Docker trims and cleans twice: when it reads the file, and with the sign before it makes patterns.
+    # Docker trims and cleans when it reads the file, and again, with the sign, when it creates patterns.
     line = f"{sign}{path}".strip(_BLANKS)
     line = _plain_path(line) if line else ""
     if line == "!":
-        raise ValueError("`!` names no path; name what is to be kept after it")
+        raise ValueError("`!` names no path; write the path to keep after it")
     return line
 
 
@@ -95,14 +95,14 @@ def _plain_path(path: str) -> str:
     return posixpath.normpath(re.sub("^/+", "/", path))
 
 
-def judge_of(text: str) -> Judge:
-    """Return what judges a path by a pattern: by equality, by its beginning, by its end, or by an expression.
+def match_of(text: str) -> Match:
+    """Return the match function of a pattern: equality, prefix, suffix, or a regular expression.
 
     Args:
-        text: The pattern, cleaned, without its `!`.
+        text: The cleaned pattern without `!`.
 
     Raises:
-        ValueError: Docker refuses the pattern, or it is of the few that are not supported here.
+        ValueError: Docker refuses the pattern, or it is one of the few that this module does not support.
     """
     _check_syntax(text)
     made, kind = ["^"], "equal"
@@ -136,7 +136,7 @@ def judge_of(text: str) -> Judge:
     return _comparing(kind, text)
 
 
-def _comparing(kind: str, text: str) -> Judge:
+def _comparing(kind: str, text: str) -> Match:
     if kind == "equal":
         return text.__eq__
     if kind == "beginning":
@@ -150,7 +150,7 @@ def _comparing(kind: str, text: str) -> Judge:
     return lambda path: path.endswith(ending) or f"/{path}" == ending
 
 
-def _searching(text: str) -> Judge:
+def _searching(text: str) -> Match:
     search = re.compile("".join(_translated(text)), re.ASCII).search
     return lambda path: search(path if path.isascii() else path.translate(_INVALID))
 
@@ -190,7 +190,7 @@ def _match_chunk(chunk: str, name: str) -> str | None:
 
 
 def _match_class(chunk: str, begin: int, name: str) -> tuple[int, bool]:
-    """Return the end of a class, and whether a name of one character is of it."""
+    """Return the end of a class, and whether it contains a character."""
     is_negated = chunk.startswith("^", begin + 1)
     index = begin + (2 if is_negated else 1)
     found, count = False, 0
@@ -216,7 +216,7 @@ def _match_class_rune(chunk: str, index: int) -> tuple[int, str]:
 
 
 def _translated(text: str) -> Iterator[str]:
-    """Yield an expression of Go's as one of Python's. Go's has no flags: `.` is no newline, `$` is the end only."""
+    """Yield the parts of Go's expression in Python's syntax. In Go, `.` matches no newline, and `$` only the end."""
     index, item = 0, ""
     while index < len(text):
         found = _REPETITION.match(text, index)
@@ -238,13 +238,13 @@ def _repeated(item: str, found: re.Match[str]) -> str:
     if max(least, most) > _MOST_REPEATS or most < least:
         raise ValueError(f"Docker takes {found[0]!r} for a repetition, and does not take these numbers")
     if item in ("^", r"\Z", *_ASSERTIONS.values()):
-        # Python repeats no assertion; once is as good.
+        # Python cannot repeat an assertion. Once means the same.
         return item if least else ""
     return item + (found[0] if found[2] is None or found[3] else f"{{{least},}}")
 
 
 def _item(text: str, index: int) -> tuple[int, str]:
-    """Return where the next item begins, and this one in Python's words."""
+    """Return the index of the next item, and this one in Python's syntax."""
     rune = text[index]
     if rune == "(":
         end = text.index(")", index)
@@ -266,7 +266,7 @@ def _item(text: str, index: int) -> tuple[int, str]:
 
 
 def _class(text: str, begin: int) -> tuple[int, str]:
-    """Return the end of a class, and the class: all it has by number, since Python reads some signs otherwise."""
+    """Return the end of a class, and the class by character codes, because Python reads some signs differently."""
     is_negated = text.startswith("^", begin + 1)
     index = begin + (2 if is_negated else 1)
     ranges: list[tuple[int, int]] = []
@@ -274,7 +274,7 @@ def _class(text: str, begin: int) -> tuple[int, str]:
         named = _CLASS_NAME.match(text, index)
         if named:
             if named[2] not in _POSIX:
-                raise ValueError(f"Docker knows no class {named[0]!r}")
+                raise ValueError(f"Docker does not know the class {named[0]!r}")
             ranges += _without(_POSIX[named[2]]) if named[1] else _POSIX[named[2]]
             index = named.end()
             continue
@@ -300,7 +300,7 @@ def _class_rune(text: str, index: int) -> tuple[int, int]:
 
 
 def _escape(text: str, index: int) -> tuple[int, int]:
-    """Return the end of an escape, and the character's number."""
+    """Return the end of an escape, and the code of its character."""
     name = text[index + 1]
     if name in _CONTROLS:
         return index + 2, ord(_CONTROLS[name])
@@ -310,13 +310,13 @@ def _escape(text: str, index: int) -> tuple[int, int]:
         if code <= _LAST_RUNE:
             return found.end(), code
     if name in "pPQ":
-        raise ValueError(f"a backslash before {name!r} is not supported; write the characters that are meant")
+        raise ValueError(f"a backslash before {name!r} is not supported; write the characters themselves")
     if not name.isascii() or name.isalnum():
         raise ValueError(f"a backslash before {name!r} has no meaning; leave it out")
     return index + 2, ord(name)
 
 
 def _written(ranges: Ranges) -> str:
-    """Return a class in Python's words."""
+    """Return a class in Python's syntax."""
     parts = (f"\\U{low:08x}" if low == high else f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
     return f"[{''.join(parts)}]" if ranges else "(?!)"

@@ -1,4 +1,4 @@
-"""What goes into the image: the sources laid over each other, less what the rules leave out. All problems at once."""
+"""The context of an image: the files of all sources, without those that the rules exclude."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from torchx_pulumi.images.content.ignore import (
 from torchx_pulumi.model.errors import ImageError
 
 IGNORE_RULES: Final = ("docker", "torchx")
-"""Whose rules a `.dockerignore` is read by."""
+"""Values of the option `ignore_rules`."""
 MOST_NAMED: Final = 20
-"""Files that a message names; it counts the rest."""
+"""Files that a message lists. It counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,37 +32,37 @@ class Entry:
     """One path of the image's context."""
 
     path: str
-    """In the context, with `/`."""
+    """Path in the context, with `/`."""
     found: Found
     source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """The context's entries."""
+    """Entries of the context."""
 
     entries: Sequence[Entry]
-    """In the order of their names' bytes; folders before what is in them."""
+    """Sorted by the bytes of their paths. A folder precedes its contents."""
     sent_only: Sequence[Entry] = ()
-    """Files that are sent because the daemon reads them, and that the rules keep out of the image."""
+    """Files that the rules exclude from the image and that are sent because the daemon reads them."""
     warnings: Sequence[str] = ()
-    """What the user should know."""
+    """Warnings for the user."""
     left_out: Sequence[str] = ()
-    """Files and folders that no rule of the workspace leaves out, and that are left out by default."""
+    """Files and folders that are excluded by default, not by a rule of the workspace."""
     has_rules: bool = False
-    """The workspace has rules of its own."""
+    """The workspace has a `.dockerignore` with rules."""
 
 
 @dataclass(slots=True)
 class _Walk:
-    """What one walk has found so far."""
+    """State of a walk."""
 
     rules: Rules | FirstRules
     keep: frozenset[str]
     defaults: Rules | None
-    """The rules, which leave some out by default. None: as in release 0.1.0 they do not."""
+    """Rules that exclude files by default. None: no defaults, as in release 0.1.0."""
     left_out: set[str] = field(default_factory=set)
-    """What is left out by default; not what is below it."""
+    """Paths that are excluded by default, without their contents."""
     entries: dict[str, Entry] = field(default_factory=dict)
     kept: dict[str, Entry] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -71,15 +71,15 @@ class _Walk:
 def read_tree(
     workspace: str | Mapping[str, str], *, ignore_rules: str = "docker", dockerfile: str | None = None
 ) -> Tree:
-    """Find the files of a workspace.
+    """Return the context of a workspace.
 
     Args:
-        workspace: Folder or URL; or several of them, or files, with their places in the context.
-        ignore_rules: `docker`, or `torchx` for what TorchX's own patching makes of a `.dockerignore`.
-        dockerfile: Path in the context that is sent whatever the rules say.
+        workspace: Folder or URL; or a mapping of folders, URLs and files to their places in the context.
+        ignore_rules: `docker`, or `torchx` for the rules of TorchX's patching.
+        dockerfile: Path in the context that is always sent.
 
     Raises:
-        ImageError: Something is not there, cannot be read, or is nothing that an image can hold.
+        ImageError: Files are missing, unreadable, or not supported by images. The message lists all of them.
     """
     if ignore_rules not in IGNORE_RULES:
         raise ImageError(f"ignore_rules is {ignore_rules!r}, must be {' or '.join(map(repr, IGNORE_RULES))}")
@@ -94,7 +94,7 @@ def read_tree(
 def read_first_tree(
     workspace: str | Mapping[str, str], *, ignore_rules: str = "docker", dockerfile: str | None = None
 ) -> Tree | None:
-    """Find the files that release 0.1.0 took from a workspace; see `read_tree`. None: it refused the rules.
+    """Return the context of release 0.1.0; see `read_tree`. None: that release refused the rules.
 
     Raises:
         ImageError: As `read_tree`.
@@ -134,7 +134,7 @@ def _read(
 
 
 def _order(path: str) -> bytes:
-    # `/` sorts before all else, so that a folder stands before what is in it, and its files together.
+    # `/` sorts first, so a folder precedes its contents.
     return os.fsencode(path).replace(b"/", b"\0")
 
 
@@ -184,7 +184,7 @@ def _is_environment(children: Sequence[Found]) -> bool:
 
 
 def _enter_environment(walk: _Walk, folder: str) -> bool:
-    """Leave a virtual environment out; return whether what is in it must be looked at all the same."""
+    """Exclude a virtual environment. Return whether its contents must be read nevertheless."""
     rules = walk.defaults
     if rules is None:
         return True
@@ -197,7 +197,7 @@ def _enter_environment(walk: _Walk, folder: str) -> bool:
 
 
 def _note_left_out(walk: _Walk, path: str) -> None:
-    """Note what is left out by default; what is below it is not named again."""
+    """Record a path that is excluded by default, unless a folder above it is recorded."""
     if walk.defaults is None or not walk.defaults.by_default(path):
         return
     above = path
@@ -208,7 +208,7 @@ def _note_left_out(walk: _Walk, path: str) -> None:
 
 
 def _take(walk: _Walk, source: Source, found: Found, path: str) -> bool:
-    """Note one path; say whether what is below it must be looked at."""
+    """Record one path. Return whether its contents must be read."""
     rules = walk.rules
     ignored = rules.ignores(path)
     entry = Entry(path, found, source)
@@ -228,7 +228,7 @@ def _take(walk: _Walk, source: Source, found: Found, path: str) -> bool:
 
 
 def _drop_below(walk: _Walk, path: str) -> None:
-    """Forget what an earlier source has below a path, where a later one has a file or a link."""
+    """Remove the entries of earlier sources below a path that is a file or a link in a later source."""
     for known in (walk.entries, walk.kept):
         for below in [each for each in known if each.startswith(f"{path}/")]:
             del known[below]
@@ -239,7 +239,7 @@ def _holds(folder: str, kept: frozenset[str]) -> bool:
 
 
 def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
-    """Read a file of the context before the walk. Empty: there is none. The last source that has it wins."""
+    """Return the text of a file of the context. Empty: there is none. The last source that has it wins."""
     for source, prefix in reversed(sources):
         if source.is_file:
             inside = "" if (prefix or posixpath.basename(source.name)) == path else None
@@ -258,7 +258,7 @@ def _read_text(sources: Sequence[tuple[Source, str]], path: str) -> str:
 
 
 def _differences(entries: Sequence[Entry], text: str) -> list[str]:
-    """Name the files that TorchX's own patching would have left out."""
+    """Return a warning about the files that TorchX's patching would exclude."""
     rules = torchx_rules(text)
     files = [entry.path for entry in entries if entry.found.kind is not FileKind.FOLDER and rules.ignores(entry.path)]
     if not files:
@@ -277,7 +277,7 @@ def _quoted(path: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """Return a path as text that can be written anywhere: bytes that are no UTF-8 are escaped."""
+    """Return a path as text. Bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
