@@ -13,9 +13,9 @@ from torchx_pulumi_components.args import (
     VolcanoTrainingJobArgs,
     WaitFor,
 )
-from torchx_pulumi_components.kubernetes_objects import TrainingRole
 from torchx_pulumi_components.mcad_args import AppWrapperVersion, MCADTrainingJobArgs, PodGroupVersion
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
+from torchx_pulumi_components.resources import TrainingRole
 from torchx_pulumi_components.stack_outputs import export_outputs, stack_outputs
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
 from torchx_pulumi_components.waiting import failures_deferred

@@ -1,28 +1,34 @@
-"""Looking at the cluster from a component.
+"""Access of a component to the cluster: the connection, and whether it is the cluster of the last run.
 
-The only module here that opens a connection. Without one (see `connect`) everything is taken from the stack's state.
+The only module of the components that opens a connection. Without one (see `connect`) all facts are taken from the
+stack's state. docs/decisions/0011 has the rules of `find_cluster` and `check_provider`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
+from typing import Any
 
 import pulumi
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor
 from torchx_pulumi.kube import Cluster, KubernetesCluster
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
+from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
+from torchx_pulumi.model.run_record import RunRecord
 
 from torchx_pulumi_components.input_resolution import is_placeholder
+from torchx_pulumi_components.stack_state import StackState
 
 _given: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
 
 
 @contextmanager
 def cluster_for_tests(cluster: Cluster) -> Iterator[None]:
-    """Let the components that are made inside look at this cluster, for example `torchx_pulumi.testing.FakeCluster`."""
+    """Let components created inside read this cluster, for example `torchx_pulumi.testing.FakeCluster`."""
     token = _given.set(cluster)
     try:
         yield
@@ -36,10 +42,10 @@ def connect(kubeconfig: str | None, context: str | None, *, own_provider: bool) 
     Args:
         kubeconfig: Contents or path. None: Pulumi's configuration, then the ambient one.
         context: None: Pulumi's configuration, then the current one.
-        own_provider: The program brings a provider of its own, whose cluster is not known here.
+        own_provider: The program chose a Kubernetes provider, whose cluster is not known here.
 
     Returns:
-        The cluster, or None and why nothing can be looked at.
+        The cluster; or None, and a message that says why no cluster can be read.
 
     Raises:
         ClusterError: There is no such cluster, or it does not answer.
@@ -62,3 +68,87 @@ def connect(kubeconfig: str | None, context: str | None, *, own_provider: bool) 
         )
     config = pulumi.Config("kubernetes")
     return KubernetesCluster.connect(kubeconfig or config.get("kubeconfig"), context or config.get("context")), ""
+
+
+def find_cluster(
+    name: str, cluster: Cluster | None, run: RunRecord | None, state: StackState, job_object: Mapping[str, Any] | None
+) -> ClusterIdentity | None:
+    """Return the cluster of the last run, and refuse any other one.
+
+    Args:
+        name: Name of the component.
+        cluster: The cluster that is read. None: no cluster is.
+        run: The last run, or the launch that was begun. None: there is none.
+        state: The component in the stack's state.
+        job_object: The observed object with the name of the run's job object. Its uid proves the cluster without a
+            request.
+
+    Returns:
+        None: it is not known.
+
+    Raises:
+        ClusterError: The cluster is another one, cannot be identified, or does not answer.
+    """
+    recorded = state.cluster if run is None or run.cluster is None else run.cluster
+    if cluster is None or run is None:
+        return recorded
+    if run.uid is not None and ((job_object or {}).get("metadata") or {}).get("uid") == run.uid:
+        return recorded or cluster.identify()
+    if recorded is None and state.cluster_address is None:
+        return None
+    present = cluster.identify()
+    match = compare_address(state.cluster_address or "", present) if recorded is None else compare(recorded, present)
+    if match is Match.SAME:
+        return recorded
+    what = mismatch_words(f"run {run.namespace}/{run.job_name}", recorded, present, match)
+    raise ClusterError(
+        f"job {name!r}: {what}. Nothing was changed. Let the kubeconfig, its current context or kube_context name the "
+        "cluster of the launch; to give that run up, remove it from the state (`pulumi state delete`, or "
+        "`pulumi destroy` where its cluster still answers), then run `pulumi up` again"
+    )
+
+
+def check_provider(
+    name: str,
+    run: RunRecord,
+    state: StackState,
+    *,
+    given: Mapping[str, Any],
+    own_provider: bool,
+    cluster: Cluster | None,
+) -> None:
+    """Refuse arguments with which the engine would replace the Kubernetes provider, and delete the run that is kept.
+
+    Args:
+        name: Name of the component.
+        run: The run that is kept.
+        state: The component in the stack's state.
+        given: The component's arguments.
+        own_provider: The program chose a Kubernetes provider.
+        cluster: The cluster that is read. None: no cluster is.
+
+    Raises:
+        RelaunchRefusedError: The run would be deleted.
+    """
+    if state.job is None:
+        return
+    named = [option for option in ("kubeconfig", "kube_context") if given.get(option) is not None]
+    makes_own = bool(named) and not own_provider
+    if makes_own and not state.has_provider:
+        what = f"{' and '.join(named)} set"
+        remedy = f"remove {' and '.join(named)} from the arguments"
+    elif state.has_provider and not makes_own:
+        what, remedy = "kubeconfig or kube_context removed", "set what was set when the run was launched"
+    elif makes_own and "kubeconfig" in named and cluster is not None and run.cluster is not None:
+        present = cluster.identify()
+        if (present.address, present.ca) == (run.cluster.address, run.cluster.ca):
+            return
+        what = f"the cluster reached as {present} in place of {run.cluster}"
+        remedy = "set the kubeconfig that the run was launched with"
+    else:
+        return
+    raise RelaunchRefusedError(
+        f"job {name!r}: with {what}, Pulumi would replace the Kubernetes provider, and delete run {run.job_name} with "
+        f"it. Nothing was changed. To keep the run, {remedy}; to change the access, set it together with a new value "
+        "of `rerun` once the run has finished"
+    )

@@ -1,9 +1,9 @@
-"""From what is wanted, what is remembered and what is seen, to what a component registers. No resource is made here."""
+"""Decide what a component registers, from its arguments, the stack's state and the cluster. Registers nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,93 +12,46 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunHistory, RunRecord
+from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
-from torchx_pulumi.runs.decision import (
-    GONE,
-    Action,
-    Decision,
-    DesiredRun,
-    ObservedRun,
-    decide,
-    foreign_object,
-    launched_replicas,
-)
-from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, run_hash_of, variant_of_run
+from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
+from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, owner_digest, run_hash_of, variant_of_run
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers import (
-    ObservedObjects,
-    Variant,
-    backend_of,
-    plan_job,
-    variant_of,
-)
+from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, plan_job, variant_of
 from torchx_pulumi.schedulers.preflight import discover, preflight
 
-from torchx_pulumi_components.as_launched import plan_as_launched
+from torchx_pulumi_components.cluster_access import find_cluster
 from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
-from torchx_pulumi_components.undecided import as_recorded, undecided_fields
-from torchx_pulumi_components.whereabouts import Origin, find_cluster
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """All that a decision is made of."""
-
-    name: str
-    """The component's name."""
-    wanted: ParsedArgs
-    memory: RunHistory
-    owners: tuple[str, ...]
-    """Launch labels of this component, under its present and its former URNs; the present one first."""
-    cluster: Cluster | None
-    """None: nothing can be looked at now."""
-    may_come: frozenset[str]
-    """Options whose objects this deployment may create."""
-    importing: bool
-    """An existing job is to be taken over."""
-    shown: Mapping[str, Any]
-    """The component's outputs as of the last deployment. Empty: there are none."""
-    launcher: Mapping[str, str]
-    """Labels by which `torchx list` finds an app that `torchx run` launched. Empty: a program launched it."""
-    now: datetime
-    end_of: Callable[[RunRecord], Mapping[str, Any] | None]
-    """Returns the end of a run as it was last seen. None: it was not seen."""
-    origin: Origin = field(default_factory=Origin)
-    """Where the last run was launched, as far as its record does not say it."""
-    unknown: bool = False
-    """Something among the arguments is not known yet."""
-    other: ParsedArgs | None = None
-    """What is wanted with other values in the place of unknown ones. None: it is refused, or all is known."""
+from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, undecided_fields
+from torchx_pulumi_components.stack_state import StackState, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What a component registers."""
+    """A decision about a job, with all that a component registers because of it."""
 
     plan: JobPlan[Any]
     decision: Decision
     run: RunRecord
-    """The run, to be recorded."""
+    """The record of the run."""
     intent: RunRecord
-    """The launch, to be noted before the job is made."""
-    seen: ObservedObjects
-    """The run's objects as they are now. Empty: a launch, or gone."""
+    """The record that is registered before the job object."""
+    observed: ObservedObjects
+    """The run's objects now. Without any field: it is launched, or its objects are gone."""
     status: JobStatus | None
-    """The run as seen. None: there is nothing to see yet."""
-    ended: RunRecord | None
+    """Observed status of the run. None: there is nothing to observe yet."""
+    ended: RunRecord | None = None
     """The run that is deleted first. None: there is none."""
     confirmed: RunRecord | None = None
-    """The run as it was recorded before. None: its launch was not confirmed yet."""
+    """The record of the run before this deployment. None: its launch was not confirmed yet."""
     end: Mapping[str, Any] | None = None
-    """The end of a run whose object is gone, in the shape of the output `observed`. None: it was not seen."""
+    """The end of a run whose object is gone, in the shape of the output `observed`. None: it was not observed."""
     stored: bool = False
     """The stack's state has the job object of a run whose object is gone."""
     undecided: tuple[str, ...] = ()
-    """Paths that are not known before `up`, of those that decide whether this is a new run."""
+    """Paths of fields that are unknown before `up` and decide whether this is a new run."""
     named: bool = False
     """The job object has a fixed name."""
     warnings: tuple[str, ...] = ()
@@ -107,306 +60,339 @@ class Launch:
 
     @property
     def launching(self) -> bool:
-        """Say whether a new run is launched."""
+        """Return whether a new run is launched."""
         return self.decision.action in (Action.LAUNCH, Action.RELAUNCH)
 
-    def may_make(self, role: str, index: int, pod: str) -> bool:
-        """Say whether a replica's own pod may be made: a pod of a recorded run is never started again."""
-        if self.launching or self.confirmed is None or self.seen.pods is None:
+    @property
+    def replaces_job_object(self) -> bool:
+        """Return whether the job object replaces another run's object of the same name."""
+        return (
+            self.decision.action is Action.RELAUNCH
+            and self.ended is not None
+            and (self.ended.namespace, self.ended.job_name) == (self.run.namespace, self.run.job_name)
+        )
+
+    def missing_pods(self) -> list[str]:
+        """Return the pods of a recorded run that no longer exist. They are never started again."""
+        variant = variant_of(self.plan.options)
+        if self.launching or self.confirmed is None or self.observed.pods is None or not variant.makes_pods:
+            return []
+        present = {pod["metadata"]["name"] for pod in self.observed.pods}
+        recorded = self.confirmed.replicas
+        pods = [
+            variant.pod_name(self.plan, replica)
+            for role in self.plan.roles
+            for replica in role.replica_plans
+            if not replica.surplus and replica.index < recorded.get(role.name, 0)
+        ]
+        return [pod for pod in pods if pod not in present]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlanner:
+    """Decides what a component registers."""
+
+    name: str
+    """Name of the component."""
+    args: ParsedArgs
+    state: StackState
+    """The component in the stack's state."""
+    organization: tuple[str, str, str]
+    """Organization, project and stack."""
+    cluster: Cluster | None
+    """None: no cluster can be read."""
+    created_here: frozenset[str]
+    """Options whose objects this deployment may create."""
+    importing: bool
+    """An existing job is imported."""
+    now: datetime
+    other: ParsedArgs | None = None
+    """The arguments with other values in the place of unknown ones. None: these are refused, or nothing is unknown."""
+    unknown: bool = False
+    """Some of the arguments are unknown."""
+
+    def plan(self) -> Launch:
+        """Return what the component registers.
+
+        Raises:
+            InvalidJobError: The job cannot be planned, or cannot be launched in this cluster.
+            RelaunchRefusedError: A change would end an unfinished run.
+            DeployError: An object that this stack did not create has the job's name.
+            ClusterError: The cluster does not answer, or is not the one of the last run.
+        """
+        given = self.args
+        # Options that are discovered in the cluster are rendered, recorded and compared like given ones.
+        args = replace(given, options=discover(self.cluster, given.options, given.left_open))
+        return replace(self, args=args)._plan_launch()
+
+    def _plan_launch(self) -> Launch:
+        args, state = self.args, self.state
+        last, observed, interrupted = self._last_run()
+        new = self._new_run(IDENTITY_VERSION)
+        if last is None:
+            new, observed = self._without_record(new)
+        new_name = new.job_name
+        # A job that cannot be planned is refused with all its problems, before any message about a change.
+        self._plan(new)
+        undecided = undecided_fields(new.digests, self.other, IDENTITY_VERSION) if self.unknown else set()
+        desired = new if last is None else self._desired_run(last, new, undecided)
+        cluster = find_cluster(self.name, self.cluster, last or state.intent, state, observed.job_object)
+        status = None
+        if observed.job_object is not None:
+            status = self._variant_of(last).read_status(observed, self.now)
+        owned = observed.job_object is None or self.importing or self._is_ours(last, observed.job_object)
+        fixed_name = args.settings.job_name
+        decision = decide(
+            None if last is None else replace(last, observed=state.end_of(last)),
+            desired,
+            status,
+            args.settings.on_running_change,
+            self.now,
+            interrupted=interrupted,
+            owned=owned,
+            live=self.cluster is not None,
+            renamed=last is not None and fixed_name is not None and fixed_name != last.job_name,
+        )
+        self._refuse(decision, last, new_name, status, owned=owned)
+        if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
+            launch = self._launched(decision, last, new, observed, status)
+        else:
+            launch = self._kept(decision, last, replace(last, replicas=new.replicas, digests=desired.digests), observed)
+            launch = replace(launch, status=status)
+        launch = self._with_cluster(launch, last, cluster)
+        if launch.launching and last is not None and (new.namespace, new_name) != (last.namespace, last.job_name):
+            self._refuse_foreign(new_name)
+        problems: list[Problem] = []
+        warnings: list[str] = []
+        if launch.launching and self.cluster is not None:
+            problems, warnings = preflight(
+                self.cluster, args.options, may_come=self.created_here, not_known=is_placeholder
+            )
+        if problems:
+            raise invalid_job(self.name, problems)
+        return replace(
+            launch,
+            undecided=tuple(sorted(path for path in undecided if not is_in_place(path))),
+            named=fixed_name is not None,
+            warnings=(*warnings, *launch.plan.warnings),
+        )
+
+    def _last_run(self) -> tuple[RunRecord | None, ObservedObjects, bool]:
+        """Return the last run, its objects, and whether a later launch was begun of which no object exists."""
+        state, intent = self.state, self.state.intent
+        if state.interrupted and intent is not None:
+            observed = self._observe(intent.namespace, intent.job_name, intent)
+            job_object, job = observed.job_object or {}, state.job or {}
+            if run_hash_of(job_object) == intent.hash and self._is_ours(None, job_object):
+                return replace(intent, uid=job_object["metadata"].get("uid")), observed, False
+            if run_hash_of(job) == intent.hash and job["metadata"].get("uid"):
+                # It was created, which the state has and the record has not, and is gone by now.
+                return replace(intent, uid=job["metadata"]["uid"]), observed, False
+            if state.record is None:
+                return None, observed, True
+        record = state.record
+        if record is None:
+            return None, ObservedObjects(), False
+        # Where it was launched, which is not where an interrupted move went.
+        return record, self._observe(record.namespace, record.job_name, record), state.interrupted
+
+    def _observe(self, namespace: str, name: str, run: RunRecord | None) -> ObservedObjects:
+        """Read the objects of a run from the cluster, or from the state where no cluster can be read."""
+        if is_placeholder(namespace):
+            return ObservedObjects()
+        if self.cluster is not None:
+            variant = self._variant_of(run)
+            # All pods of a recorded run were created.
+            expected = variant.recorded_pods(run) if run is not None and run is self.state.record else None
+            return variant.observe(self.cluster, namespace, name, expected)
+        job = self.state.job
+        metadata = (job or {}).get("metadata") or {}
+        if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):
+            return ObservedObjects()
+        return ObservedObjects(job_object=dict(job))
+
+    def _variant_of(self, run: RunRecord | None) -> Variant:
+        """Return the variant of a recorded run, which can differ from that of the arguments."""
+        return variant_of_run(run, self.args.options)
+
+    def _desired_run(self, last: RunRecord, new: RunRecord, undecided: Set[str]) -> RunRecord:
+        """Return the run that the arguments ask for, with the identity in the version of the last run.
+
+        Fields that are unknown or left to the cluster have the values of the last run.
+        """
+        args = self.args
+        resizes = backend_of(args.options).resizes
+        launched = launched_replicas(last, new.replicas) if resizes else new.replicas
+        version, rerun = last.identity_version, args.settings.rerun
+        digests = field_digests(args.spec, args.options, rerun=rerun, version=version)
+        digests = as_recorded(digests, {*undecided, *args.left_open}, last.digests)
+        hash_ = run_hash(digests, launched, args.spec, args.options, rerun=rerun, version=version)
+        return replace(new, digests=digests, hash=hash_, launched=launched)
+
+    def _without_record(self, new: RunRecord) -> tuple[RunRecord, ObservedObjects]:
+        """Look for a run without a record, also under the name that an earlier release gave it."""
+        observed = self._observe(new.namespace, new.job_name, None)
+        if observed.job_object is not None or self.args.settings.job_name is not None:
+            return new, observed
+        earlier = self._new_run(FIRST_VERSION)
+        found = self._observe(earlier.namespace, earlier.job_name, None)
+        if found.job_object is not None and self._is_ours(None, found.job_object):
+            return earlier, found
+        return new, observed
+
+    def _new_run(self, version: int) -> RunRecord:
+        """Return the run that a launch would create: the same whatever ran before it."""
+        args, state = self.args, self.state
+        rerun = args.settings.rerun
+        replicas = {role.name: role.num_replicas for role in args.spec.roles}
+        digests = field_digests(args.spec, args.options, rerun=rerun, version=version)
+        run = run_hash(digests, replicas, args.spec, args.options, rerun=rerun, version=version)
+        name = args.settings.job_name or self._job_name(run, version)
+        attempts = [run.attempt for run in (state.record, state.intent) if run is not None]
+        return RunRecord(
+            app_id=name,
+            job_name=name,
+            namespace=args.options.namespace,
+            hash=run,
+            digests=digests,
+            launched=replicas,
+            replicas=replicas,
+            attempt=max(attempts, default=0) + 1,
+            launched_at=self.now.isoformat(timespec="seconds"),
+            identity_version=version,
+        )
+
+    def _job_name(self, run: str, version: int) -> str:
+        roles = self.args.spec.roles
+        tasks = [
+            names.task_name(dns_name, index)
+            for dns_name, role in zip(names.role_names([role.name for role in roles]), roles, strict=True)
+            for index in range(max(role.num_replicas, 1))
+        ]
+        tail = variant_of(self.args.options).name_tail(tasks)
+        return job_name(self.name, run, self._owners()[0], version=version, tail=tail)
+
+    def _owners(self) -> list[str]:
+        """Return the launch labels of this component under its URNs, the present one first."""
+        return [owner_digest(*self.organization, urn) for urn in (self.state.urn, *self.state.former_urns)]
+
+    def _is_ours(self, last: RunRecord | None, job_object: Mapping[str, Any]) -> bool:
+        """Return whether this component created an object: it has its label, or the uid of its last run."""
+        metadata = job_object.get("metadata") or {}
+        if (metadata.get("labels") or {}).get(labels.LAUNCH) in self._owners():
             return True
-        present = any(item["metadata"]["name"] == pod for item in self.seen.pods)
-        return present or index >= self.confirmed.replicas.get(role, 0)
+        return last is not None and last.uid is not None and metadata.get("uid") == last.uid
 
+    def _refuse(
+        self, decision: Decision, last: RunRecord | None, new_name: str, status: JobStatus | None, *, owned: bool
+    ) -> None:
+        options = self.args.options
+        if self.importing and last is None and status is None:
+            where = f"{options.namespace}/{new_name}"
+            raise invalid_job(self.name, [Problem("job_name", f"there is no job {where} to import")])
+        if not owned:
+            namespace, name = (last.namespace, last.job_name) if last else (options.namespace, new_name)
+            raise DeployError(foreign_object(self._variant_of(last).job_object.kind, namespace, name))
+        if decision.action is Action.REFUSE:
+            raise RelaunchRefusedError(f"job {self.name!r}: {decision.message}")
+        was, wanted = self._variant_of(last), variant_of(options)
+        if last is not None and status is not None and not status.state.terminal and was is not wanted:
+            raise RelaunchRefusedError(
+                f"job {self.name!r}: {backend_of(options).variant_option} cannot change from {was.name} to "
+                f"{wanted.name} while run {last.job_name} has not finished: the new run would start before the old one "
+                f"is gone. Wait for its end, or destroy it first"
+            )
 
-def plan_launch(request: Request) -> Launch:
-    """Decide what a component registers.
+    def _refuse_foreign(self, name: str) -> None:
+        """Refuse to launch under the name of an object that this component did not create."""
+        options = self.args.options
+        observed = ObservedObjects() if self.cluster is None else self._observe(options.namespace, name, None)
+        if observed.job_object is not None and not self._is_ours(None, observed.job_object):
+            raise DeployError(foreign_object(variant_of(options).job_object.kind, options.namespace, name))
 
-    Raises:
-        InvalidJobError: The job cannot be planned, or not be launched in this cluster.
-        RelaunchRefusedError: A change would end an unfinished run.
-        DeployError: An object of somebody else has the job's name.
-        ClusterError: The cluster does not answer, or is not the one of the last run.
-    """
-    given = request.wanted
-    # What was left to the cluster counts as found there: it is rendered, recorded and compared.
-    wanted = replace(given, options=discover(request.cluster, given.options, given.left_open))
-    request = replace(request, wanted=wanted)
-    last, seen, interrupted = _last_run(request)
-    new = _new_run(request, IDENTITY_VERSION)
-    if last is None:
-        new, seen = _without_record(request, new)
-    new_name = new.job_name
-    # A job that cannot be planned is refused with all its problems before anything is said about change.
-    _plan(wanted.spec, new, request)
-    undecided = undecided_fields(new.digests, request.other, IDENTITY_VERSION) if request.unknown else set()
-    wish = _wish(request, last, new, undecided)
-    begun = last or request.memory.intent
-    cluster = find_cluster(request.name, request.cluster, begun, request.origin, seen.job_object)
-    look = _judge(request, last, seen)
-    known = last if last is None else replace(last, observed=request.end_of(last))
-    decision = decide(known, wish, look, wanted.settings.on_running_change, request.now, interrupted=interrupted)
-    _refuse(request, decision, last, new_name, look)
-    launch = _with_cluster(request, _launch(request, decision, last, new, wish, seen), last, cluster)
-    moved = last is not None and (new.namespace, new_name) != (last.namespace, last.job_name)
-    if launch.launching and moved:
-        _refuse_foreign(request, new_name)
-    problems: list[Problem] = []
-    warnings: list[str] = []
-    if launch.launching and request.cluster is not None:
-        problems, warnings = preflight(
-            request.cluster, wanted.options, may_come=request.may_come, not_known=is_placeholder
-        )
-    if problems:
-        raise invalid_job(request.name, problems)
-    return replace(
-        launch,
-        undecided=tuple(sorted(path for path in undecided if not is_in_place(path))),
-        named=wanted.settings.job_name is not None,
-        warnings=(*warnings, *launch.plan.warnings),
-    )
-
-
-def _last_run(request: Request) -> tuple[RunRecord | None, ObservedObjects, bool]:
-    """Return the last run, its objects, and whether a later launch was begun of which nothing is there."""
-    memory = request.memory
-    if memory.interrupted and memory.intent is not None:
-        seen = _look_at(request, memory.intent)
-        head = seen.job_object or {}
-        if run_hash_of(head) == memory.intent.hash and _is_ours(request, None, head):
-            return replace(memory.intent, uid=head["metadata"].get("uid")), seen, False
-        if run_hash_of(memory.job or {}) == memory.intent.hash and (memory.job or {})["metadata"].get("uid"):
-            # It was made, which the state knows and the record does not, and it is gone by now.
-            return replace(memory.intent, uid=(memory.job or {})["metadata"]["uid"]), seen, False
-        if memory.record is None:
-            return None, seen, True
-    if memory.record is None:
-        return None, ObservedObjects(), False
-    return memory.record, _look_at(request, memory.record), memory.interrupted
-
-
-def _look_at(request: Request, run: RunRecord) -> ObservedObjects:
-    """Read the objects of a recorded run where it was launched, which is not where an interrupted move went."""
-    return _look(request, run.namespace, run.job_name, run)
-
-
-def _look(request: Request, namespace: str, name: str, run: RunRecord | None) -> ObservedObjects:
-    """Read the objects of a run from the cluster, or from the state where nothing can be read."""
-    if is_placeholder(namespace):
-        return ObservedObjects()
-    if request.cluster is not None:
-        # Of a run that is recorded all pods were made.
-        variant = _variant_of(request, run)
-        expected = variant.recorded_pods(run) if run is not None and run is request.memory.record else None
-        return variant.observe(request.cluster, namespace, name, expected)
-    job = request.memory.job
-    metadata = (job or {}).get("metadata") or {}
-    if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):
-        return ObservedObjects()
-    return ObservedObjects(job_object=dict(job))
-
-
-def _variant_of(request: Request, run: RunRecord | None) -> Variant:
-    """Return the variant of a recorded run, which the wanted one may differ from."""
-    return variant_of_run(run, request.wanted.options)
-
-
-def _wish(request: Request, last: RunRecord | None, new: RunRecord, undecided: Set[str]) -> DesiredRun:
-    """Return what is wanted, in terms of the version that the last run's identity is of.
-
-    What is not known yet, or is left to the cluster, is what the last run has.
-    """
-    wanted = request.wanted
-    if last is None:
-        return DesiredRun(digests=new.digests, hash=new.hash, job_name=wanted.settings.job_name)
-    replicas = new.replicas
-    launched = launched_replicas(last, replicas) if backend_of(wanted.options).resizes else replicas
-    version, rerun = last.identity_version, wanted.settings.rerun
-    digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
-    digests = as_recorded(digests, {*undecided, *wanted.left_open}, last.digests)
-    wished = run_hash(digests, launched, wanted.spec, wanted.options, rerun=rerun, version=version)
-    return DesiredRun(digests=digests, hash=wished, launched=launched, job_name=wanted.settings.job_name)
-
-
-def _without_record(request: Request, new: RunRecord) -> tuple[RunRecord, ObservedObjects]:
-    """Look for a run that no record is of, also under the name that an earlier release gave it."""
-    seen = _look(request, new.namespace, new.job_name, None)
-    if seen.job_object is not None or request.wanted.settings.job_name is not None:
-        return new, seen
-    earlier = _new_run(request, FIRST_VERSION)
-    found = _look(request, earlier.namespace, earlier.job_name, None)
-    if found.job_object is not None and _is_ours(request, None, found.job_object):
-        return earlier, found
-    return new, seen
-
-
-def _job_name(request: Request, run: str, version: int) -> str:
-    wanted = request.wanted
-    roles = names.role_names([role.name for role in wanted.spec.roles])
-    tasks = [
-        names.task_name(dns_name, index)
-        for dns_name, role in zip(roles, wanted.spec.roles, strict=True)
-        for index in range(max(role.num_replicas, 1))
-    ]
-    tail = variant_of(wanted.options).name_tail(tasks)
-    return job_name(request.name, run, request.owners[0], version=version, tail=tail)
-
-
-def _new_run(request: Request, version: int) -> RunRecord:
-    """Return the run that a launch would make: the same whatever ran before it."""
-    wanted, memory = request.wanted, request.memory
-    rerun = wanted.settings.rerun
-    replicas = {role.name: role.num_replicas for role in wanted.spec.roles}
-    digests = field_digests(wanted.spec, wanted.options, rerun=rerun, version=version)
-    run = run_hash(digests, replicas, wanted.spec, wanted.options, rerun=rerun, version=version)
-    name = wanted.settings.job_name or _job_name(request, run, version)
-    attempts = [run.attempt for run in (memory.record, memory.intent) if run is not None]
-    return RunRecord(
-        app_id=name,
-        job_name=name,
-        namespace=wanted.options.namespace,
-        hash=run,
-        digests=digests,
-        launched=replicas,
-        replicas=replicas,
-        attempt=max(attempts, default=0) + 1,
-        launched_at=request.now.isoformat(timespec="seconds"),
-        identity_version=version,
-    )
-
-
-def _judge(request: Request, last: RunRecord | None, seen: ObservedObjects) -> ObservedRun:
-    if seen.job_object is None:
-        return GONE
-    status = _variant_of(request, last).read_status(seen, request.now)
-    return ObservedRun(
-        exists=True,
-        owned=request.importing or _is_ours(request, last, seen.job_object),
-        finished=status.state.terminal,
-        state=status.state.value,
-        started_at=status.started_at or status.queued_at,
-        live=request.cluster is not None,
-    )
-
-
-def _is_ours(request: Request, last: RunRecord | None, head: Mapping[str, Any]) -> bool:
-    metadata = head.get("metadata") or {}
-    if (metadata.get("labels") or {}).get(labels.LAUNCH) in request.owners:
-        return True
-    return last is not None and last.uid is not None and metadata.get("uid") == last.uid
-
-
-def _refuse(request: Request, decision: Decision, last: RunRecord | None, new_name: str, look: ObservedRun) -> None:
-    options = request.wanted.options
-    if request.importing and last is None and not look.exists:
-        where = f"{options.namespace}/{new_name}"
-        raise invalid_job(request.name, [Problem("job_name", f"there is no job {where} to import")])
-    if decision.action is Action.REFUSE and look.exists and not look.owned:
-        namespace, name = (last.namespace, last.job_name) if last else (options.namespace, new_name)
-        raise DeployError(foreign_object(_variant_of(request, last).job_object.kind, namespace, name))
-    if decision.action is Action.REFUSE:
-        raise RelaunchRefusedError(f"job {request.name!r}: {decision.message}")
-    unfinished = look.exists and not look.finished
-    was, wanted = variant_of_run(last, options), variant_of(options)
-    if last is not None and unfinished and was is not wanted:
-        raise RelaunchRefusedError(
-            f"job {request.name!r}: {backend_of(options).variant_option} cannot change from {was.name} to "
-            f"{wanted.name} while run {last.job_name} has not finished: the new run would start before the old one is "
-            f"gone. Wait for its end, or destroy it first"
-        )
-
-
-def _refuse_foreign(request: Request, name: str) -> None:
-    if request.cluster is None:
-        return
-    options = request.wanted.options
-    seen = _look(request, options.namespace, name, None)
-    if seen.job_object is not None and not _is_ours(request, None, seen.job_object):
-        raise DeployError(foreign_object(variant_of(options).job_object.kind, options.namespace, name))
-
-
-def _launch(
-    request: Request,
-    decision: Decision,
-    last: RunRecord | None,
-    new: RunRecord,
-    wish: DesiredRun,
-    seen: ObservedObjects,
-) -> Launch:
-    """Put together what a decision comes to."""
-    wanted, memory = request.wanted, request.memory
-    spec = wanted.spec
-    status = None if seen.job_object is None else _variant_of(request, last).read_status(seen, request.now)
-    if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
-        run = new if seen.job_object is None or decision.action is not Action.KEEP else _with_uid(new, seen)
-        plan = _plan(spec, run, request)
+    def _launched(
+        self,
+        decision: Decision,
+        last: RunRecord | None,
+        new: RunRecord,
+        observed: ObservedObjects,
+        status: JobStatus | None,
+    ) -> Launch:
+        """Return the launch of a new run, or of a run without a record that is kept."""
         kept = decision.action is Action.KEEP
-        if kept and request.importing:
+        run = _with_uid(new, observed) if kept else new
+        if kept and self.importing:
             run = replace(run, imported=True)
-        ended = last if seen.job_object is not None and not kept else None
+        return Launch(
+            plan=self._plan(run),
+            decision=decision,
+            run=run,
+            intent=replace(run, uid=None),
+            observed=observed if kept else ObservedObjects(),
+            status=status if kept else None,
+            ended=last if observed.job_object is not None and not kept else None,
+        )
+
+    def _kept(self, decision: Decision, last: RunRecord, updated: RunRecord, observed: ObservedObjects) -> Launch:
+        """Return a run that is kept, ignored, or over and gone; `updated` is its record with the desired fields."""
+        state = self.state
+        run = _with_uid(updated, observed) if decision.action is Action.KEEP else last
+        intent = state.intent
+        if intent is None or intent.attempt != run.attempt:
+            intent = replace(last, uid=None, observed=None)
+        if decision.action is Action.IGNORE:
+            plan = plan_as_launched(self.name, last, self.args, state.job, plain(state.outputs))
+        else:
+            plan = self._plan(run)
         return Launch(
             plan=plan,
             decision=decision,
             run=run,
-            intent=replace(run, uid=None),
-            seen=seen if kept else ObservedObjects(),
-            status=status if kept else None,
-            ended=ended,
+            intent=intent,
+            observed=observed,
+            status=None,
+            confirmed=state.record if state.record is not None and state.record.attempt == run.attempt else None,
+            end=state.end_of(run),
+            stored=((state.job or {}).get("metadata") or {}).get("name") == run.job_name,
         )
-    run = last
-    if decision.action is Action.KEEP:
-        run = _with_uid(replace(last, replicas=new.replicas, digests=wish.digests), seen)
-    intent = memory.intent
-    if intent is None or intent.attempt != run.attempt:
-        intent = replace(last, uid=None, observed=None)
-    ignoring = decision.action is Action.IGNORE
-    plan = (
-        plan_as_launched(request.name, last, request.wanted, memory.job, request.shown)
-        if ignoring
-        else _plan(spec, run, request)
-    )
-    confirmed = memory.record if memory.record is not None and memory.record.attempt == run.attempt else None
-    return Launch(
-        plan=plan,
-        decision=decision,
-        run=run,
-        intent=intent,
-        seen=seen,
-        status=status,
-        ended=None,
-        confirmed=confirmed,
-        end=request.end_of(run),
-        stored=((memory.job or {}).get("metadata") or {}).get("name") == run.job_name,
-    )
+
+    def _with_cluster(self, launch: Launch, last: RunRecord | None, known: ClusterIdentity | None) -> Launch:
+        """Add the cluster to the record.
+
+        A record of 0.1.0 gets it only where it is written anyway: a preview would show the change otherwise.
+        """
+        run, intent = launch.run, launch.intent
+        if self.cluster is not None and (last is None or launch.launching):
+            run = replace(run, cluster=self.cluster.identify())
+            intent = replace(intent, cluster=run.cluster)
+        elif run.cluster is None and run != last:
+            run = replace(run, cluster=known)
+        return replace(launch, run=run, intent=intent, cluster=run.cluster or known)
+
+    def _plan(self, run: RunRecord) -> JobPlan[Any]:
+        """Plan a run, with our labels and annotations on the job object."""
+        options, app = self.args.options, self.state.app
+        own = {labels.LAUNCH: self._owners()[0]}
+        if app is not None:
+            # By these `torchx list` finds an app that `torchx run` launched.
+            own |= {
+                labels.LAUNCHER: labels.LAUNCHER_VALUE,
+                labels.SESSION: names.label_value(str(app.get("session") or "")),
+            }
+        own_options: Any = replace(
+            options,
+            # A run that is kept is where it is, also while the namespace among the arguments is unknown.
+            namespace=run.namespace,
+            labels={**options.labels, **own},
+            annotations={**options.annotations, labels.RUN: run.hash},
+        )
+        roles = {role.name for role in self.args.spec.roles}
+        launched = {name: count for name, count in run.launched.items() if name in roles}
+        try:
+            return plan_job(self.args.spec, own_options, run.job_name, launched=launched)
+        except InvalidJobError as error:
+            raise invalid_job(self.name, in_words_of_args(error.problems)) from error
 
 
-def _with_cluster(request: Request, launch: Launch, last: RunRecord | None, known: ClusterIdentity | None) -> Launch:
-    """Add the cluster to the record. One of 0.1.0 gets it only where it is written anyway: else previews show it."""
-    run, intent = launch.run, launch.intent
-    if request.cluster is not None and (last is None or launch.launching):
-        run = replace(run, cluster=request.cluster.identify())
-        intent = replace(intent, cluster=run.cluster)
-    elif run.cluster is None and run != last:
-        run = replace(run, cluster=known)
-    return replace(launch, run=run, intent=intent, cluster=run.cluster or known)
-
-
-def _with_uid(run: RunRecord, seen: ObservedObjects) -> RunRecord:
-    return replace(run, uid=((seen.job_object or {}).get("metadata") or {}).get("uid") or run.uid)
-
-
-def _plan(spec: JobSpec, run: RunRecord, request: Request) -> JobPlan[Any]:
-    """Plan a run, with our own label and annotation on the job object."""
-    options = request.wanted.options
-    own: Any = replace(
-        options,
-        # A run that is kept is where it is, also while the wanted namespace is not known.
-        namespace=run.namespace,
-        labels={**options.labels, **request.launcher, labels.LAUNCH: request.owners[0]},
-        annotations={**options.annotations, labels.RUN: run.hash},
-    )
-    known: Iterable[str] = [role.name for role in spec.roles]
-    launched = {name: count for name, count in run.launched.items() if name in known}
-    try:
-        return plan_job(spec, own, run.job_name, launched=launched)
-    except InvalidJobError as error:
-        raise invalid_job(request.name, in_words_of_args(error.problems)) from error
+def _with_uid(run: RunRecord, observed: ObservedObjects) -> RunRecord:
+    return replace(run, uid=((observed.job_object or {}).get("metadata") or {}).get("uid") or run.uid)

@@ -1,20 +1,19 @@
-"""MCADTrainingJob: a training job in one AppWrapper as one Pulumi component. Here: what its users see of it."""
+"""MCADTrainingJob: the component for AppWrappers."""
 
 from typing import Any
 
 import pulumi
-from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
+from torchx_pulumi.model.registration_plan import component_type
 
-from torchx_pulumi_components.construct import ComponentType, Made, construct, spec_of
 from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs
 from torchx_pulumi_components.read_args import MCAD
+from torchx_pulumi_components.training_job import ComponentType, TrainingJob
 
-DOOR = ComponentType(type="torchx:index:MCADTrainingJob", dialect=MCAD)
 
-
-class MCADTrainingJob(pulumi.ComponentResource):
+class MCADTrainingJob(TrainingJob):
     """A training job in an AppWrapper, run by MCAD or by its successor, the AppWrapper operator."""
+
+    _component_type = ComponentType(token=component_type("mcad"), reader=MCAD)
 
     app_id: pulumi.Output[str]
     """Id of the app in TorchX's words: `namespace:job_name`."""
@@ -42,53 +41,16 @@ class MCADTrainingJob(pulumi.ComponentResource):
     """What was seen: `observed` of the stack output `torchx`."""
 
     def __init__(self, name: str, args: MCADTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Launch the job, keep it, or launch it anew: docs/decisions/0005 says when.
+        """Launch the job, keep it, or launch it again: docs/decisions/0005 says when.
 
         Args:
             name: Name of the component; the job object is called `<name>-<hash>`.
             args: What to run and how.
             opts: Provider, parent, aliases, protect, depends_on, ignore_changes, custom_timeouts and import are
-                passed on to the objects that the component makes.
+                passed on to the objects that the component registers.
 
         Raises:
             pulumi.RunError: The arguments are wrong (all problems in one message), the cluster cannot take the job, or
                 a change would end a run that has not finished. Nothing was registered.
         """
-        self._made = construct(self, DOOR, name, args, None, opts)
-
-    @classmethod
-    def from_app(
-        cls,
-        name: str,
-        app: Any,
-        *,
-        app_id: str | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-        **options: Any,
-    ) -> "MCADTrainingJob":
-        """Make the job of a TorchX AppDef.
-
-        Args:
-            name: Name of the component.
-            app: AppDef of TorchX 0.7.0 or nightly, or a `JobSpec`. It is not changed.
-            app_id: Name of the job object, taken as it is. Unset: `<name>-<hash>`.
-            opts: As for the constructor.
-            **options: Fields of `MCADTrainingJobArgs` beside `roles`.
-
-        Raises:
-            pulumi.RunError: As for the constructor.
-        """
-        job = cls.__new__(cls)
-        given = options if app_id is None else {**options, "job_name": app_id}
-        job._made = construct(job, DOOR, name, given, spec_of(app), opts)
-        return job
-
-    @property
-    def plan(self) -> JobPlan[MCADOptions]:
-        """The plan that was rendered, for what is built on it; not an output."""
-        return self._made.plan
-
-    @property
-    def made(self) -> Made:
-        """What the constructor found out beside the outputs, for what is built on it; not an output."""
-        return self._made
+        self._construct(name, args, None, opts)

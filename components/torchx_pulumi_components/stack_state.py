@@ -1,6 +1,6 @@
-"""What the stack's own state says of a component: its last record, the launch that was begun, the job object.
+"""Read what the stack's state has of a component: record, intent, job object and outputs.
 
-Reads only. The record is written by `records`.
+The engine sends the state to the program; no checkpoint is read here.
 """
 
 from __future__ import annotations
@@ -15,134 +15,140 @@ import pulumi
 from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]  # no stubs
 from google.protobuf.struct_pb2 import Struct  # type: ignore[import-untyped]  # no stubs
 from pulumi.runtime.proto.resource_pb2 import ResourceInvokeRequest
+from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
 from pulumi.runtime.settings import get_monitor
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.model.cluster_identity import read_identity
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
-from torchx_pulumi.model.run_record import RunHistory, RunRecord, read_record
+from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.outputs.newer import is_newer, read_state
 
 from torchx_pulumi_components.input_resolution import wait_for
-from torchx_pulumi_components.kubernetes_objects import type_token
-from torchx_pulumi_components.whereabouts import Origin
+from torchx_pulumi_components.resources import type_token
 
 STASH = "pulumi:index:Stash"
 PROVIDER = "pulumi:providers:kubernetes"
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
-SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  # the mark of a secret, no secret itself
+SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  # a mark, not a secret
 """Key and value by which Pulumi marks a secret on its way to a program."""
 
 READ_ATTEMPTS = 40
 READ_PAUSE_S = 0.05
-"""A file backend is read while the engine writes it; the next look finds it whole."""
+"""A file backend is read while the engine writes it; a later attempt reads the whole file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackState:
-    """What the state holds of a component and its children, under its present name or a former one."""
+    """A component and its children in the stack's state, under its present URN or a former one."""
 
     urn: str
     """The component's present URN."""
-    former_urns: tuple[str, ...]
+    former_urns: tuple[str, ...] = ()
     """URNs that it had, by its aliases and its parent's."""
-    memory: RunHistory
+    record: RunRecord | None = None
+    """The last run whose launch was confirmed. None: there was none."""
+    intent: RunRecord | None = None
+    """The last launch that was begun. Newer than `record`: the launch was refused or interrupted."""
+    job: Mapping[str, Any] | None = None
+    """The job object as of the last deployment or refresh. None: it is not in the state."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
-    """The component's last outputs, secrets marked as in the state. Empty: it never came as far."""
+    """The component's last outputs, with secrets marked as in the state. Empty: they were never registered."""
     children: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
-    """Type and end of the name (what follows the component's own) of each child to its outputs."""
+    """Outputs of each child, by its type and its name without the component's name at the beginning."""
     app: Mapping[str, Any] | None = None
-    """What `torchx run` noted of the app (`runs.entry`). None: it was launched by a program."""
-    origin: Origin = field(default_factory=Origin)
-    """Where the last run was launched, as far as its record does not say it."""
+    """Index entry of the app (`model.app_entry`). None: a program launched the run."""
+    cluster: ClusterIdentity | None = None
+    """Cluster of a run whose record, written by 0.1.0, names none; a later `up` found it. None: not known."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Return whether a launch was begun and never confirmed."""
+        return self.intent is not None and (self.record is None or self.intent.attempt > self.record.attempt)
+
+    @property
+    def cluster_address(self) -> str | None:
+        """Return the digest of the API server's address that `torchx run` of 0.1.0 noted. None: not noted."""
+        return (self.app or {}).get("cluster")
+
+    @property
+    def has_provider(self) -> bool:
+        """Return whether the component registered a Kubernetes provider for itself."""
+        return (PROVIDER, "-kubernetes") in self.children
 
     @property
     def observed(self) -> Mapping[str, Any] | None:
-        """Return the component's last output `observed`."""
+        """Return the component's last output `observed`. None: it has none."""
         found: Mapping[str, Any] | None = plain(self.outputs.get("observed"))
         return found
 
     def end_of(self, run: RunRecord) -> Mapping[str, Any] | None:
-        """Return the end of a run as it was last seen. None: it was not seen.
+        """Return the end of a run as it was last observed. None: it was not observed.
 
         It is in the component's output `observed`. 0.1.0 kept it in the record; the newer one counts.
         """
         output = self.observed if run.uid is not None and plain(self.outputs.get("uid")) == run.uid else None
-        looks = [seen for seen in (run.observed, output) if seen is not None]
-        if len(looks) == 2:
-            # A cancelled run that was seen active later was resumed.
-            looks = [looks[1] if is_newer(looks[1], looks[0]) else looks[0]]
-        return next((seen for seen in looks if read_state(seen.get("state")).terminal), None)
+        observed = [item for item in (run.observed, output) if item is not None]
+        if len(observed) == 2:
+            # A cancelled run that was observed active later was resumed.
+            observed = [observed[1] if is_newer(observed[1], observed[0]) else observed[0]]
+        return next((item for item in observed if read_state(item.get("state")).terminal), None)
 
 
 def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
-    """Return the parent as far as URNs are concerned: the stack, which other languages send, is none."""
+    """Return the parent that is part of URNs. The stack, which other languages send as a parent, is not."""
     if opts.parent is None or "pulumi:pulumi:Stack::" in str(wait_for(opts.parent.urn.future())):
         return None
     return opts.parent
 
 
-def read_past(
-    urn: pulumi.Output[str],
-    aliases: Sequence[pulumi.Output[str]],
-    name: str,
-    parent: pulumi.Resource | None,
-    head: Kind,
-) -> StackState:
-    """Read what the state holds of a component that is not registered yet.
+def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, job_object: Kind) -> StackState:
+    """Read what the state has of a component that is not registered yet.
 
     Args:
-        urn: Its URN.
-        aliases: URNs that its options say it had.
+        token: Its type token.
         name: Its name.
-        parent: Its parent. None: the stack.
-        head: Kind of the child that stands for the run.
+        opts: Its options.
+        job_object: Kind of its child that stands for the run.
 
     Raises:
         DeployError: The state cannot be read.
     """
-    present = str(wait_for(urn.future()))
+    parent = real_parent(opts)
+    present = str(wait_for(create_urn(name, token, parent).future()))
+    aliases = [collapse_alias_to_urn(alias, name, token, parent) for alias in opts.aliases or []]
     own = [str(wait_for(alias.future())) for alias in aliases]
     former = tuple(dict.fromkeys([*own, *_inherited(name, present, own, parent)]))
     outputs = read_outputs()
-    for known in (present, *former):
-        children = dict(_children(known, outputs))
+    for urn in (present, *former):
+        children = dict(_children(urn, outputs))
         record, intent = children.get((STASH, "-record")), children.get((STASH, "-intent"))
-        job = children.get((type_token(head), ""))
+        job = children.get((type_token(job_object.api_version, job_object.kind), ""))
         if record is None and intent is None and job is None:
             continue
-        memory = RunHistory(
-            record=read_record(plain((record or {}).get("input"))),
-            intent=read_record(plain((intent or {}).get("input"))),
-            job=plain(job),
-        )
         app = plain((children.get((STASH, APP_SUFFIX)) or {}).get("input"))
-        own_outputs = outputs.get(known) or {}
+        own_outputs = outputs.get(urn) or {}
         try:
-            noted = read_identity(plain(own_outputs.get("cluster")) or (app or {}).get("cluster_identity"))
+            cluster = read_identity(plain(own_outputs.get("cluster")) or (app or {}).get("cluster_identity"))
         except ValueError as error:
-            raise DeployError(f"the state of {known} cannot be read: {error}; it was changed by hand") from error
-        origin = Origin(
-            cluster=noted,
-            address=(app or {}).get("cluster"),
-            job=job is not None,
-            own_provider=(PROVIDER, "-kubernetes") in children,
-        )
+            raise DeployError(f"the state of {urn} cannot be read: {error}; it was changed by hand") from error
         return StackState(
             urn=present,
             former_urns=former,
-            memory=memory,
+            record=read_record(plain((record or {}).get("input"))),
+            intent=read_record(plain((intent or {}).get("input"))),
+            job=plain(job),
             outputs=own_outputs,
             children=children,
             app=app,
-            origin=origin,
+            cluster=cluster,
         )
-    return StackState(urn=present, former_urns=former, memory=RunHistory())
+    return StackState(urn=present, former_urns=former)
 
 
 def recorded_images() -> frozenset[str]:
-    """Return the digests of the images of the runs in this stack's state (`relaunch.identity.digest`).
+    """Return the digests of the images of the runs in this stack's state (`runs.identity.digest`).
 
     Raises:
         DeployError: The state cannot be read.
@@ -173,14 +179,14 @@ def read_outputs() -> Mapping[str, Mapping[str, Any]]:
     request = ResourceInvokeRequest(tok="pulumi:pulumi:readStackResourceOutputs", args=arguments)
     for attempt in range(READ_ATTEMPTS):
         try:
-            answer: Any = monitor.Invoke(request)
+            response: Any = monitor.Invoke(request)
         except grpc.RpcError as error:
-            said = str(error.details() if isinstance(error, grpc.Call) else error)
-            if "EOF" not in said or attempt == READ_ATTEMPTS - 1:
-                raise DeployError(f"the state of stack {stack} cannot be read: {said}") from error
+            message = str(error.details() if isinstance(error, grpc.Call) else error)
+            if "EOF" not in message or attempt == READ_ATTEMPTS - 1:
+                raise DeployError(f"the state of stack {stack} cannot be read: {message}") from error
             time.sleep(READ_PAUSE_S)
             continue
-        resources = unmarked(MessageToDict(getattr(answer, "return")).get("outputs")) or {}
+        resources = unmarked(MessageToDict(getattr(response, "return")).get("outputs")) or {}
         return {urn: unmarked(unmarked(resource).get("outputs")) or {} for urn, resource in resources.items()}
     raise AssertionError("unreachable: the last attempt returns or raises")
 

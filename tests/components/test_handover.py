@@ -18,13 +18,13 @@ import pytest
 from torchx_pulumi.model.app_entry import read_entry, write_entry
 from torchx_pulumi.runs.driver import Launched, LaunchRequest
 from torchx_pulumi.runs.eject import project_files
+from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_components.cluster_access import cluster_for_tests
-from torchx_pulumi_components.prerendered import register_ready
-from torchx_pulumi_stacks.engine.registration import prepare
+from torchx_pulumi_components.prerendered import register_app
 
 from tests.parity.apps import CASES, Case, one, resource, several
 from tests.unit.images.fake_docker import FakeDocker
@@ -64,9 +64,9 @@ class Handover:
         app_id = runner.submit(app, dict(options))
         self.entry = context.index.find(app_id, scheduler)
         assert self.entry is not None
-        ready = prepare(self.driver.orders[-1])
+        ready = plan_registration(self.driver.orders[-1])
         place = self.entry.place
-        made = self._run(lambda: register_ready(ready))
+        made = self._run(lambda: register_app(ready))
         prefix = f"urn:pulumi:{place.stack}::{place.project}::torchx:index:"
         component = next(item.typ for item in made if item.typ.endswith("TrainingJob")).rpartition(":")[2]
         for item in made:

@@ -28,6 +28,7 @@ from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import observed, read_observation, write_observation
+from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.stack_state.backend import own_backend
 from torchx_pulumi.testing import FakeCluster
@@ -37,8 +38,7 @@ from torchx_pulumi.torchx_adapter.launch import Launch, make_entry
 from torchx_pulumi.torchx_adapter.run_opts import run_options
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
-from torchx_pulumi_components.prerendered import register_ready
-from torchx_pulumi_stacks.engine.registration import prepare
+from torchx_pulumi_components.prerendered import register_app
 from torchx_pulumi_stacks.engine.work_dir import Workplace, place_key
 
 from tests.recordings.engine import UID, run_program
@@ -217,7 +217,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     if job.ambient is not None:
         entry = replace(entry, ambient_kubeconfig=job.ambient[0], ambient_context=job.ambient[1])
     order = LaunchRequest(entry=entry, plan=plan, manifest=request.resource, digests=job.digests)
-    ready = prepare(order, NOW)
+    ready = plan_registration(order, NOW)
     index.add(entry)
     index.observe(entry, observation_of(entry))
     launched = replace(entry, stage=Stage.LAUNCHED, uid=UID)
@@ -261,7 +261,7 @@ def register(order: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what the engine's program registers of an order as it was written down."""
     run = RegistrationPlan(**copy.deepcopy(dict(order)))
     place = run.entry["place"]
-    made = run_program(lambda: register_ready(run), state={}, project=place["project"], stack=place["stack"])
+    made = run_program(lambda: register_app(run), state={}, project=place["project"], stack=place["stack"])
     return plain(made)  # type: ignore[no-any-return]
 
 

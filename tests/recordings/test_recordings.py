@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -16,9 +17,10 @@ import pytest
 import torchx
 from torchx_pulumi.model.app_entry import read_entry, write_entry
 from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunRecord, read_record, write_record
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi.planning import names
-from torchx_pulumi.runs.decision import Action, DesiredRun, ObservedRun, Policy, decide
+from torchx_pulumi.runs.decision import Action, Policy, decide
 from torchx_pulumi.runs.identity import field_digests, job_name, owner_digest, relaunch_hash
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers import variant_of
@@ -74,8 +76,15 @@ def test_digests_and_hash_of_a_recorded_run_stay_and_keep_it(job: ProgramJob) ->
         )
         assert_same(digests, dict(record.digests))
         assert relaunch_hash(digests, record.launched) == record.hash
-        wish = DesiredRun(digests=digests, hash=record.hash, job_name=wanted.settings.job_name)
-        decision = decide(record, wish, ObservedRun(exists=True, state="RUNNING"), Policy.FAIL, producing.NOW)
+        fixed_name = wanted.settings.job_name
+        decision = decide(
+            record,
+            replace(record, digests=digests, launched={}),
+            JobStatus(state=JobState.RUNNING, reason=Reason.NOT_FOUND, message=""),
+            Policy.FAIL,
+            producing.NOW,
+            renamed=fixed_name is not None and fixed_name != record.job_name,
+        )
         assert (decision.action, list(decision.fields)) == (Action.KEEP, [])
 
 

@@ -1,51 +1,74 @@
-"""A run with every choice made, down to the names of its resources. Data only: the engine's program reads it."""
+"""Everything that is registered for one run. Data only: the engine's program reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchx_pulumi.model.options import Manifest
 
 UID = "{{uid of the job object}}"
-"""Stands in every text for the uid that the job object will get."""
+"""Template variable in texts of a `RegistrationPlan`; its value is known once the job object is created."""
 
 APP_SUFFIX = "-app"
-"""Ends the name of the stash that holds what the index knows of the app."""
+"""End of the name of the stash that has the app's index entry."""
 
 COMPONENT_TYPES: Mapping[str, str] = {
     "volcano": "torchx:index:VolcanoTrainingJob",
     "mcad": "torchx:index:MCADTrainingJob",
 }
-"""Scheduler to the type token of its component."""
+"""Scheduler to the type token of its public component."""
+
+
+def component_type(scheduler: str) -> str:
+    """Return the type token of a scheduler's component. Schedulers without a public one share the generic type."""
+    return COMPONENT_TYPES.get(scheduler, "torchx:index:TrainingJob")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationPlan:
-    """All that is registered of one run. Plain JSON values, so that an interrupted launch can be taken up again."""
+    """Everything that is registered for one run.
+
+    Of an app that `torchx run` launches all values are plain JSON, so that an interrupted launch can be continued.
+    Those of a component may be Pulumi Outputs.
+    """
 
     scheduler: str
-    """`volcano` or `mcad`."""
+    """Name of the scheduler."""
     name: str
     """Name of the component."""
     objects: Sequence[Manifest]
-    """What is created, the object that stands for the run first."""
+    """Manifests of the objects, the job object first. Empty: the run has ended and its objects are gone."""
     names: Sequence[str]
     """Names of their resources."""
     intent: Mapping[str, Any]
-    """Note of the launch (`record.write_record`)."""
+    """The record as it is registered before the objects (`run_record.write_record`)."""
     record: Mapping[str, Any]
-    """Record of the run."""
-    entry: Mapping[str, Any]
-    """What the index knows of the app (`runs.entry.write_entry`)."""
+    """The record as it is registered after the objects."""
+    entry: Mapping[str, Any] | None
+    """The app's index entry (`app_entry.write_entry`). None: a program launched the run."""
     outputs: Mapping[str, Any]
     """Outputs of the component."""
     roles: Mapping[str, Mapping[str, Any]]
     """Role name in object names to the outputs of the role."""
-    exports: Mapping[str, Any]
-    """Outputs of the stack."""
-    kubeconfig: str | None
+    exports: Mapping[str, Any] = field(default_factory=dict)
+    """Outputs of the stack. Empty: the program exports them."""
+    kubeconfig: str | None = None
     """Kubeconfig that the user named. None: the ambient one."""
-    kube_context: str | None
+    kube_context: str | None = None
     """Context that the user named. None: the ambient one."""
+
+
+def replace_uid(value: Any, replaced: Callable[[str], Any]) -> Any:
+    """Return a value with every text in it that has the variable `UID` replaced; all others stay as they are.
+
+    Args:
+        value: A JSON value.
+        replaced: Text with the variable -> what takes its place.
+    """
+    if isinstance(value, Mapping):
+        return {key: replace_uid(item, replaced) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [replace_uid(item, replaced) for item in value]
+    return replaced(value) if isinstance(value, str) and UID in value else value

@@ -6,7 +6,7 @@ Data and its way to and from plain JSON values. Nothing secret: digests of field
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, write_identity
@@ -55,23 +55,6 @@ class RunRecord:
     """Version of the identity that hash, digests and job name are of. Not written where it is the first: 0.1.0's."""
     cluster: ClusterIdentity | None = None
     """The cluster that it was launched in; not part of the run's identity. None: not known, 0.1.0 wrote the record."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunHistory:
-    """What a stack knows of a job when its program starts."""
-
-    record: RunRecord | None = None
-    """The last run whose launch was confirmed. None: there was none."""
-    intent: RunRecord | None = None
-    """The last launch that was begun. Newer than `record`: the launch was refused or interrupted."""
-    job: Mapping[str, Any] | None = field(default=None)
-    """The job object as of the last deployment or refresh. None: not in the state."""
-
-    @property
-    def interrupted(self) -> bool:
-        """Say whether a launch was begun and never confirmed."""
-        return self.intent is not None and (self.record is None or self.intent.attempt > self.record.attempt)
 
 
 def write_record(record: RunRecord) -> dict[str, Any]:

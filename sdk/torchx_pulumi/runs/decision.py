@@ -1,7 +1,4 @@
-"""What is to be done about a job: launch, keep, relaunch, refuse. Pure: a decision from a record, a wish and a look.
-
-The words of every decision that a user reads are here; nothing here talks to an engine or a cluster.
-"""
+"""Decide what to do about a job: launch, keep, relaunch or refuse. Pure; also has the messages of each decision."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.runs.identity import changed_fields, is_in_place
 
 
@@ -26,7 +24,7 @@ class Policy(str, Enum):
 
 
 class Action(Enum):
-    """What a decision comes to."""
+    """What a deployment does with a job."""
 
     LAUNCH = "launch"
     KEEP = "keep"
@@ -37,43 +35,8 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredRun:
-    """What the program asks for now."""
-
-    digests: Mapping[str, str]
-    """`identity.field_digests`."""
-    hash: str
-    """`run_hash.run_hash`, with the launched replicas of the last run where the job only shrank."""
-    launched: Mapping[str, int] | None = None
-    """Replicas that the hash was made with. None: not known, and only equal hashes are the same run."""
-    job_name: str | None = None
-    """Name that the job object must have. None: whatever name the run has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedRun:
-    """What was seen of the last run, or of an object that has the new run's name."""
-
-    exists: bool
-    owned: bool = True
-    """False: the object was not created by this stack."""
-    finished: bool = False
-    """The run ended, in whatever way."""
-    state: str = "UNKNOWN"
-    """State in TorchX's words."""
-    started_at: datetime | None = None
-    """When it started to run, or was created. None: not known."""
-    live: bool = True
-    """False: not looked at now; as of the last deployment or refresh."""
-
-
-GONE = ObservedRun(exists=False)
-"""Nothing of that name is there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do, and what to tell the user."""
+    """What to do about a job, and the message for the user."""
 
     action: Action
     fields: Sequence[str] = ()
@@ -83,7 +46,7 @@ class Decision:
 
 
 def launched_replicas(record: RunRecord | None, replicas: Mapping[str, int]) -> dict[str, int]:
-    """Return what a run of these replicas counts as launched with: the last run's, where nothing grew beyond it.
+    """Return the replicas of a run's identity: those of the last launch while no role has more than that.
 
     A job with other roles, or with more replicas of one, is a new run with what is asked for now.
     """
@@ -96,48 +59,66 @@ def launched_replicas(record: RunRecord | None, replicas: Mapping[str, int]) -> 
 
 def decide(
     record: RunRecord | None,
-    wish: DesiredRun,
-    look: ObservedRun,
+    desired: RunRecord,
+    observed: JobStatus | None,
     policy: Policy,
     now: datetime,
     *,
     interrupted: bool = False,
+    owned: bool = True,
+    live: bool = True,
+    renamed: bool = False,
 ) -> Decision:
-    """Decide what becomes of a job.
+    """Decide what to do about a job.
 
     Args:
-        record: The last run. None: none is known.
-        wish: What the program asks for.
-        look: The last run's object, or, without a record, whatever has the new run's name.
+        record: The last run. None: there is no record of one.
+        desired: The run that the program asks for, with hash and digests of the version that `record` has. Its
+            `launched` is empty where that is unknown: only equal hashes are then the same run.
+        observed: Status of the last run's object or, without a record, of the object with the new run's name.
+            None: it does not exist.
         policy: What to do about an unfinished run that a change would end.
-        now: For "running for".
-        interrupted: A launch was begun after `record` and nothing of it is there.
+        now: The current time, aware.
+        interrupted: A launch was begun after `record`, and none of its objects exists.
+        owned: The observed object was created by this stack.
+        live: The object was read from the cluster now. False: it is as of the last refresh.
+        renamed: The program asks for a fixed name which the last run does not have.
     """
-    if look.exists and not look.owned:
+    if observed is not None and not owned:
         return Decision(action=Action.REFUSE, message="")
     if record is None:
-        return Decision(action=Action.KEEP if look.exists else Action.LAUNCH)
-    fields = changed_fields(record.digests, wish.digests)
-    renamed = wish.job_name is not None and wish.job_name != record.job_name
-    if _is_same_run(record, wish, fields) and not renamed:
-        return _same_run(record, [path for path in fields if is_in_place(path)], look, interrupted)
+        return Decision(action=Action.LAUNCH if observed is None else Action.KEEP)
+    fields = changed_fields(record.digests, desired.digests)
+    if _is_same_run(record, desired, fields) and not renamed:
+        return _same_run(record, [path for path in fields if is_in_place(path)], observed, interrupted)
     immutable = [path for path in fields if not is_in_place(path)] + (["job_name"] if renamed else [])
     fields = immutable or _grown(fields)
-    return _new_run(record, fields, look, policy, now, interrupted)
+    what = _words(fields)
+    if observed is None:
+        why = "its launch was refused or interrupted" if interrupted else "it is over and its object is gone"
+        message = f"RELAUNCH: {what} changed since run {record.job_name}; {why}, a new run is launched"
+        return Decision(action=Action.RELAUNCH, fields=fields, message=message)
+    if observed.state.terminal:
+        message = (
+            f"RELAUNCH: {what} changed; finished run {record.job_name} ({observed.state.value}) is deleted, a new one "
+            "launched"
+        )
+        return Decision(action=Action.RELAUNCH, fields=fields, message=message)
+    return _unfinished_run(record.job_name, fields, _since(observed, now, live=live), policy)
 
 
-def _is_same_run(record: RunRecord, wish: DesiredRun, fields: Sequence[str]) -> bool:
-    """Return whether the last run is what is asked for: the same is rendered of it, or it is written down the same.
+def _is_same_run(record: RunRecord, desired: RunRecord, fields: Sequence[str]) -> bool:
+    """Return whether the last run is the desired one: it has the same hash, or only fields that change in place differ.
 
     The second, because a later release may render the same job in another way.
     """
-    if wish.hash == record.hash:
+    if desired.hash == record.hash:
         return True
-    return wish.launched == record.launched and all(is_in_place(path) for path in fields)
+    return desired.launched == record.launched and all(is_in_place(path) for path in fields)
 
 
-def _same_run(record: RunRecord, fields: Sequence[str], look: ObservedRun, interrupted: bool) -> Decision:
-    if look.exists:
+def _same_run(record: RunRecord, fields: Sequence[str], observed: JobStatus | None, interrupted: bool) -> Decision:
+    if observed is not None:
         message = f"in place: {_words(fields)} of run {record.job_name}" if fields else ""
         return Decision(action=Action.KEEP, fields=fields, message=message)
     if interrupted:
@@ -151,40 +132,24 @@ def _same_run(record: RunRecord, fields: Sequence[str], look: ObservedRun, inter
     return Decision(action=Action.DONE_AND_GONE, fields=fields, message=message)
 
 
-def _new_run(
-    record: RunRecord, fields: Sequence[str], look: ObservedRun, policy: Policy, now: datetime, interrupted: bool
-) -> Decision:
+def _unfinished_run(run: str, fields: Sequence[str], since: str, policy: Policy) -> Decision:
     what = _words(fields)
-    if not look.exists:
-        why = "its launch was refused or interrupted" if interrupted else "it is over and its object is gone"
-        message = f"RELAUNCH: {what} changed since run {record.job_name}; {why}, a new run is launched"
-        return Decision(action=Action.RELAUNCH, fields=fields, message=message)
-    if look.finished:
-        message = (
-            f"RELAUNCH: {what} changed; finished run {record.job_name} ({look.state}) is deleted, a new one launched"
-        )
-        return Decision(action=Action.RELAUNCH, fields=fields, message=message)
     if policy is Policy.REPLACE:
-        message = (
-            f"RELAUNCH: {what} changed; run {record.job_name}, {_since(look, now)}, is deleted first, then the new run "
-            f"is launched"
-        )
+        message = f"RELAUNCH: {what} changed; run {run}, {since}, is deleted first, then the new run is launched"
         return Decision(action=Action.RELAUNCH, fields=fields, message=message)
     if policy is Policy.IGNORE:
-        message = (
-            f"{what} changed; run {record.job_name}, {_since(look, now)}, is kept as it is (on_running_change: ignore)"
-        )
+        message = f"{what} changed; run {run}, {since}, is kept as it is (on_running_change: ignore)"
         return Decision(action=Action.IGNORE, fields=fields, message=message)
     message = (
-        f"changing {what} would relaunch run {record.job_name}, {_since(look, now)}. Nothing was changed. To end that "
-        f"run and launch the new one, set on_running_change to `replace`; to keep it until it has finished, set it to "
-        f"`ignore`; or wait, or undo the change"
+        f"changing {what} would relaunch run {run}, {since}. Nothing was changed. To end that run and launch the new "
+        "one, set on_running_change to `replace`; to keep it until it has finished, set it to `ignore`; or wait, or "
+        "undo the change"
     )
     return Decision(action=Action.REFUSE, fields=fields, message=message)
 
 
 def foreign_object(kind: str, namespace: str, name: str) -> str:
-    """Say that an object of this name was created by somebody else."""
+    """Return the message that an object of this name was not created by this stack."""
     return (
         f"{kind} {name!r} in namespace {namespace!r} exists and was not created by this stack, so it is left alone. "
         f"Choose another name, delete it, or take it over on purpose with job_name: {name} and the "
@@ -192,18 +157,18 @@ def foreign_object(kind: str, namespace: str, name: str) -> str:
     )
 
 
-def _since(look: ObservedRun, now: datetime) -> str:
-    state = "which has been running" if look.state == "RUNNING" else f"which is {look.state}"
-    source = "" if look.live else " (as of the last refresh)"
-    if look.started_at is None:
+def _since(observed: JobStatus, now: datetime, *, live: bool) -> str:
+    source, started_at = "" if live else " (as of the last refresh)", observed.started_at or observed.queued_at
+    is_running = observed.state is JobState.RUNNING
+    state = "which has been running" if is_running else f"which is {observed.state.value}"
+    if started_at is None:
         return f"{state}{source}"
-    joint = " for" if look.state == "RUNNING" else ", launched"
-    after = "" if look.state == "RUNNING" else " ago"
-    return f"{state}{joint} {duration(now - look.started_at)}{after}{source}"
+    span = duration(now - started_at)
+    return f"{state} for {span}{source}" if is_running else f"{state}, launched {span} ago{source}"
 
 
 def duration(span: timedelta) -> str:
-    """Say how long, in the two largest units.
+    """Return a time span in its two largest units.
 
     >>> duration(timedelta(seconds=4)), duration(timedelta(hours=27, minutes=5))
     ('4 s', '1 d 3 h')

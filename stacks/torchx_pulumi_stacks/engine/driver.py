@@ -15,6 +15,7 @@ from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
+from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, state_folder
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_there
@@ -24,7 +25,6 @@ from torchx_pulumi.stack_state.store import open_store
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.recovery import put_right
-from torchx_pulumi_stacks.engine.registration import prepare
 from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
 from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import Workplace
@@ -53,7 +53,7 @@ class AutomationDriver:
     def launch(self, order: LaunchRequest, tell: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects in a stack of its own; see `torchx_pulumi.runs.driver.Driver`."""
         stack = self._stack(order.entry, tell, check)
-        run = prepare(order)
+        run = plan_registration(order)
         with self._changing(order.entry):
             stack.create(run, seed=self._seed)
             try:

@@ -11,7 +11,7 @@ from typing import Any
 from pulumi import automation
 from semver import VersionInfo
 from torchx_pulumi.model.registration_plan import RegistrationPlan
-from torchx_pulumi_components.prerendered import register_ready
+from torchx_pulumi_components.prerendered import register_app
 
 LOOP_WAIT_S = 5.0
 
@@ -70,7 +70,7 @@ def serve(run: RegistrationPlan, stack: str, folder: Path, wait: Callable[[int],
 
     def program() -> None:
         loops.append(asyncio.get_running_loop())
-        register_ready(run)
+        register_app(run)
 
     workspace = automation.LocalWorkspace(work_dir=str(folder), program=program, pulumi_command=command)
     try:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.run_record import RunHistory, RunRecord, read_record, write_record
+from torchx_pulumi.model.run_record import RunRecord, read_record, write_record
 
 RECORD = RunRecord(
     app_id="job-1",
@@ -62,19 +62,6 @@ def test_no_record_is_none() -> None:
 def test_what_is_no_record_is_refused(value: object, text: str) -> None:
     with pytest.raises(DeployError, match=text):
         read_record(value)
-
-
-@pytest.mark.parametrize(
-    ("record", "intent", "interrupted"),
-    [(None, None, False), (None, 1, True), (1, 1, False), (1, 2, True), (2, None, False)],
-)
-def test_a_launch_that_was_begun_and_not_confirmed_is_known(
-    record: int | None, intent: int | None, interrupted: bool
-) -> None:
-    def at(attempt: int | None) -> RunRecord | None:
-        return None if attempt is None else replace(RECORD, attempt=attempt)
-
-    assert RunHistory(record=at(record), intent=at(intent)).interrupted is interrupted
 
 
 def test_the_version_of_the_identity_is_not_written_where_it_is_the_first() -> None:

@@ -3,16 +3,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.runs.decision import (
-    GONE,
-    Action,
-    Decision,
-    DesiredRun,
-    ObservedRun,
-    Policy,
-    decide,
-    launched_replicas,
-)
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.runs.decision import Action, Decision, Policy, decide, launched_replicas
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RECORD = RunRecord(
@@ -27,25 +19,28 @@ RECORD = RunRecord(
     launched_at="2026-01-01T11:00:00+00:00",
     uid="u",
 )
-SAME = DesiredRun(digests=RECORD.digests, hash="aa")
-OTHER_IMAGE = DesiredRun(digests={**RECORD.digests, "roles[trainer].image": "9"}, hash="bb")
-OTHER_MIN = DesiredRun(digests={**RECORD.digests, "roles[trainer].min_replicas": "9"}, hash="aa")
-RUNNING = ObservedRun(exists=True, state="RUNNING", started_at=NOW - timedelta(minutes=5, seconds=4))
-FINISHED = ObservedRun(exists=True, finished=True, state="SUCCEEDED")
+SAME = replace(RECORD, launched={})
+OTHER_IMAGE = replace(SAME, digests={**RECORD.digests, "roles[trainer].image": "9"}, hash="bb")
+OTHER_MIN = replace(SAME, digests={**RECORD.digests, "roles[trainer].min_replicas": "9"})
+RUNNING = JobStatus(
+    state=JobState.RUNNING, reason=Reason.NOT_FOUND, message="", started_at=NOW - timedelta(minutes=5, seconds=4)
+)
+FINISHED = JobStatus(state=JobState.SUCCEEDED, reason=Reason.NOT_FOUND, message="")
+GONE = None
 
 
 def decided(
-    wish: DesiredRun,
-    look: ObservedRun,
+    desired: RunRecord,
+    observed: JobStatus | None,
     policy: Policy = Policy.FAIL,
     record: RunRecord | None = RECORD,
-    interrupted: bool = False,
+    **facts: bool,
 ) -> Decision:
-    return decide(record, wish, look, policy, NOW, interrupted=interrupted)
+    return decide(record, desired, observed, policy, NOW, **facts)
 
 
 @pytest.mark.parametrize(
-    ("wish", "look", "policy", "interrupted", "action"),
+    ("desired", "observed", "policy", "interrupted", "action"),
     [
         (SAME, RUNNING, Policy.FAIL, False, Action.KEEP),
         (SAME, FINISHED, Policy.FAIL, False, Action.KEEP),
@@ -65,9 +60,9 @@ def decided(
     ],
 )
 def test_what_becomes_of_a_recorded_run(
-    wish: DesiredRun, look: ObservedRun, policy: Policy, interrupted: bool, action: Action
+    desired: RunRecord, observed: JobStatus | None, policy: Policy, interrupted: bool, action: Action
 ) -> None:
-    assert decided(wish, look, policy, interrupted=interrupted).action is action
+    assert decided(desired, observed, policy, interrupted=interrupted).action is action
 
 
 def test_a_job_never_launched_is_launched() -> None:
@@ -76,7 +71,7 @@ def test_a_job_never_launched_is_launched() -> None:
 
 @pytest.mark.parametrize("record", [None, RECORD])
 def test_an_object_of_somebody_else_is_left_alone(record: RunRecord | None) -> None:
-    assert decided(SAME, replace(RUNNING, owned=False), record=record).action is Action.REFUSE
+    assert decided(SAME, RUNNING, record=record, owned=False).action is Action.REFUSE
 
 
 def test_a_refusal_names_field_run_age_and_ways_on() -> None:
@@ -93,11 +88,14 @@ def test_a_refusal_names_field_run_age_and_ways_on() -> None:
 
 
 def test_a_queued_run_is_not_said_to_be_running() -> None:
-    assert "which is PENDING, launched 5 min 4 s ago" in decided(OTHER_IMAGE, replace(RUNNING, state="PENDING")).message
+    assert (
+        "which is PENDING, launched 5 min 4 s ago"
+        in decided(OTHER_IMAGE, replace(RUNNING, state=JobState.PENDING)).message
+    )
 
 
 def test_a_look_at_the_state_says_so() -> None:
-    assert "(as of the last refresh)" in decided(OTHER_IMAGE, replace(RUNNING, live=False)).message
+    assert "(as of the last refresh)" in decided(OTHER_IMAGE, RUNNING, live=False).message
 
 
 def test_a_change_in_place_is_said() -> None:
@@ -112,8 +110,8 @@ def test_a_change_in_place_of_a_run_that_is_gone_is_a_no_op_that_says_so() -> No
 
 
 def test_more_replicas_name_the_replicas() -> None:
-    wish = DesiredRun(digests={**RECORD.digests, "roles[trainer].num_replicas": "8"}, hash="bb")
-    assert decided(wish, RUNNING).fields == ["roles[trainer].num_replicas"]
+    desired = replace(SAME, digests={**RECORD.digests, "roles[trainer].num_replicas": "8"}, hash="bb")
+    assert decided(desired, RUNNING).fields == ["roles[trainer].num_replicas"]
 
 
 @pytest.mark.parametrize(

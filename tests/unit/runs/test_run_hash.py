@@ -16,7 +16,8 @@ from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
-from torchx_pulumi.runs.decision import GONE, Action, DesiredRun, ObservedRun, Policy, decide
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.runs.decision import Action, Policy, decide
 from torchx_pulumi.runs.identity import changed_fields, field_digests
 from torchx_pulumi.runs.identity_fields import canonical
 from torchx_pulumi.runs.run_hash import run_hash
@@ -208,9 +209,10 @@ def test_a_change_of_which_nothing_is_rendered_keeps_a_running_job(one: Any, oth
         launched_at="",
         identity_version=IDENTITY_VERSION,
     )
-    wish = DesiredRun(digests=digests_of(*other), hash=hash_of(*other), launched={"trainer": 1})
+    desired = replace(record, digests=digests_of(*other), hash=hash_of(*other), launched={"trainer": 1})
+    running = JobStatus(state=JobState.RUNNING, reason=Reason.NOT_FOUND, message="")
     now: Any = None
-    assert decide(record, wish, ObservedRun(exists=True, state="RUNNING"), Policy.FAIL, now).action is Action.KEEP
+    assert decide(record, desired, running, Policy.FAIL, now).action is Action.KEEP
 
 
 def test_a_run_whose_fields_are_unchanged_is_the_same_run_whatever_a_later_release_renders() -> None:
@@ -229,8 +231,8 @@ def test_a_run_whose_fields_are_unchanged_is_the_same_run_whatever_a_later_relea
     )
     now: Any = None
     for launched, action in (({"trainer": 2}, Action.DONE_AND_GONE), ({"trainer": 3}, Action.RELAUNCH)):
-        wish = DesiredRun(digests=digests, hash=hash_of(*volcano()), launched=launched)
-        assert decide(record, wish, GONE, Policy.FAIL, now).action is action
+        desired = replace(record, digests=digests, hash=hash_of(*volcano()), launched=launched)
+        assert decide(record, desired, None, Policy.FAIL, now).action is action
 
 
 @pytest.mark.parametrize("kind", IN_PLACE)

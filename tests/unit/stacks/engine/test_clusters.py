@@ -14,12 +14,12 @@ from torchx_pulumi.kube.kubeconfig import api_server, find_access
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.folder_stack import FolderStack
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.driver import AutomationDriver
-from torchx_pulumi_stacks.engine.registration import prepare
 
 HERE = "https://here.example.com"
 PROVIDER = "urn:pulumi:default.train-1::torchx::pulumi:providers:kubernetes::default_4_0"
@@ -174,7 +174,7 @@ def test_a_launch_that_was_interrupted_is_not_finished_in_another_cluster(
 ) -> None:
     world.write_state()
     entry = replace(world.entry, stage=Stage.LAUNCHING, uid=None)
-    AppStack(entry, world.folder / "engine", print).workplace.note_order(prepare(world.order))
+    AppStack(entry, world.folder / "engine", print).workplace.note_order(plan_registration(world.order))
     monkeypatch.setenv("KUBECONFIG", world.kubeconfig("mine", "lab", server="https://other.example.com"))
     driver = AutomationDriver(world.folder / "engine", connect=world.connect)
     with pytest.raises(ClusterError, match="is another one"):

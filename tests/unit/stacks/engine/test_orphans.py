@@ -12,12 +12,12 @@ from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.orphans import delete_objects
-from torchx_pulumi_stacks.engine.registration import prepare
 
 PODS = ("train-1-trainer-0-0", "train-1-trainer-1-0")
 GANG = {(VOLCANO_POD_GROUP, "train-1"), (SERVICE, "train-1"), *((POD, name) for name in PODS)}
@@ -32,7 +32,7 @@ class Lab:
         self.entry: RunEntry = order.entry
         self.cluster = FakeCluster()
         self.told: list[str] = []
-        for manifest in prepare(order).objects:
+        for manifest in plan_registration(order).objects:
             made = copy.deepcopy(dict(manifest))
             if not marked and made["kind"] != "PodGroup":
                 del made["metadata"]["annotations"][labels.LAUNCH]

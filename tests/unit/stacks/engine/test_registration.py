@@ -10,8 +10,8 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan
 from torchx_pulumi.model.run_record import read_record
 from torchx_pulumi.runs.identity import field_digests
+from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi_stacks.engine.registration import prepare
 
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 def test_the_job_object_is_as_given_with_label_and_annotation(make_order: Callable[..., Any]) -> None:
     order = make_order()
     order.manifest["metadata"]["labels"] = {"mine": "kept"}
-    run = prepare(order, NOW)
+    run = plan_registration(order, NOW)
     (head,) = run.objects
     assert head["metadata"]["labels"] == {"mine": "kept", labels.LAUNCH: "abc123"}
     assert head["metadata"]["annotations"][labels.RUN] == run.record["hash"]
@@ -29,23 +29,23 @@ def test_the_job_object_is_as_given_with_label_and_annotation(make_order: Callab
 
 def test_the_record_says_what_a_program_of_the_same_job_would_say(make_order: Callable[..., Any]) -> None:
     order = make_order()
-    record = read_record(prepare(order, NOW).record)
+    record = read_record(plan_registration(order, NOW).record)
     assert record is not None
     assert record.digests == field_digests(order.plan.spec, order.plan.options)
     assert record.hash == run_hash(
         record.digests, {"trainer": 2}, order.plan.spec, order.plan.options, version=record.identity_version
     )
     assert record.attempt == 1
-    assert prepare(make_order(run="given"), NOW).record["hash"] == "given"
+    assert plan_registration(make_order(run="given"), NOW).record["hash"] == "given"
 
 
 def test_the_note_for_colleagues_is_of_a_launched_app(make_order: Callable[..., Any]) -> None:
-    entry = read_entry(prepare(make_order(), NOW).entry, "test")
+    entry = read_entry(plan_registration(make_order(), NOW).entry, "test")
     assert (entry.stage, entry.owner, entry.launch) == (Stage.LAUNCHED, None, "abc123")
 
 
 def test_outputs_are_those_of_the_stack_program(make_order: Callable[..., Any]) -> None:
-    run = prepare(make_order(ui_url="https://ui/x"), NOW)
+    run = plan_registration(make_order(ui_url="https://ui/x"), NOW)
     assert set(run.exports) == {"torchx", "app_id", "app_handle", "state", "reason", "log_command"}
     assert run.exports["app_id"] == "default:train-1"
     assert run.exports["torchx"]["links"]["ui_url"] == "https://ui/x"
@@ -55,7 +55,7 @@ def test_outputs_are_those_of_the_stack_program(make_order: Callable[..., Any]) 
 
 
 def test_resources_of_a_gang_of_pods_are_called_as_the_components_call_them(make_order: Callable[..., Any]) -> None:
-    run = prepare(make_order(gang="pods"), NOW)
+    run = plan_registration(make_order(gang="pods"), NOW)
     assert [item["kind"] for item in run.objects] == ["PodGroup", "Service", "Pod", "Pod"]
     assert list(run.names) == ["train", "train-service", "train-trainer-0", "train-trainer-1"]
 
@@ -63,7 +63,7 @@ def test_resources_of_a_gang_of_pods_are_called_as_the_components_call_them(make
 def test_an_order_survives_being_written_down(make_order: Callable[..., Any]) -> None:
     import dataclasses
 
-    run = prepare(make_order(), NOW)
+    run = plan_registration(make_order(), NOW)
     assert RegistrationPlan(**json.loads(json.dumps(dataclasses.asdict(run)))).names == run.names
 
 
@@ -71,4 +71,4 @@ def test_another_kind_than_planned_is_refused(make_order: Callable[..., Any]) ->
     order = make_order()
     order.manifest.update(apiVersion="v1", kind="Pod")
     with pytest.raises(DeployError, match=r"must be a Job of batch\.volcano\.sh/v1alpha1"):
-        prepare(order, NOW)
+        plan_registration(order, NOW)

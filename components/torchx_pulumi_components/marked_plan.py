@@ -1,4 +1,4 @@
-"""Which parts of what a component registers are secret or not known: what is made of its plan, marked by place."""
+"""A plan whose secret and unknown values are marked in everything that is built from it."""
 
 from __future__ import annotations
 
@@ -16,31 +16,35 @@ from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.read_args import ParsedArgs
 
 OWN_LABELS = (labels.LAUNCH, labels.LAUNCHER, labels.SESSION)
-"""What a component adds to the labels that were asked for."""
+"""Labels that a component adds to those among the arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """Marks what is made of the plan of a launch."""
+class MarkedPlan:
+    """The plan of a run, and the plans that show which values are secret or unknown."""
 
     leaves: Leaves
     plan: JobPlan[Any]
-    changed: JobPlan[Any] | None
+    changed: JobPlan[Any] | None = None
     """The plan of the same run with other values in the secret places. None: there is no such plan."""
     other: JobPlan[Any] | None = None
-    """The plan of the same run with other values in the unknown places, and with another name where it depends on them.
-    None: all is known."""
+    """The plan of the same run with other values in the unknown places, and with another name where that depends on
+    them. None: nothing is unknown."""
     blind: bool = False
     """Such other values are refused, and `other` has another name only."""
     kept: Mapping[str, Any] | None = None
-    """Outputs in the state of a run that is kept as it was launched; they are marked there. None: it is not."""
+    """Outputs in the state, with marks of secrets, of a run that is kept as it was launched. None: it is not."""
 
-    def of(self, build: Callable[[JobPlan[Any]], Any]) -> Any:
-        """Return what is made of the plan, with marks.
+    def of(self, build: Callable[[JobPlan[Any]], Any], built: Any = None) -> Any:
+        """Return what is built from the plan, with marks.
 
         Where a choice that everything depends on is secret, a scheduler for example, all of it is.
+
+        Args:
+            build: Takes a plan.
+            built: What it returned for this plan. None: it is called.
         """
-        value = build(self.plan)
+        value = build(self.plan) if built is None else built
         leaves = self.leaves
         if self.kept is not None or not (leaves.secret_places or leaves.unknown):
             return value
@@ -62,36 +66,36 @@ class Marks:
             return None
 
 
-def marks_of(
+def mark_plan(
     leaves: Leaves,
     launch: Launch,
-    wanted: ParsedArgs,
+    args: ParsedArgs,
     changed: Callable[[], ParsedArgs | None],
     other: ParsedArgs | None,
-) -> Marks:
-    """Return the marks of a launch.
+) -> MarkedPlan:
+    """Return the plan of a launch with marks.
 
     Args:
         leaves: Unknown and secret values in the arguments.
-        launch: What was decided.
-        wanted: What is wanted.
-        changed: Returns what is wanted with other values in the secret places. None: it is refused.
-        other: What is wanted with other values in the unknown places. None: it is refused.
+        launch: The decision.
+        args: The arguments.
+        changed: Returns the arguments with other values in the secret places. None: these are refused.
+        other: The arguments with other values in the unknown places. None: these are refused.
     """
     plan = launch.plan
     name, run = plan.job_name, plan.options.annotations[labels.RUN]
-    marks = Marks(
+    marked = MarkedPlan(
         leaves=leaves,
         plan=plan,
         changed=_plan(changed(), launch, name, run) if leaves.secret_places else None,
     )
     if not leaves.unknown:
-        return marks
+        return marked
     if launch.launching and launch.undecided:
         # The name ends in the hash, which is not known either.
         name, run = name if launch.named else _another(name), _another(run)
     planned = _plan(other, launch, name, run)
-    return replace(marks, other=planned or _plan(wanted, launch, name, run), blind=planned is None)
+    return replace(marked, other=planned or _plan(args, launch, name, run), blind=planned is None)
 
 
 def _another(name: str) -> str:
@@ -99,31 +103,31 @@ def _another(name: str) -> str:
     return f"{name[:-1]}{'1' if name.endswith('0') else '0'}"
 
 
-def _plan(wanted: ParsedArgs | None, launch: Launch, name: str, run: str) -> JobPlan[Any] | None:
+def _plan(args: ParsedArgs | None, launch: Launch, name: str, run: str) -> JobPlan[Any] | None:
     """Plan other arguments as the launch planned the given ones, with the same numbers of replicas.
 
-    None where they are refused although the given ones are not: a word of a small vocabulary for example.
+    None: they are refused although the given ones are not, for example because they are not one of the allowed words.
     """
-    if wanted is None:
+    if args is None:
         return None
     plan = launch.plan
-    found = {name: getattr(plan.options, name) for name in wanted.left_open}
-    if not launch.launching and is_placeholder(wanted.options.namespace):
-        # A run that is kept is where it is.
+    found = {name: getattr(plan.options, name) for name in args.left_open}
+    if not launch.launching and is_placeholder(args.options.namespace):
+        # A run that is kept stays where it is.
         found["namespace"] = plan.namespace
     ours = {key: plan.options.labels[key] for key in OWN_LABELS if key in plan.options.labels}
     own: Any = replace(
-        wanted.options,
+        args.options,
         **found,
-        labels={**wanted.options.labels, **ours},
-        annotations={**wanted.options.annotations, labels.RUN: run},
+        labels={**args.options.labels, **ours},
+        annotations={**args.options.annotations, labels.RUN: run},
     )
     if variant_of(own) is not variant_of(plan.options):
         return None
     asked: Mapping[str, int] = {role.name: role.num_replicas for role in plan.spec.roles}
-    roles = [replace(role, num_replicas=asked.get(role.name, role.num_replicas)) for role in wanted.spec.roles]
+    roles = [replace(role, num_replicas=asked.get(role.name, role.num_replicas)) for role in args.spec.roles]
     launched = {role.name: len(role.replica_plans) for role in plan.roles if role.name in {each.name for each in roles}}
     try:
-        return plan_job(replace(wanted.spec, roles=tuple(roles)), own, name, launched=launched)
+        return plan_job(replace(args.spec, roles=tuple(roles)), own, name, launched=launched)
     except InvalidJobError:
         return None

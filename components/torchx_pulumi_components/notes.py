@@ -1,0 +1,84 @@
+"""What the stack's state remembers of a run: its record, and the index entry of an app that `torchx run` launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pulumi
+from torchx_pulumi.model.app_entry import without_backend_password
+from torchx_pulumi.model.run_record import RunRecord, write_record
+from torchx_pulumi.runs.decision import Action
+from torchx_pulumi.runs.registration import pod_names
+from torchx_pulumi.schedulers import variant_of
+
+from torchx_pulumi_components.launch import Launch
+from torchx_pulumi_components.marked_plan import MarkedPlan
+from torchx_pulumi_components.run_objects import unknown
+from torchx_pulumi_components.stack_state import is_marked
+
+
+def record_of(run: RunRecord, launch: Launch, marked: MarkedPlan, uid: Any = None) -> dict[str, Any]:
+    """Return a record as it is registered. Of its fields only the namespace can be secret.
+
+    In a preview, the fields that depend on unknown arguments are unknown. What is observed of a run later is no part of
+    its record, so that a preview after its end shows no change. An end that 0.1.0 recorded stays.
+
+    Args:
+        run: The record.
+        launch: The decision.
+        marked: The plan of the run.
+        uid: Uid of the registered job object, where the record has none. None: it is not registered.
+    """
+    value = write_record(run)
+    if launch.launching and launch.undecided:
+        value["digests"] |= {path: unknown() for path in launch.undecided if path in value["digests"]}
+        value |= {part: unknown() for part in ("hash", *(() if launch.named else ("app_id", "job_name")))}
+    namespace = marked.of(lambda plan: {"namespace": plan.namespace})["namespace"]
+    if is_marked((marked.kept or {}).get("namespace")):
+        value["namespace"] = pulumi.Output.secret(value["namespace"])
+    elif isinstance(namespace, pulumi.Output):
+        value["namespace"] = namespace
+    return value if uid is None or run.uid is not None else {**value, "uid": uid}
+
+
+def entry_of(app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the index entry of an app that a program has taken over, for `torchx` and the fleet.
+
+    The entry describes the program's run, also after the program has launched another one.
+
+    Args:
+        app: The entry in the state.
+        launch: The decision.
+        outputs: Outputs of the component.
+    """
+    plan, run, value = launch.plan, launch.run, without_backend_password(app)
+    if launch.decision.action in (Action.IGNORE, Action.DONE_AND_GONE):
+        return value
+    value |= {
+        "app_id": outputs["app_id"],
+        "choice": variant_of(plan.options).name,
+        "pods": {role.name: pod_names(plan, role) for role in plan.roles},
+        "run": run.hash,
+        "uid": outputs["uid"],
+    }
+    queue = getattr(plan.options, "queue", None)
+    value |= {} if queue is None else {"queue": queue}
+    if app.get("run") == run.hash and (run.uid is None or app.get("uid") == run.uid) and not launch.launching:
+        # A run that grew or shrank in place has other pods, and is described as it was launched.
+        return value
+    described = app.get("app") or {}
+    known = {role.get("name"): role for role in described.get("roles") or ()}
+    roles = [
+        {
+            **known.get(role.name, {}),
+            "name": role.name,
+            "image": outputs["images"][role.name],
+            "num_replicas": role.replicas,
+        }
+        for role in plan.roles
+    ]
+    if run.launched_at:
+        value["launched_at"] = datetime.fromisoformat(run.launched_at).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**value, "declared": outputs["declared"], "app": {**described, "roles": roles}}

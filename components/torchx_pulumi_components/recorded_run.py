@@ -1,0 +1,102 @@
+"""What a component takes from the record of the last run instead of from its arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+from torchx_pulumi.model.errors import RelaunchRefusedError
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
+from torchx_pulumi.model.options import defaults_of
+from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.runs.identity import changed_fields, field_digests, variant_of_run
+from torchx_pulumi.schedulers import backend_of, plan_job
+
+from torchx_pulumi_components.input_resolution import PLACEHOLDER
+from torchx_pulumi_components.read_args import ParsedArgs
+
+
+def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, version: int) -> set[str]:
+    """Return the paths of the fields whose values are unknown: those that differ with other placeholders.
+
+    Args:
+        digests: Digests of the arguments.
+        other: The arguments with other placeholders. None: these are refused, and all fields count as unknown.
+        version: Version of the identity.
+    """
+    if other is None:
+        return set(digests)
+    others = field_digests(other.spec, other.options, rerun=other.settings.rerun, version=version)
+    return set(changed_fields(digests, others))
+
+
+def as_recorded(digests: Mapping[str, str], paths: Set[str], recorded: Mapping[str, str]) -> dict[str, str]:
+    """Return digests with the recorded ones for some fields, and for all entries of mappings among them."""
+    taken = _with_entries(paths, recorded)
+    kept = {path: digest for path, digest in digests.items() if path not in taken}
+    return kept | {path: recorded[path] for path in taken & recorded.keys()}
+
+
+def _with_entries(paths: Set[str], recorded: Iterable[str]) -> set[str]:
+    """Return paths, and the recorded ones of all entries of a mapping that is unknown as a whole."""
+    maps = {path[: path.rindex("[")] for path in paths if PLACEHOLDER in path}
+    return {*paths, *(path for path in recorded if path.rpartition("[")[0] in maps or path in maps)}
+
+
+def plan_as_launched(
+    name: str, run: RunRecord, wanted: ParsedArgs, job: Mapping[str, Any] | None, outputs: Mapping[str, Any]
+) -> JobPlan[Any]:
+    """Plan a run that is kept while its arguments change (`on_running_change: ignore`), for its names and outputs.
+
+    The record has digests only. The values are in the component's outputs and in the job object.
+
+    Args:
+        name: Name of the component.
+        run: The run.
+        wanted: The arguments now; scheduler and app name are taken from them.
+        job: The job object in the state.
+        outputs: The component's outputs in the state.
+
+    Raises:
+        RelaunchRefusedError: The state has neither, because its deployment was interrupted.
+    """
+    declared, options = outputs.get("declared"), wanted.options
+    if not isinstance(declared, Mapping) or job is None:
+        raise RelaunchRefusedError(
+            f"job {name!r}: run {run.job_name} cannot be kept while its arguments change (on_running_change: "
+            "ignore), as the deployment that launched it was interrupted. Undo the change and run `up` once, which "
+            "completes it"
+        )
+    roles = [
+        RoleSpec(
+            name=role["name"],
+            image=role["image"],
+            # Nothing is rendered of it.
+            entrypoint="as-launched",
+            num_replicas=int(role["replicas"]),
+            min_replicas=None if role.get("min_replicas") is None else int(role["min_replicas"]),
+            resource=_resource_of(role.get("resource") or {}),
+        )
+        for role in declared["roles"]
+    ]
+    fields = {"priority_class": declared.get("priority")}
+    if (option := backend_of(options).variant_option) is not None:
+        fields[option] = variant_of_run(run, options).name
+    queue = (job.get("spec") or {}).get("queue")
+    fields |= {} if queue is None else {"queue": queue}
+    known = [field.name for field in dataclasses.fields(options)]
+    required = {field: getattr(options, field) for field in known if field not in defaults_of(type(options))}
+    chosen = {field: value for field, value in fields.items() if field in known}
+    kept: Any = type(options)(**{**required, "namespace": run.namespace, **chosen})
+    return plan_job(JobSpec(name=wanted.spec.name, roles=roles), kept, run.job_name, launched=run.launched)
+
+
+def _resource_of(declared: Mapping[str, Any]) -> ResourceSpec:
+    return ResourceSpec(
+        cpu=declared.get("cpu"),
+        gpu=int(declared.get("gpu") or 0),
+        memory_mb=int(declared.get("memory_mb") or 0),
+        devices={name: int(count) for name, count in (declared.get("devices") or {}).items()},
+    )

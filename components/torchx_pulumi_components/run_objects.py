@@ -1,0 +1,159 @@
+"""The Kubernetes objects that a component registers for a run: their manifests, and which stored fields they keep."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pulumi
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.runs.decision import Action
+from torchx_pulumi.runs.registration import resource_names
+from torchx_pulumi.schedulers import backend_of, variant_of
+
+from torchx_pulumi_components.launch import Launch
+from torchx_pulumi_components.marked_plan import MarkedPlan
+from torchx_pulumi_components.resources import ChildOptions, type_token, with_annotations
+from torchx_pulumi_components.stack_state import StackState, plain
+
+ALL_FIELDS = ("metadata", "spec")
+
+STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
+"""Fields that a kept Pod or Service keeps. Not the name, which is an Output of the job object."""
+
+DELETE_TIMEOUT_S = 600
+POLL_S = 0.5
+
+Objects = tuple[dict[str, Manifest], ChildOptions]
+"""Resource name to manifest, the job object first; and the options of the resources."""
+
+
+def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState, children: ChildOptions) -> Objects:
+    """Return the objects of a run and their options.
+
+    Args:
+        name: Name of the component.
+        launch: The decision.
+        marked: The plan of the run.
+        state: The component in the stack's state.
+        children: Options from the component.
+    """
+    plan, action = launch.plan, launch.decision.action
+    variant = variant_of(plan.options)
+    if action is Action.IGNORE:
+        return _stored_objects(name, launch, state), replace(
+            children, kept_fields=ALL_FIELDS, kept_companion_fields=STORED_POD_FIELDS
+        )
+    if action is Action.DONE_AND_GONE and not _shows_ended_run(launch):
+        return {}, children
+    rendered = variant.render(plan)
+    job_object, *companions = marked.of(variant.render, rendered)
+    if action is Action.DONE_AND_GONE:
+        return {name: job_object}, replace(children, kept_fields=ALL_FIELDS)
+    if action is Action.KEEP:
+        children = replace(children, kept_fields=variant.kept_fields, kept_companion_fields=STORED_POD_FIELDS)
+    if launch.run.imported and not variant.makes_pods:
+        children = replace(children, kept_fields=ALL_FIELDS)
+        if children.import_id is not None and launch.observed.job_object is not None:
+            job_object = {**job_object, **marked.leaves.mark_texts(_unchanged(launch.observed.job_object))}
+    if launch.replaces_job_object:
+        children = replace(children, replaces_job_object=True)
+        if pulumi.runtime.is_dry_run():
+            # The server's dry run would compare the new job with the old one. With an unknown value there is none.
+            job_object = _annotated(job_object, {labels.RUN: unknown()})
+    own = {labels.LAUNCH: plan.options.labels[labels.LAUNCH]}
+    manifests = [job_object, *(_annotated(item, own) for item in companions)]
+    missing = launch.missing_pods()
+    objects = {
+        resource: manifest
+        for resource, manifest, known in zip(resource_names(name, plan, rendered), manifests, rendered, strict=True)
+        if (known["kind"], known["metadata"]["name"]) not in {("Pod", pod) for pod in missing}
+    }
+    return objects, children
+
+
+def _shows_ended_run(launch: Launch) -> bool:
+    """Return whether a preview registers the object of a finished run that is gone but still in the state.
+
+    The preview then shows no change. Never in `up`: an engine that has refreshed its state would create the object
+    again. `up` removes it from the state. A preview that refreshes first has done so already.
+    """
+    makes_pods = variant_of(launch.plan.options).makes_pods
+    return pulumi.runtime.is_dry_run() and launch.stored and not makes_pods and not refreshes_first()
+
+
+def refreshes_first() -> bool:
+    """Return whether the CLI that runs this program refreshes the state before it runs the program."""
+    if os.environ.get("PULUMI_OPTION_REFRESH", "").lower() in ("1", "true"):
+        return True
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process().parents():
+            words = process.cmdline()
+            if words and Path(words[0]).name == "pulumi":
+                return any(word in ("-r", "--refresh", "--refresh=true") for word in words)
+    return False
+
+
+def _stored_objects(name: str, launch: Launch, state: StackState) -> dict[str, Manifest]:
+    """Return the objects of a run as the state has them. The engine fills in all fields that are ignored."""
+    plan, run = launch.plan, launch.run
+    job_object, *companions = variant_of(plan.options).render(plan)
+    found = {name: _bare(job_object, run.job_name, run.namespace)}
+    for resource, manifest in zip(resource_names(name, plan, [job_object, *companions])[1:], companions, strict=True):
+        child = (type_token(manifest["apiVersion"], manifest["kind"]), resource.removeprefix(name))
+        # All of the metadata is secret where an argument is.
+        stored = (plain((state.children.get(child) or {}).get("metadata")) or {}).get("name")
+        # Else a refresh did not find the pod, or it is of another component, whose name begins with this one's.
+        if stored == manifest["metadata"]["name"]:
+            found[resource] = _bare(manifest, stored, run.namespace)
+    return found
+
+
+def _bare(manifest: Manifest, name: str, namespace: str) -> Manifest:
+    where = {"name": name, "namespace": namespace}
+    return {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": where, "spec": {}}
+
+
+def wait_until_gone(launch: Launch, cluster: Cluster | None) -> None:
+    """Wait, after the pods of the last run were deleted, until those that are terminating have ended.
+
+    Raises:
+        DeployError: They did not end in time.
+    """
+    ended = launch.ended
+    if ended is None or cluster is None or pulumi.runtime.is_dry_run():
+        return
+    end = time.monotonic() + DELETE_TIMEOUT_S
+    while time.monotonic() < end:
+        pods = cluster.list(POD, ended.namespace, backend_of(launch.plan.options).pod_selector(ended.job_name))
+        if not any(pod["metadata"].get("deletionTimestamp") for pod in pods):
+            return
+        time.sleep(POLL_S)
+    raise DeployError(f"pods of run {ended.job_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion")
+
+
+def _unchanged(job_object: Manifest) -> Manifest:
+    """Return an observed object as inputs that change nothing about it."""
+    metadata = job_object["metadata"]
+    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
+    return {"metadata": kept, "spec": job_object["spec"]}
+
+
+def _annotated(manifest: Manifest, more: Mapping[str, Any]) -> Manifest:
+    annotations = with_annotations(manifest["metadata"].get("annotations") or {}, more)
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
+
+
+def unknown() -> pulumi.Output[Any]:
+    """Return an Output that is not known."""
+    return pulumi.Output.from_input(pulumi.output.UNKNOWN)
