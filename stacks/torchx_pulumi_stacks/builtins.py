@@ -1,14 +1,13 @@
-"""TorchX's own schedulers, forwarded to under their own names.
+"""Entry points that forward to TorchX's own schedulers.
 
-An entry point of `torchx.schedulers` hides TorchX's own schedulers in TorchX 0.7.0, and comes before them in nightly;
-users of this package must lose none of them, nor get another default. In nightly `registration` leaves out all but the
-default one.
+An entry point of `torchx.schedulers` hides TorchX's own schedulers in TorchX 0.7.0, and precedes them in nightly. Users
+of this package keep all of them, and the same default. For nightly `nightly_plugins` removes all but the default one.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -18,7 +17,7 @@ from torchx_pulumi_stacks.nightly_plugins import GROUP
 def _forward(session_name: str, kwargs: dict[str, Any], name: str) -> Any:
     """Make the scheduler of another package that registers this name, else TorchX's own."""
     for found in metadata.entry_points(group=GROUP, name=name):
-        # Of two entry points with one name TorchX takes any; ours must not hide what somebody else registers.
+        # Of two entry points with one name TorchX takes any; ours must not hide that of another package.
         if not found.value.startswith(f"{__name__}:"):
             return found.load()(session_name, **kwargs)
     return make_own(name, session_name, kwargs)
@@ -44,51 +43,23 @@ def make_own(name: str, session_name: str, kwargs: Mapping[str, Any]) -> Any:
     return factory(session_name, **kwargs)
 
 
-def create_local_docker(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `local_docker`."""
-    return _forward(session_name, kwargs, "local_docker")
+def _forwarder(name: str) -> Callable[..., Any]:
+    def create(session_name: str, **kwargs: Any) -> Any:
+        return _forward(session_name, kwargs, name)
+
+    create.__name__, create.__doc__ = f"create_{name}", f"Make TorchX's own `{name}`."
+    return create
 
 
-def create_local_cwd(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `local_cwd`."""
-    return _forward(session_name, kwargs, "local_cwd")
+create_local_docker = _forwarder("local_docker")
+create_local_cwd = _forwarder("local_cwd")
+create_slurm = _forwarder("slurm")
+create_kubernetes = _forwarder("kubernetes")
 
-
-def create_slurm(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `slurm`."""
-    return _forward(session_name, kwargs, "slurm")
-
-
-def create_kubernetes(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `kubernetes`."""
-    return _forward(session_name, kwargs, "kubernetes")
-
-
-def create_kubernetes_mcad(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `kubernetes_mcad`, which nightly does not have."""
-    return _forward(session_name, kwargs, "kubernetes_mcad")
-
-
-def create_aws_batch(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `aws_batch`, which nightly does not have."""
-    return _forward(session_name, kwargs, "aws_batch")
-
-
-def create_aws_sagemaker(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `aws_sagemaker`, which nightly does not have."""
-    return _forward(session_name, kwargs, "aws_sagemaker")
-
-
-def create_gcp_batch(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `gcp_batch`, which nightly does not have."""
-    return _forward(session_name, kwargs, "gcp_batch")
-
-
-def create_ray(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `ray`, which nightly does not have."""
-    return _forward(session_name, kwargs, "ray")
-
-
-def create_lsf(session_name: str, **kwargs: Any) -> Any:
-    """Make TorchX's own `lsf`, which nightly does not have."""
-    return _forward(session_name, kwargs, "lsf")
+# TorchX nightly does not have these.
+create_kubernetes_mcad = _forwarder("kubernetes_mcad")
+create_aws_batch = _forwarder("aws_batch")
+create_aws_sagemaker = _forwarder("aws_sagemaker")
+create_gcp_batch = _forwarder("gcp_batch")
+create_ray = _forwarder("ray")
+create_lsf = _forwarder("lsf")

@@ -1,4 +1,4 @@
-"""The console command `torchx-pulumi`, with the real engine under it."""
+"""The console command `torchx-pulumi`, with the real engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_driver() -> Driver:
-    # What it imports does not exist on Windows, where the command says so itself.
+    # Its imports do not exist on Windows, where the command has a message of its own.
     from torchx_pulumi_stacks.entrypoints import make_driver
 
     return make_driver()

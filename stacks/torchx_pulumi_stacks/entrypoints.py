@@ -1,4 +1,4 @@
-"""The entry points of `torchx.schedulers`: the schedulers of the sdk, with the real engine under them."""
+"""Entry points of `torchx.schedulers`: the schedulers of the sdk with the real engine."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def create_volcano(session_name: str, client: Any = None, docker_client: Any = N
 
     Args:
         session_name: TorchX session.
-        client: A `kubernetes.client.ApiClient` of the caller's. None: the kubeconfig says.
-        docker_client: A docker-py client of the caller's. None: Docker's own environment says.
+        client: A `kubernetes.client.ApiClient`. None: a client for the kubeconfig.
+        docker_client: A docker-py client. None: a client for Docker's environment variables.
         kwargs: Ignored; TorchX passes whatever its environment holds.
     """
     del kwargs
-    return _create("volcano", session_name, client, docker_client)
+    return create_scheduler("volcano", session_name, client, docker_client)
 
 
 def create_mcad(session_name: str, client: Any = None, docker_client: Any = None, **kwargs: Any) -> PulumiScheduler:
     """Make the scheduler `pulumi_mcad`; arguments as `create_volcano`."""
     del kwargs
-    return _create("mcad", session_name, client, docker_client)
+    return create_scheduler("mcad", session_name, client, docker_client)
 
 
 def make_driver() -> Driver:
@@ -38,7 +38,10 @@ def make_driver() -> Driver:
     return AutomationDriver()
 
 
-def _create(scheduler: str, session_name: str, client: Any, docker_client: Any) -> PulumiScheduler:
+def create_scheduler(
+    scheduler: str, session_name: str, client: Any = None, docker_client: Any = None
+) -> PulumiScheduler:
+    """Make the TorchX scheduler of a registered backend; arguments as `create_volcano`."""
     show_plainly()
     check_platform()
     # What these import does not exist on Windows.

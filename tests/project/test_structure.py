@@ -82,3 +82,28 @@ def test_the_messages_that_a_status_has_are_those_of_diagnosis() -> None:
 def test_one_module_reads_exit_codes() -> None:
     readers = {path.relative_to(ROOT).as_posix() for path in SOURCES if "exitCode" in strings_of(path)}
     assert readers == {"sdk/torchx_pulumi/schedulers/pods/containers.py"}
+
+
+# One function registers the resources and notes of a run, for components and for apps that `torchx run` launches.
+
+REGISTRATIONS = {"Stash", "KubernetesObject", "TrainingRole", "CustomResource", "ProviderResource", "register_outputs"}
+REGISTRATION_MODULE = "components/torchx_pulumi_components/resources.py"
+PLATFORM_MODULE = "stacks/torchx_pulumi_stacks/platform.py"
+"""Registers what jobs need around them, and no run."""
+
+
+def calls_of(path: Path) -> set[str]:
+    """Return the names of the functions and classes that a module calls."""
+    called = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    names = [node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in called]
+    return set(names)
+
+
+def test_one_module_registers_runs() -> None:
+    found = {str(path.relative_to(ROOT)) for path in SOURCES if calls_of(path) & REGISTRATIONS}
+    assert found - {PLATFORM_MODULE} == {REGISTRATION_MODULE}
+
+
+def test_components_and_apps_register_through_one_function() -> None:
+    found = {path.name for path in SOURCES if "register_run" in calls_of(path)}
+    assert found == {"training_job.py", "prerendered.py"}
