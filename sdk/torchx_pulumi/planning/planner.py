@@ -11,9 +11,10 @@ from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, OptionsT, 
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning import names, quantities
-from torchx_pulumi.planning.checks.job import check_job
+from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.macros import IMAGE_ENV, RANK0_HOST_ENV, macro_values, substitute
 from torchx_pulumi.planning.ports import is_port
+from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
 
 FIELD_PATH = "[FIELD_PATH]"
 """Start of an environment value that is read from a field of the pod."""
@@ -46,9 +47,30 @@ class SchedulerRules(Protocol):
         ...
 
 
-def check_spec(rules: SchedulerRules, spec: JobSpec) -> list[Problem]:
-    """Return the problems of a job by itself, without those that a scheduler tolerates."""
-    return [problem for problem in check_job(spec) if problem.rule not in rules.tolerated]
+def find_problems(
+    rules: SchedulerRules,
+    spec: JobSpec,
+    options: Any,
+    unread: Sequence[Problem] = (),
+    *,
+    app_id: object | None = None,
+    launched: Mapping[str, int] | None = None,
+) -> list[Problem]:
+    """Return all problems of a job and its options, without those that the scheduler tolerates.
+
+    Args:
+        rules: Rules of the scheduler.
+        spec: The job, with typed values.
+        options: Its options, with typed values.
+        unread: Values of both that could not be read. Rules are not checked on them.
+        app_id: Name of the job object. None: it is made later; the rules that need it are not checked.
+        launched: As for `make_plan`.
+    """
+    found = [*check_job_rules(spec), *rules.check_options(options)]
+    if app_id is not None:
+        found += rules.check_launch(spec, options, app_id, launched or {})
+    problems = [*unread, *uncovered(found, unread)]
+    return [problem for problem in problems if problem.rule not in rules.tolerated]
 
 
 def make_plan(
@@ -72,11 +94,9 @@ def make_plan(
     Raises:
         InvalidJobError: The job cannot be planned; all problems at once.
     """
-    problems = [
-        *check_spec(rules, spec),
-        *rules.check_options(options),
-        *rules.check_launch(spec, options, app_id, launched or {}),
-    ]
+    reader = TypedReader()
+    read, chosen = reader.read(JobSpec, spec, ""), reader.read(type(options), options, "options")
+    problems = find_problems(rules, read, chosen, reader.problems, app_id=app_id, launched=launched)
     if problems:
         raise invalid_job(spec.name, problems)
     dns_names = names.role_names([role.name for role in spec.roles])

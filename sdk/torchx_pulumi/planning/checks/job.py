@@ -28,7 +28,7 @@ from torchx_pulumi.planning.checks.values import (
     unknown_keys,
 )
 from torchx_pulumi.planning.ports import is_port
-from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
+from torchx_pulumi.planning.typed_reader import check_typed
 
 MAX_REPLICAS = 100_000
 """Replicas of a role; far more than one Job object can hold, and few enough to plan."""
@@ -56,10 +56,7 @@ _SECRET_KEY_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstu
 
 def check_job(spec: JobSpec) -> Iterator[Problem]:
     """Check the types of all values of a job that a program made, then the rules."""
-    reader = TypedReader()
-    job = reader.read(JobSpec, spec, "")
-    yield from reader.problems
-    yield from uncovered(check_job_rules(job), reader.problems)
+    return check_typed(JobSpec, spec, "", check_job_rules)
 
 
 def check_job_rules(job: JobSpec) -> Iterator[Problem]:

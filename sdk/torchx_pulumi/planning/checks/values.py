@@ -15,29 +15,17 @@ _UNSET_TEXTS = ("", "<MISSING>", "<NONE>", "<UNKNOWN>", "<NOT_SET>")
 """What TorchX and its users write for a text that is not there."""
 
 
-def check_labels(path: str, found_labels: object) -> Iterator[Problem]:
+def check_labels(path: str, found_labels: Mapping[str, str]) -> Iterator[Problem]:
     """Labels have valid keys and values."""
-    yield from _check_keys(path, found_labels)
-    if isinstance(found_labels, Mapping):
-        for key, value in found_labels.items():
-            yield from check_label_value(f"{path}[{shown(key)}]", value)
+    yield from check_keys(path, found_labels)
+    for key, value in found_labels.items():
+        yield from check_label_value(f"{path}[{shown(key)}]", value)
 
 
-def check_annotations(path: str, annotations: object) -> Iterator[Problem]:
-    """Annotations have valid keys, and any text as value."""
-    yield from _check_keys(path, annotations)
-    if isinstance(annotations, Mapping):
-        for key, value in annotations.items():
-            if not is_text(value):
-                yield Problem(f"{path}[{shown(key)}]", f"{typed(value)}, must be text; write it in quotes")
-
-
-def _check_keys(path: str, mapping: object) -> Iterator[Problem]:
-    if not isinstance(mapping, Mapping):
-        yield Problem(path, f"{typed(mapping)}, must be a mapping of texts")
-        return
+def check_keys(path: str, mapping: Iterable[str]) -> Iterator[Problem]:
+    """Keys of labels and annotations are qualified names."""
     for key in mapping:
-        if not is_text(key) or not names.is_qualified_name(key):
+        if not names.is_qualified_name(key):
             yield Problem(
                 f"{path}[{shown(key)}]", "is no valid key: [prefix/]name, name of letters, digits, '-', '_' and '.'"
             )
@@ -51,23 +39,15 @@ def check_label_value(path: str, value: object) -> Iterator[Problem]:
         )
 
 
-def check_object_name(path: str, value: object) -> Iterator[Problem]:
+def check_object_name(path: str, value: str) -> Iterator[Problem]:
     """Names of objects are DNS subdomains."""
-    if not is_text(value) or not names.is_dns_subdomain(value):
+    if not names.is_dns_subdomain(value):
         yield Problem(path, f"{found(value)}, must be a name of a-z, 0-9, '-' and '.', at most 253 characters")
 
 
-def check_mapping(path: str, value: object) -> Iterator[Problem]:
-    """A mapping of anything."""
-    if not isinstance(value, Mapping):
-        yield Problem(path, f"{typed(value)}, must be a mapping")
-
-
-def check_text(path: str, value: object) -> Iterator[Problem]:
-    """A text that must be there."""
-    if not is_text(value):
-        yield Problem(path, f"{found(value)}, must be text")
-    elif value in _UNSET_TEXTS or not value.strip():
+def check_text(path: str, value: str) -> Iterator[Problem]:
+    """A text must be set."""
+    if value in _UNSET_TEXTS or not value.strip():
         yield Problem(path, f"is not set (found {value!r}); give a value")
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 
 from torchx_pulumi.model.errors import Problem
-from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.checks.values import (
     MAX_INT32,
     check_object_name,
     check_text,
     found,
-    is_int,
-    is_list,
     is_text,
 )
 from torchx_pulumi.planning.ports import DEFAULT_PORT, is_port
@@ -32,29 +29,17 @@ def check_mcad_options(options: MCADOptions) -> Iterator[Problem]:
         value = getattr(options, field)
         if value is not None:
             yield from check_object_name(f"options.{field}", value)
-    if options.priority is not None and (not is_int(options.priority) or not abs(options.priority) <= MAX_INT32):
+    if options.priority is not None and not abs(options.priority) <= MAX_INT32:
         yield Problem("options.priority", f"{found(options.priority)}, must be a whole number; higher goes first")
     if options.network is not None:
         yield from check_text("options.network", options.network)
-    yield from _check_choice("pod_group_api", options.pod_group_api, PodGroupApi)
-    yield from _check_choice("api_version", options.api_version, AppWrapperApi)
     for field in ("requeuing_time_s", "requeuing_max_time_s"):
         yield from check_amount(field, getattr(options, field))
     if options.requeuing_growth is not None and options.requeuing_growth not in GROWTHS:
         yield Problem("options.requeuing_growth", f"{found(options.requeuing_growth)}, must be {', '.join(GROWTHS)}")
-    if not isinstance(options.suspend, bool):
-        yield Problem("options.suspend", f"{found(options.suspend)}, must be true or false")
-    if options.local_queue is not None and (
-        not is_text(options.local_queue) or not names.is_dns_label(options.local_queue)
-    ):
+    if options.local_queue is not None and not names.is_dns_label(options.local_queue):
         yield Problem("options.local_queue", f"{found(options.local_queue)}, must be at most 63 of a-z, 0-9 and '-'")
     yield from _check_version(options)
-
-
-def _check_choice(option: str, value: object, choices: type[Enum]) -> Iterator[Problem]:
-    allowed = [choice.value for choice in choices]
-    if value not in allowed:
-        yield Problem(f"options.{option}", f"{found(value)}, must be {' or '.join(allowed)}")
 
 
 def _check_version(options: MCADOptions) -> Iterator[Problem]:
@@ -81,8 +66,8 @@ def check_mcad_launch(
 ) -> Iterator[Problem]:
     """Check what only shows with job and options together."""
     yield from check_mcad_app_id(app_id, options)
-    for index, role in enumerate(spec.roles if is_list(spec.roles) else ()):
-        if isinstance(role, RoleSpec) and role.min_replicas is not None and role.min_replicas != role.num_replicas:
+    for index, role in enumerate(spec.roles):
+        if role.min_replicas is not None and role.min_replicas != role.num_replicas:
             yield Problem(
                 f"roles[{index}].min_replicas",
                 f"{found(role.min_replicas)}, must be unset or {role.num_replicas} (num_replicas): MCAD starts all "

@@ -14,15 +14,11 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.planning.checks.job import MAX_REPLICAS
 from torchx_pulumi.planning.checks.values import (
     MAX_INT32,
-    check_annotations,
+    check_keys,
     check_labels,
     check_object_name,
     found,
-    is_int,
-    is_list,
     is_text,
-    shown,
-    typed,
 )
 from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
 
@@ -37,16 +33,19 @@ def check_options(options: VolcanoOptions) -> Iterator[Problem]:
     if options.priority_class is not None:
         yield from check_object_name("options.priority_class", options.priority_class)
     yield from check_amount("ttl_seconds_after_finished", options.ttl_seconds_after_finished)
-    if not is_text(options.scheduler_name) or not names.is_dns_subdomain(options.scheduler_name):
+    if not names.is_dns_subdomain(options.scheduler_name):
         yield Problem("options.scheduler_name", f"{found(options.scheduler_name)}, must be the name of a scheduler")
-    yield from _check_image_secrets(options.image_secrets)
-    yield from _check_network_topology(options.network_topology)
-    yield from _check_plugins(options.plugins)
+    for index, name in enumerate(options.image_secrets):
+        yield from check_object_name(f"options.image_secrets[{index}]", name)
+    if options.network_topology is not None:
+        yield from _check_network_topology(options.network_topology)
+    if options.plugins is not None and "" in options.plugins:
+        yield Problem("options.plugins['']", "is not the name of a plugin")
 
 
 def check_shared_options(options: Options) -> Iterator[Problem]:
     """Check the options that every scheduler has."""
-    if not is_text(options.namespace) or not names.is_dns_label(options.namespace):
+    if not names.is_dns_label(options.namespace):
         yield Problem(
             "options.namespace", f"{found(options.namespace)}, must be at most 63 of a-z, 0-9 and inner dashes"
         )
@@ -54,22 +53,22 @@ def check_shared_options(options: Options) -> Iterator[Problem]:
         yield from check_object_name("options.service_account", options.service_account)
     for field in ("reserved_millicpu", "reserved_memmb"):
         value = getattr(options, field)
-        if not is_int(value) or value < 0:
+        if value < 0:
             yield Problem(f"options.{field}", f"{found(value)}, must be a whole number, 0 or more")
     yield from check_amount("efa_device_count", options.efa_device_count)
     yield from check_labels("options.labels", options.labels)
-    yield from check_annotations("options.annotations", options.annotations)
+    yield from check_keys("options.annotations", options.annotations)
 
 
-def check_amount(option: str, value: object) -> Iterator[Problem]:
+def check_amount(option: str, value: int | None) -> Iterator[Problem]:
     """An amount that may be unset."""
-    if value is not None and (not is_int(value) or not 0 <= value <= MAX_INT32):
+    if value is not None and not 0 <= value <= MAX_INT32:
         yield Problem(f"options.{option}", f"{found(value)}, must be a whole number, 0 or more, or unset")
 
 
-def check_queue(queue: object) -> Iterator[Problem]:
+def check_queue(queue: str) -> Iterator[Problem]:
     """A job needs a queue, whose name Volcano also writes as a label of every pod."""
-    if not is_text(queue) or not queue:
+    if not queue:
         yield Problem(
             "options.queue", f"{found(queue)}, must be the name of a Volcano queue; set queue", rule="required"
         )
@@ -77,56 +76,24 @@ def check_queue(queue: object) -> Iterator[Problem]:
         yield Problem("options.queue", f"{found(queue)}, must be at most 63 of a-z, 0-9, '-' and '.'")
 
 
-def _check_image_secrets(secrets: object) -> Iterator[Problem]:
-    if not is_list(secrets):
-        hint = "; put the name into a list" if isinstance(secrets, str) else ""
-        yield Problem("options.image_secrets", f"{found(secrets)}, must be a list of names{hint}")
-        return
-    for index, name in enumerate(secrets):
-        yield from check_object_name(f"options.image_secrets[{index}]", name)
-
-
-def _check_network_topology(topology: object) -> Iterator[Problem]:
+def _check_network_topology(topology: NetworkTopology) -> Iterator[Problem]:
     path = "options.network_topology"
-    if topology is None:
-        return
-    if not isinstance(topology, NetworkTopology):
-        yield Problem(path, f"{found(topology)}, must have mode and highest_tier_allowed")
-        return
     if topology.mode not in ("hard", "soft"):
         yield Problem(f"{path}.mode", f"{found(topology.mode)}, must be hard or soft")
     tier = topology.highest_tier_allowed
-    if tier is not None and (not is_int(tier) or not 0 <= tier <= MAX_INT32):
+    if tier is not None and not 0 <= tier <= MAX_INT32:
         yield Problem(f"{path}.highest_tier_allowed", f"{found(tier)}, must be a whole number, 0 or more, or unset")
-
-
-def _check_plugins(plugins: object) -> Iterator[Problem]:
-    if plugins is None:
-        return
-    if not isinstance(plugins, Mapping):
-        yield Problem("options.plugins", f"{found(plugins)}, must be a mapping of plugin names to lists of arguments")
-        return
-    for name, arguments in plugins.items():
-        where = f"options.plugins[{shown(name)}]"
-        if not is_text(name) or not name:
-            yield Problem(where, "is no name of a plugin")
-        if not is_list(arguments) or not all(is_text(word) for word in arguments):
-            hint = "; put the text into a list" if isinstance(arguments, str) else ""
-            yield Problem(where, f"{typed(arguments)}, must be a list of texts{hint}")
 
 
 def check_launch(
     spec: JobSpec, options: VolcanoOptions, app_id: object, launched: Mapping[str, int]
 ) -> Iterator[Problem]:
     """Check what only shows with job and options together: names, and what a gang of bare pods cannot do."""
-    roles = [role for role in spec.roles if isinstance(role, RoleSpec)] if is_list(spec.roles) else []
     yield from check_app_id(app_id, options)
-    if is_text(app_id) and all(is_text(role.name) and _is_count(role.num_replicas) for role in roles):
-        yield from check_pod_names(app_id, roles, launched)
-    if options.gang not in (Gang.JOB, Gang.PODS):
-        yield Problem("options.gang", f"{found(options.gang)}, must be job or pods")
+    if is_text(app_id) and all(role.num_replicas <= MAX_REPLICAS for role in spec.roles):
+        yield from check_pod_names(app_id, spec.roles, launched)
     if options.gang == Gang.PODS:
-        yield from check_gang_pods(roles, options)
+        yield from check_gang_pods(spec.roles, options)
 
 
 def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
@@ -141,10 +108,10 @@ def check_app_id(app_id: object, options: VolcanoOptions) -> Iterator[Problem]:
 
 def _has_service(options: VolcanoOptions) -> bool:
     plugins = options.job_plugins
-    return options.gang == Gang.PODS or (isinstance(plugins, Mapping) and "svc" in plugins)
+    return options.gang == Gang.PODS or ("svc" in plugins)
 
 
-def check_pod_names(app_id: str, roles: list[RoleSpec], launched: Mapping[str, int]) -> Iterator[Problem]:
+def check_pod_names(app_id: str, roles: Sequence[RoleSpec], launched: Mapping[str, int]) -> Iterator[Problem]:
     """The longest pod name must be a host name."""
     dns_names = names.role_names([role.name for role in roles])
     tasks = [
@@ -161,7 +128,7 @@ def check_pod_names(app_id: str, roles: list[RoleSpec], launched: Mapping[str, i
         )
 
 
-def check_gang_pods(roles: list[RoleSpec], options: VolcanoOptions) -> Iterator[Problem]:
+def check_gang_pods(roles: Sequence[RoleSpec], options: VolcanoOptions) -> Iterator[Problem]:
     """Bare pods have no controller that could restart or remove them."""
     for index, role in enumerate(roles):
         if role.max_retries != 0:
@@ -172,10 +139,6 @@ def check_gang_pods(roles: list[RoleSpec], options: VolcanoOptions) -> Iterator[
     for field in ("ttl_seconds_after_finished", "plugins"):
         if getattr(options, field) is not None:
             yield Problem(f"options.{field}", "must be unset with gang=pods, which has no job controller; use gang=job")
-
-
-def _is_count(value: object) -> bool:
-    return is_int(value) and value <= MAX_REPLICAS
 
 
 def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:

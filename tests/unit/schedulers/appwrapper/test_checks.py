@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import RoleSpec
+from torchx_pulumi.planning.typed_reader import check_typed
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.appwrapper.checks import check_mcad_launch, check_mcad_options
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
@@ -15,7 +16,7 @@ from tests.unit.builders import job, role
 
 
 def paths(**chosen: Any) -> list[str]:
-    return [problem.path for problem in check_mcad_options(MCADOptions(**chosen))]
+    return [problem.path for problem in check_typed(MCADOptions, MCADOptions(**chosen), "options", check_mcad_options)]
 
 
 def warnings(*roles: RoleSpec, **chosen: Any) -> str:
@@ -122,5 +123,5 @@ def test_a_pod_group_api_without_a_coscheduler_is_warned_of() -> None:
 
 def test_a_port_out_of_range_is_warned_of_and_one_that_is_no_number_refused() -> None:
     assert "'bad' of role 'trainer' is 70000" in warnings(role(port_map={"bad": 70000}))
-    with pytest.raises(InvalidJobError, match="must be 1 to 65535"):
+    with pytest.raises(InvalidJobError, match="must be a whole number"):
         warnings(role(port_map={"bad": "70000"}))

@@ -3,10 +3,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.planning.typed_reader import check_typed
 from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options
-from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology
+from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
 
 from tests.unit.builders import job, options, role
+
+
+def option_problems(chosen: VolcanoOptions) -> list[Problem]:
+    return list(check_typed(VolcanoOptions, chosen, "options", check_options))
 
 
 def test_good_options_have_no_problems() -> None:
@@ -22,7 +28,7 @@ def test_good_options_have_no_problems() -> None:
         annotations={"a.io/b": "any text {}"},
         image_secrets=("pull",),
     )
-    assert list(check_options(chosen)) == []
+    assert option_problems(chosen) == []
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_good_options_have_no_problems() -> None:
     ],
 )
 def test_wrong_option_is_named(field: str, value: Any) -> None:
-    found = [problem.path for problem in check_options(options(**{field: value}))]
+    found = [problem.path for problem in option_problems(options(**{field: value}))]
     assert found
     assert all(path.startswith(f"options.{field}") for path in found)
 
@@ -113,4 +119,5 @@ def test_gang_of_pods_refuses_what_only_a_controller_can_do(
 
 
 def test_unknown_gang_is_refused() -> None:
-    assert launch_problems("a", role(), gang="both") == ["options.gang: is 'both', must be job or pods"]
+    found = [str(problem) for problem in option_problems(options(gang="both"))]
+    assert found == ["options.gang: is 'both', must be job or pods"]
