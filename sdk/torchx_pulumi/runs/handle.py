@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.schedulers.registry import scheduler_names
 
-_SCHEDULERS = {"pulumi_volcano": "volcano", "pulumi_mcad": "mcad"}
+PREFIX = "pulumi_"
+"""Start of the names of our schedulers in TorchX."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,7 @@ class Handle:
     """What an app handle says."""
 
     scheduler: str
-    """`volcano` or `mcad`."""
+    """Name of the scheduler, for example `volcano`."""
     session: str
     """TorchX session."""
     app_id: str
@@ -33,12 +35,13 @@ def read_handle(text: str) -> Handle:
     """
     head, sign, rest = text.partition("://")
     session, slash, app_id = rest.partition("/")
-    if not sign or not slash or ":" not in app_id or head not in _SCHEDULERS:
-        said = f"is {text!r}, must be pulumi_volcano://SESSION/NAMESPACE:NAME or pulumi_mcad://SESSION/NAMESPACE:NAME"
-        raise invalid_job("handle", [Problem("HANDLE", said)])
-    return Handle(scheduler=_SCHEDULERS[head], session=session, app_id=app_id)
+    schedulers = {f"{PREFIX}{name}": name for name in scheduler_names()}
+    if not sign or not slash or ":" not in app_id or head not in schedulers:
+        allowed = " or ".join(f"{name}://SESSION/NAMESPACE:NAME" for name in schedulers)
+        raise invalid_job("handle", [Problem("HANDLE", f"is {text!r}, must be {allowed}")])
+    return Handle(scheduler=schedulers[head], session=session, app_id=app_id)
 
 
 def delete_command(entry: RunEntry) -> str:
     """Return the command that deletes an app, for messages."""
-    return f"torchx-pulumi delete pulumi_{entry.scheduler}://{entry.session}/{entry.app_id}"
+    return f"torchx-pulumi delete {PREFIX}{entry.scheduler}://{entry.session}/{entry.app_id}"

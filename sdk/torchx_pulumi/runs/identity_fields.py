@@ -126,6 +126,23 @@ TABLES_OF: Final[Mapping[int, Mapping[type, tuple[Row, ...]]]] = MappingProxyTyp
 """Version of the identity to its tables."""
 
 
+def rows_of(of: Any, version: int) -> tuple[Row, ...]:
+    """Return the fields that are counted of options, a role, or a part of one.
+
+    Options of a scheduler without a table here are counted by their own fields and defaults.
+    """
+    for kind, rows in TABLES_OF[version].items():
+        if isinstance(of, kind):
+            return rows
+    return tuple(Row(path=item.name, default=_default(item), attribute=item.name) for item in dataclasses.fields(of))
+
+
+def _default(item: dataclasses.Field[Any]) -> Any:
+    if item.default_factory is not dataclasses.MISSING:
+        return item.default_factory()
+    return ALWAYS if item.default is dataclasses.MISSING else item.default
+
+
 def set_fields(of: Any, version: int) -> Iterator[tuple[str, Any]]:
     """Yield path and value of each field that is not at its default.
 
@@ -133,7 +150,7 @@ def set_fields(of: Any, version: int) -> Iterator[tuple[str, Any]]:
         of: Options, a role, or a part of one.
         version: Version of the identity.
     """
-    for row in next(rows for kind, rows in TABLES_OF[version].items() if isinstance(of, kind)):
+    for row in rows_of(of, version):
         value = getattr(of, row.attribute)
         if row.default is ALWAYS or canonical(value, version) != canonical(row.default, version):
             yield row.path, value

@@ -17,10 +17,10 @@ from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
-from torchx_pulumi.model.run_record import FIRST_VERSION
+from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity import is_in_place, is_runner_env, relaunch_hash
-from torchx_pulumi.runs.identity_fields import TABLES, canonical
+from torchx_pulumi.runs.identity_fields import canonical, rows_of
 from torchx_pulumi.schedulers import plan_job, variant_of
 
 NAME = "identity"
@@ -62,8 +62,7 @@ def run_hash(
 
 def _render(spec: JobSpec, options: Options, launched: Mapping[str, int]) -> Any:
     """Render a job under a name of no meaning, with all that may change in place at its default."""
-    rows = next(rows for kind, rows in TABLES.items() if isinstance(options, kind))
-    fixed = {row.attribute: row.default for row in rows if is_in_place(row.path)}
+    fixed = {row.attribute: row.default for row in rows_of(options, IDENTITY_VERSION) if is_in_place(row.path)}
     neutral: Any = replace(options, **fixed)
     roles = [_fixed_role(role, launched.get(role.name, role.num_replicas)) for role in spec.roles]
     dns_names = names.role_names([role.name for role in roles])

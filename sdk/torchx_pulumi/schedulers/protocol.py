@@ -120,6 +120,8 @@ class Variant:
     """Read the status of a run from its objects, without messages and diagnoses."""
     pod_name: Callable[[JobPlan[Any], ReplicaPlan], str]
     """Name the pod of a replica."""
+    fixed_pod_names: bool = True
+    """Pods have exactly these names. False: a controller adds to them, and logs are read from the observed pod."""
     service: Callable[[JobPlan[Any]], str] = lambda _plan: ""
     """Name the headless Service. Empty: the run has none."""
     pod_groups: Callable[[JobPlan[Any], Sequence[RolePlan], str], list[str]] = lambda _plan, _roles, _uid: []

@@ -29,7 +29,7 @@ from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.model.registration_plan import COMPONENT_TYPES
+from torchx_pulumi.model.registration_plan import component_type
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.model.timestamps import format_time
@@ -140,7 +140,7 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
         secrets_provider=chosen.get("secrets_provider"),
         organization=choose_organization(backend, chosen.get("pulumi_organization")),
     )
-    urn = f"urn:pulumi:{place.stack}::{place.project}::{COMPONENT_TYPES[scheduler]}::{plan.spec.name}"
+    urn = f"urn:pulumi:{place.stack}::{place.project}::{component_type(scheduler)}::{plan.spec.name}"
     digests = field_digests(plan.spec, _without_own_labels(plan.options))
     replicas = {role.name: role.replicas for role in plan.roles}
     run = run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION)

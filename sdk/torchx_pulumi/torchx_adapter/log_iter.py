@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
-from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.logs import LogClock, LogQuery, read_lines
 from torchx_pulumi.logs.watching import ObservedPod
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
@@ -63,7 +63,10 @@ def read_log(
         InvalidJobError: There is no such role or replica, or the regular expression is not valid.
         ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
+    variant = variant_named(entry.scheduler, entry.choice)
     pod = _pod_of(entry, role, replica)
+    if not variant.fixed_pod_names:
+        pod = _observed_pod(entry, role, replica, observation, context.clock, follow=follow)
     containers = _containers(options.get("log_containers"))
     label = _label(entry, role, replica, pod) if containers == "main" else None
     query = LogQuery(
@@ -80,7 +83,7 @@ def read_log(
     )
     cluster = context.cluster_of(entry)
     if not follow:
-        head = cluster.get(variant_named(entry.scheduler, entry.choice).job_object, entry.namespace, entry.job_name)
+        head = cluster.get(variant.job_object, entry.namespace, entry.job_name)
         warn_if_undecided(entry, cluster, head)
         return read_lines(cluster, query, label=label, clock=context.clock)
     snapshot = observation.later(entry, None, threading.Event())
@@ -103,8 +106,8 @@ def _containers(option: Any) -> tuple[str, ...] | str | None:
 
 def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Callable[[str], str]:
     """Return what lines of a container begin with: nothing where it is the replica's own."""
-    # Volcano's container has the name of its task, and MCAD's that of its pod.
-    own = (names.task_name(dns_names(entry)[role], replica), pod)
+    # The container has the name of its task, or that of its pod; pods of one template have the task's of replica 0.
+    own = {pod, *(names.task_name(dns_names(entry)[role], index) for index in (0, replica))}
     return lambda name: "" if name in own else compat.container_label(name) or ""
 
 
@@ -117,6 +120,29 @@ def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
         text = f"{role}/{replica} is not a replica of this app; role {role!r} has 0 to {len(pods) - 1}"
         raise invalid_job(entry.app_id, [Problem("replica", text)])
     return pods[replica]
+
+
+def _observed_pod(
+    entry: RunEntry, role: str, replica: int, observation: SharedObservation, clock: LogClock, *, follow: bool
+) -> str:
+    """Return the name of the pod that a replica has now. A followed log waits until the pod is created.
+
+    Raises:
+        ClusterError: There is no such pod, or the cluster does not answer.
+    """
+    after: float | None = None
+    while True:
+        snapshot = observation.later(entry, after, threading.Event()) if follow else observation.now(entry)
+        if snapshot is None or (snapshot.error is not None and snapshot.error.reason != UNDECIDED_CLUSTER):
+            raise (snapshot and snapshot.error) or ClusterError(f"reading the log of {entry.app_id} was stopped")
+        replicas = (item for known in snapshot.status.roles if known.name == role for item in known.replicas)
+        pod = next((item.pod for item in replicas if item.id == replica and item.pod), None)
+        if pod is not None:
+            return pod
+        if not follow or not snapshot.present or snapshot.status.state.terminal:
+            text = f"replica {role}/{replica} of app {entry.app_id} has no pod: {snapshot.status.message}"
+            raise ClusterError(text, reason="NotFound")
+        after = clock.monotonic()
 
 
 class _PodOfApp:

@@ -19,9 +19,10 @@ from getpass import getuser
 from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
-from torchx_pulumi.model.registration_plan import APP_SUFFIX, COMPONENT_TYPES
+from torchx_pulumi.model.registration_plan import APP_SUFFIX, component_type
 from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.schedulers import scheduler_names
 from torchx_pulumi.stack_state.checkpoint import (
     DAMAGED,
     RESOURCES_PATH,
@@ -219,7 +220,7 @@ def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
     runs = [
         place
         for place, item in enumerate(resources)
-        if item.get("type") in COMPONENT_TYPES.values()
+        if item.get("type") in {component_type(name) for name in scheduler_names()}
         and not item.get("delete")
         and uid
         and (item.get("outputs") or {}).get("uid") == uid

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from torchx_pulumi.fleet.collect.row import FleetRow
 from torchx_pulumi.model.errors import Problem, TorchxPulumiError
 from torchx_pulumi.model.status import JobState
+from torchx_pulumi.schedulers import scheduler_names
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
@@ -98,9 +99,9 @@ def read_selection(
             allowed = ", ".join([*JobState.__members__, "active"])
             problems.append(Problem("--state", f"is {word!r}, must be one of {allowed}"))
     problems += [
-        Problem("--scheduler", f"is {word!r}, must be volcano or mcad")
+        Problem("--scheduler", f"is {word!r}, must be {' or '.join(scheduler_names())}")
         for word in scheduler
-        if word not in ("volcano", "mcad")
+        if word not in scheduler_names()
     ]
     younger_than_s = None
     if since is not None:

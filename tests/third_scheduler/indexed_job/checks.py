@@ -1,0 +1,61 @@
+"""What an Indexed Job cannot run. Each rule yields problems and never raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.planning import names
+from torchx_pulumi.planning.checks.values import check_annotations, check_labels, check_object_name, found, is_text
+from torchx_pulumi.planning.macros import substitute
+
+from tests.third_scheduler.indexed_job.options import IndexedJobOptions
+
+LONGEST_SUFFIX = len("-99999")
+"""Characters that the index of a replica adds to the job's name in a host name."""
+
+LONGEST_NAME = names.MAX_LABEL - LONGEST_SUFFIX
+"""Characters of the longest name of a job."""
+
+
+# region checks
+def check_options(options: IndexedJobOptions) -> Iterator[Problem]:
+    """Check every option by itself. Types have been checked when the options were read."""
+    if not names.is_dns_label(options.namespace):
+        yield Problem("options.namespace", f"{found(options.namespace)}, must be at most 63 of a-z, 0-9 and '-'")
+    for name in ("service_account", "priority_class_name"):
+        if getattr(options, name) is not None:
+            yield from check_object_name(f"options.{name}", getattr(options, name))
+    if options.active_deadline_s is not None and options.active_deadline_s < 1:
+        yield Problem("options.active_deadline_s", f"{found(options.active_deadline_s)}, must be 1 or more, or unset")
+    yield from check_labels("options.labels", options.labels)
+    yield from check_annotations("options.annotations", options.annotations)
+
+
+def check_launch(
+    spec: JobSpec, options: IndexedJobOptions, app_id: object, launched: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Refuse a job whose pods differ in more than their index: an Indexed Job has one pod template."""
+    yield from check_app_id(app_id, options)
+    if len(spec.roles) > 1:
+        yield Problem("roles", f"has {len(spec.roles)} roles, must have 1: the pods of an Indexed Job are alike")
+    for index, role in enumerate(spec.roles):
+        if any(_names_replica(word) for word in (*role.args, *role.env.values())):
+            text = "uses ${replica_id}, and all pods have the same command; read JOB_COMPLETION_INDEX instead"
+            yield Problem(f"roles[{index}].args", text)
+
+
+def check_app_id(app_id: object, options: IndexedJobOptions) -> Iterator[Problem]:
+    """Require a name for the Job and its Service that leaves room for the index of a replica."""
+    if not is_text(app_id) or not names.is_service_name(app_id) or len(app_id) > LONGEST_NAME:
+        text = f"{found(app_id)}, must be at most {LONGEST_NAME} of a-z, 0-9 and '-', a letter first"
+        yield Problem("app_id", text)
+
+
+# endregion
+
+
+def _names_replica(text: str) -> bool:
+    """Return whether a text uses the macro of the replica's number."""
+    return substitute(text, {"replica_id": "0"}) != substitute(text, {"replica_id": "1"})
