@@ -178,8 +178,64 @@ class ApiServer:
             thread.join(10)
 
 
-class HttpProxy:
-    """Tunnels every CONNECT to one address, whatever name is asked for; forwards other requests there as well."""
+class LoopbackProxy:
+    """Accepts connections on loopback; subclasses serve each of them in a thread."""
+
+    def __init__(self) -> None:
+        self._ends: list[socket.socket] = []
+        """Sockets to close at the end."""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._threads: list[threading.Thread] = []
+        self._run(self._accept)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._ends.append(client)
+            self._start(client)
+
+    def _start(self, client: socket.socket) -> None:
+        """Serve a connection in a thread. Called in the order of the connections."""
+        self._run(self._serve, client)
+
+    def _run(self, target: Callable[..., None], *arguments: Any) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        raise NotImplementedError
+
+    def _connect(self, target: tuple[str, int]) -> socket.socket:
+        """Connect to the server behind the proxy."""
+        server = socket.create_connection(target, timeout=30)
+        server.settimeout(None)
+        self._ends.append(server)
+        return server
+
+    def _end(self, *ends: socket.socket) -> None:
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End all connections and threads."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._end(*self._ends)
+        for thread in self._threads:
+            thread.join(10)
+        for end in self._ends:
+            end.close()
+
+
+class HttpProxy(LoopbackProxy):
+    """Tunnels every CONNECT to one address, for any requested name, and forwards other requests there as well."""
 
     def __init__(
         self, target: tuple[str, int], *, password: str | None = None, context: ssl.SSLContext | None = None
@@ -189,27 +245,9 @@ class HttpProxy:
         self._context = context
         self.asked: list[str] = []
         """First line of each request, in order."""
-        self._ends: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self._run(self._serve, client)
-
-    def _run(self, target: Callable[..., None], *arguments: Any) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        super().__init__()
 
     def _serve(self, client: socket.socket) -> None:
-        self._ends.append(client)
         with contextlib.suppress(OSError):
             if self._context is not None:
                 client = self._context.wrap_socket(client, server_side=True)
@@ -229,9 +267,7 @@ class HttpProxy:
                 client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
                 client.close()
                 return
-            server = socket.create_connection(self._target, timeout=30)
-            server.settimeout(None)
-            self._ends.append(server)
+            server = self._connect(self._target)
             if first.startswith("CONNECT "):
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
@@ -246,22 +282,6 @@ class HttpProxy:
             while data := source.recv(65536):
                 sink.sendall(data)
         self._end(source, sink)
-
-    def _end(self, *ends: socket.socket) -> None:
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """End everything."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._end(*self._ends)
-        for thread in self._threads:
-            thread.join(10)
-        for end in self._ends:
-            end.close()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from torchx.components import dist
-from torchx.runner import Runner, get_runner
+from torchx.runner import Runner
 from torchx.schedulers import get_default_scheduler_name
 from torchx.specs import AppDef, AppState, Resource, Role
 from torchx_pulumi.kube import KubernetesCluster
@@ -21,7 +21,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import eventually
-from tests.e2e.torchx_cli import TorchxCli
+from tests.e2e.torchx_cli import TorchxCli, runner_of
 from tools.images import add_layer
 from tools.local_cluster import Cluster
 
@@ -39,12 +39,7 @@ def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxC
 
 @pytest.fixture
 def runner(cli: TorchxCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
-    for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in cli.env.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(cli.folder)
-    with get_runner() as found:
+    with runner_of(cli, monkeypatch) as found:
         yield found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from torchx.runner import Runner, get_runner
+from torchx.runner import Runner
 from torchx.specs import AppDef, Resource, Role
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kubeconfig import find_access
@@ -25,7 +25,7 @@ from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
 from tests.contract.cluster.conftest import caller
 from tests.e2e.project import eventually
-from tests.e2e.torchx_cli import TorchxCli
+from tests.e2e.torchx_cli import TorchxCli, runner_of
 
 pytestmark = pytest.mark.e2e
 
@@ -64,12 +64,7 @@ def runner(
     pulumi_env: dict[str, str], tmp_path: Path, access: Path, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Runner]:
     cli = TorchxCli(pulumi_env, tmp_path, access)
-    for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in cli.env.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(cli.folder)
-    with get_runner() as found:
+    with runner_of(cli, monkeypatch) as found:
         yield found
         access.write_text(find_access(str(kubeconfig)).config or "")
         for entry in RunIndex(cli.folder / "state" / "torchx-pulumi" / "runs").all():

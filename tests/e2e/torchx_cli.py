@@ -6,9 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+from torchx.runner import Runner, get_runner
 
 BIN = Path(sys.prefix) / "bin"
 HANDLE = re.compile(r"pulumi_\w+://\S*?/[\w.-]+:[\w.-]+")
@@ -65,3 +69,15 @@ class TorchxCli:
         assert code is None or said.code == code, f"{program} {' '.join(words)}: {said.code}\n{said.text}"
         assert code != 0 or "Traceback" not in said.text, said.text
         return said
+
+
+@contextmanager
+def runner_of(cli: TorchxCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    """TorchX's runner in this process, with the environment and the folder of the commands."""
+    for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in cli.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(cli.folder)
+    with get_runner() as found:
+        yield found
