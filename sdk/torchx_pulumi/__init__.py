@@ -1,6 +1,6 @@
 """TorchX training jobs on Kubernetes: AppDef to plan to manifest, and status back. Knows no Pulumi.
 
-Public names only; what they need is imported when they are used, so that importing this package costs next to nothing.
+Public names only; what they need is imported when they are used, so that importing this package is fast.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _HOMES: Mapping[str, str] = {
     "read_fleet": "torchx_pulumi.fleet.collect",
     "read_outputs": "torchx_pulumi.outputs.reader",
 }
-"""Modules of the public names that are no errors."""
+"""Modules of the public names other than errors."""
 
 
 def render(app: Any, scheduler: str, options: Mapping[str, Any] | None = None, *, app_id: str) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
     launched = outputs_of(project)
     again = cli.ours("program", handle, "--to", "taken", code=None)
     assert again.code != 0
-    assert "is there already" in again.err
+    assert "exists already" in again.err
     preview = project.preview()
     assert "replace" not in preview
     assert "delete" not in preview.replace("deleted_with", "")

@@ -1,4 +1,4 @@
-"""`torchx-pulumi cancel | resume | delete | log`: what `torchx` has no words for, or not in every version."""
+"""`torchx-pulumi cancel | resume | delete | log`: commands that `torchx` lacks, or lacks in one version."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_apps(commands: Commands) -> None:
     delete.add_argument(
         "--forget-unreachable",
         action="store_true",
-        help="forget the app although its cluster cannot be reached; what is there stays there",
+        help="forget the app although its cluster cannot be reached; its objects may stay",
     )
     log = _add(commands, "log", log_command, "print the log of a replica, or of all of them")
     log.add_argument("replica", nargs="?", metavar="ROLE[/N]", help="role, and replica in it; default: all roles")
@@ -124,7 +124,7 @@ def read_time(option: str, text: str | None, now: datetime) -> datetime | None:
     '2026-01-01T00:00:30+00:00'
 
     Raises:
-        InvalidJobError: It is neither.
+        InvalidJobError: The text is neither.
     """
     if text is None:
         return None
@@ -151,7 +151,7 @@ def _scheduler(arguments: argparse.Namespace) -> tuple[PulumiScheduler, str]:
     """Return the scheduler and the app id that a handle names.
 
     Raises:
-        InvalidJobError: It is no handle, or one of another scheduler; or TorchX is not installed.
+        InvalidJobError: It is not a handle, or of another scheduler; or TorchX is not installed.
     """
     handle = read_handle(arguments.handle)
     try:

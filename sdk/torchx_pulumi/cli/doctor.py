@@ -1,4 +1,4 @@
-"""The command `torchx-pulumi doctor`: is everything there that a launch needs."""
+"""The command `torchx-pulumi doctor`: checks that everything exists that a launch needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to a parser."""
     doctor = commands.add_parser(
         "doctor",
-        help="check that everything is there that a launch needs",
+        help="check that everything exists that a launch needs",
         description="Check this machine and the cluster; nothing is changed. Exit code 1 where there is a problem.",
     )
     doctor.add_argument("--scheduler", choices=("volcano", "mcad"), help="default: whichever the cluster has")
@@ -58,7 +58,7 @@ def seconds(text: str) -> float:
     """Read a number of seconds, more than 0 and at most an hour.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: It is not such a number.
     """
     try:
         value = float(text)

@@ -1,4 +1,4 @@
-"""The command `torchx-pulumi fleet`: words in, one of the views out."""
+"""The command `torchx-pulumi fleet`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def fleet_command(arguments: argparse.Namespace) -> int:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file in one step, so that whoever serves it never shows half of it.
+    """Write a file in one step, so that a web server never serves half of it.
 
     Raises:
         TorchxPulumiError: It cannot be written.

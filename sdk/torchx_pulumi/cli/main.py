@@ -1,4 +1,4 @@
-"""The console command `torchx-pulumi`: arguments in, text out, one function per command. No rule of a job here."""
+"""The console command `torchx-pulumi`: one module per group of commands. It has no rules of jobs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def main(
     A user's mistake ends as one message on stderr and exit code 2, never as a traceback.
 
     Args:
-        argv: Words after the command's name. None: those of this process.
+        argv: Arguments after the command's name. None: those of this process.
         make_driver: Makes the engine. None: commands that need one say so.
-        adapter_context: Ways out of the TorchX schedulers, for tests. None: the real ones.
+        adapter_context: Engine, clusters, index and clock, for tests. None: the real ones.
     """
     try:
         arguments = _parser().parse_args(argv)
@@ -51,7 +51,7 @@ def main(
         return EXIT_INVALID
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # the reader of the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code

@@ -1,4 +1,4 @@
-"""The command `torchx-pulumi program`: a launched app as a Pulumi project that goes on with it."""
+"""The command `torchx-pulumi program`: writes a Pulumi project that continues a launched app."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def add_program(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add the command to a parser."""
     program = commands.add_parser(
         "program",
-        help="write a Pulumi program that goes on with a launched app",
-        description="Write a Pulumi project that goes on with an app that `torchx run` launched; its uid stays.",
+        help="write a Pulumi program that continues a launched app",
+        description="Write a Pulumi project that continues an app that `torchx run` launched; its uid stays.",
     )
     program.add_argument("handle", metavar="HANDLE", help="app handle, as `torchx run` printed it")
-    program.add_argument("--to", required=True, metavar="FOLDER", help="folder to write; made where it is absent")
+    program.add_argument("--to", required=True, metavar="FOLDER", help="folder to write; created where it is absent")
     program.set_defaults(command=program_command)
 
 
@@ -25,7 +25,7 @@ def program_command(arguments: argparse.Namespace) -> int:
     """Write the project and say what to do in it.
 
     Raises:
-        InvalidJobError: There is no such app, or a file of the project is there already.
+        InvalidJobError: The app does not exist, or a file of the project does.
     """
     from torchx_pulumi.runs.eject import next_steps, project_files
     from torchx_pulumi.runs.handle import read_handle
@@ -39,7 +39,7 @@ def program_command(arguments: argparse.Namespace) -> int:
     folder, files = Path(arguments.to), project_files(entry)
     taken = sorted(name for name in files if (folder / name).exists())
     if taken:
-        raise invalid_job(app_id, [Problem("--to", f"{folder / name} is there already") for name in taken])
+        raise invalid_job(app_id, [Problem("--to", f"{folder / name} exists already") for name in taken])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

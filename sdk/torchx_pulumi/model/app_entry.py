@@ -17,22 +17,22 @@ ENTRY_VERSION = 1
 
 
 ORGANIZATION = "organization"
-"""The one organization of backends that are no Pulumi service."""
+"""The only organization of backends other than a Pulumi service."""
 
 
 class Stage(str, Enum):
-    """How far what was last asked of an app has come."""
+    """The last operation on an app, and whether it is complete."""
 
     LAUNCHING = "launching"
-    """A launch was begun; `owner` says by whom. Without that process: interrupted."""
+    """`owner` launches it. The launch was interrupted where that process has ended."""
     LAUNCHED = "launched"
     DELETING = "deleting"
-    """A deletion was begun; `owner` says by whom. Without that process: interrupted."""
+    """`owner` deletes it. The deletion was interrupted where that process has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackRef:
-    """Where the stack of an app is kept."""
+    """The stack of an app and its backend."""
 
     backend: str
     """URL of the Pulumi backend, for example `file:///var/lib/state` or `s3://bucket`.
@@ -72,17 +72,17 @@ class Owner:
     host: str
     pid: int
     started: str
-    """When the process started (`owner.started`); tells it from a later process with its number. Empty: not known."""
+    """When the process started (`owner.started`), as process ids are used again. Empty: not known."""
     boot_id: str | None = None
     """The boot of the machine that it runs in (`owner.boot_id`). None: 0.1.0 wrote this."""
     pid_namespace: int | None = None
     """Inode of its PID namespace. None: the system has none, or 0.1.0 wrote this."""
     claim: str = ""
-    """Tells two claims of one process: its threads work on one app one after the other. Empty: 0.1.0 wrote this."""
+    """Distinguishes claims of one process, whose threads work on one app in turn. Empty: 0.1.0 wrote this."""
     seen_at: float | None = None
-    """Its last sign of life, in seconds since 1970. None: 0.1.0 wrote this."""
+    """When it last renewed the lease, in seconds since 1970. None: 0.1.0 wrote this."""
     lease_until: float | None = None
-    """Until when it is taken to be at work where it cannot be seen, in seconds since 1970. None: 0.1.0 wrote this."""
+    """End of its lease, in seconds since 1970: other hosts take it as running until then. None: 0.1.0 wrote this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +114,18 @@ class RunEntry:
     declared: Mapping[str, Any]
     """`declared` of the stack output `torchx`."""
     launch: str
-    """Value of the label `torchx-pulumi/launch` of the job object: by it we know it as ours."""
+    """Value of the label `torchx-pulumi/launch` of the job object: it identifies the objects of this app."""
     run: str
     """Hash of the run, value of the annotation `torchx-pulumi/run`."""
     launched_at: str
     """When the launch was asked for, ISO 8601 in UTC."""
     stage: Stage = Stage.LAUNCHED
     owner: Owner | None = None
-    """The process that works on it. None: nobody does."""
+    """The process that works on it. None: no process does."""
     uid: str | None = None
     """Uid of the job object. None: not known yet."""
     cancelled_at: str | None = None
-    """When somebody asked to cancel it, ISO 8601 in UTC. None: nobody did."""
+    """When its cancellation was requested, ISO 8601 in UTC. None: it was not."""
     ambient_kubeconfig: str | None = None
     """Path of the kubeconfig that was the ambient one at the launch. None: `kubeconfig` is set, or there was none."""
     ambient_context: str | None = None

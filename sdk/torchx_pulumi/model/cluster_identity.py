@@ -1,8 +1,8 @@
-"""What tells one cluster from another, and whether two of them are the same. Pure: no file, no request.
+"""The identity of a cluster, and the comparison of two identities. Pure: no file, no request.
 
-An address alone tells little: a tunnel leads to another cluster tomorrow, every pod finds its own cluster at the same
-address, and one cluster has several addresses. The uid of the namespace `kube-system` is made with the cluster and
-never changes, but not everybody may read it. docs/decisions/0011 has the rules.
+An address alone does not identify a cluster: a tunnel can lead to another cluster later, every pod reaches its cluster
+at the same address, and one cluster can have several addresses. The uid of the namespace `kube-system` is created with
+the cluster and never changes, but not every user may read it. docs/decisions/0011 has the rules.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Match(Enum):
     SAME = "same"
     DIFFERENT = "different"
     UNDECIDED = "undecided"
-    """What is known of them does not tell."""
+    """The known values do not decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterIdentity:
-    """What is known of a cluster, as far as it tells it from others."""
+    """The known values that identify a cluster."""
 
     uid: str | None = None
     """Uid of the namespace `kube-system`. None: not known, usually because it may not be read."""
@@ -46,7 +46,7 @@ class ClusterIdentity:
 
     @property
     def key(self) -> str:
-        """Return what stands for the cluster in names of files and stacks: of its uid, else of its address."""
+        """Return the key of the cluster in names of files and stacks: a digest of its uid, else of its address."""
         return self.address if self.uid is None else digest_of(f"uid:{self.uid}".encode())
 
     @property
@@ -80,7 +80,7 @@ def compare_address(recorded: str, present: ClusterIdentity) -> Match:
 
 
 def mismatch_words(subject: str, launched_in: object, present: ClusterIdentity, match: Match) -> str:
-    """Return in words that a cluster is not, or not known to be, the one of a launch.
+    """Return the message that a cluster is not, or not known to be, the one of a launch.
 
     Args:
         subject: What was launched.

@@ -1,14 +1,14 @@
-"""The whole error tree. Errors live here and nowhere else.
+"""The error tree of the package.
 
     TorchxPulumiError
     + InvalidJobError (ValueError)        the job or an option is wrong; nothing was built, pushed or created
       x MissingOptionError (TypeError)    a required option is absent
-      x UnknownMountError (TypeError)     a mount of a kind nobody knows
-    + RelaunchRefusedError                a change would kill an unfinished run and nobody asked for that
+      x UnknownMountError (TypeError)     a mount of an unknown kind
+    + RelaunchRefusedError                a change would end an unfinished run, which was not requested
     + DeployError                         the engine or the cluster refused a change
       x RefusedError                      a webhook, the API server or the engine refused an object of a launch
       x TakenOverError                    another process has taken the app over; nothing more was changed
-      x BackendAbsentError                the folder of a backend is not there, so that nothing is known of its stacks
+      x BackendAbsentError                the folder of a backend is absent; its stacks are not known
     + JobFailedError                      the job was deployed, ran, and failed
     + ImageError                          an image cannot be patched, built or pushed
       x ImageOptionError (KeyError)       image_repo is needed and not set
@@ -34,7 +34,7 @@ class Problem:
     message: str
     """What was found, what is allowed, and what to do next."""
     rule: str = ""
-    """Which rule was broken, where callers tell it from others: `mount`, `required` or `port`; else empty."""
+    """The broken rule, where callers depend on it: `mount`, `required` or `port`; else empty."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
@@ -56,7 +56,7 @@ class InvalidJobError(TorchxPulumiError, ValueError):
 
 
 class MissingOptionError(InvalidJobError, TypeError):
-    """A required option is absent or is no text."""
+    """A required option is absent or not a text."""
 
 
 class UnknownMountError(InvalidJobError, TypeError):
@@ -64,7 +64,7 @@ class UnknownMountError(InvalidJobError, TypeError):
 
 
 def invalid_job(job: object, problems: Sequence[Problem]) -> InvalidJobError:
-    """Make the error of a job's problems, of the class that callers written for TorchX look for."""
+    """Return the error of a job's problems, of the class that callers written for TorchX expect."""
     rules = {problem.rule for problem in problems}
     kind = UnknownMountError if "mount" in rules else MissingOptionError if "required" in rules else InvalidJobError
     return kind(job if isinstance(job, str) else "unnamed", problems)
@@ -92,7 +92,7 @@ class RefusedError(DeployError):
 
 
 class TakenOverError(DeployError):
-    """Another process has taken over the app that this one worked on; this one stopped and changed nothing more."""
+    """Another process has taken over the app; this process stopped and changed nothing more."""
 
 
 class BackendAbsentError(DeployError):
@@ -104,7 +104,7 @@ class JobFailedError(TorchxPulumiError):
 
     def __init__(self, message: str, *, status: object = None) -> None:
         self.status = status
-        """The `JobStatus` as last seen. None: nobody knows the job."""
+        """The last observed `JobStatus`. None: the job is not known."""
         super().__init__(message)
 
 
@@ -133,7 +133,7 @@ class ImageError(TorchxPulumiError):
 
 
 class ImageOptionError(ImageError, KeyError):
-    """A patched image needs a repository to be pushed to, and none is set."""
+    """A patched image has to be pushed, and the option `image_repo` is not set."""
 
     def __str__(self) -> str:
         """Return the message; a KeyError would show it quoted."""

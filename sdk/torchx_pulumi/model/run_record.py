@@ -1,6 +1,6 @@
-"""The record of a run: what the stack remembers of a launch when the cluster has forgotten it.
+"""The record of a run: what the stack keeps of a launch after the objects of the run were deleted.
 
-Data and its way to and from plain JSON values. Nothing secret: digests of fields, never their values.
+Data and its codec. No secrets: digests of fields, never their values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ covers the owner's digest too."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run of a job, as its stack remembers it."""
+    """One run of a job, as its stack keeps it."""
 
     app_id: str
     job_name: str
@@ -48,7 +48,7 @@ class RunRecord:
     uid: str | None = None
     """Uid of the job object. None: not known, for example in a preview."""
     imported: bool | None = None
-    """True: somebody else made the job object, and it stays as it was taken over."""
+    """True: another program created the job object, and it stays as it was imported."""
     observed: Mapping[str, Any] | None = None
     """The end of the run as last seen (`state`, `reason`, `message`, ...). None: it had not ended."""
     identity_version: int = FIRST_VERSION

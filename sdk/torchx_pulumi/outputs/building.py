@@ -184,7 +184,7 @@ def build_observed(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two observations say the same; when and how they were made does not count, nor do absent values."""
+    """Return whether two observations are equal, apart from their time and source, and from values that are None."""
     return bool(_without_freshness(one) == _without_freshness(other))
 
 

@@ -1,4 +1,4 @@
-"""Which of two observations of a run is the newer one: the one rule for the index, stacks, fleet and components."""
+"""The rule by which one of two observations is newer, for the index, stacks, fleet and components."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     unless the run was cancelled and resumed. Only then do the times count: the clocks of two machines differ.
 
     Args:
-        one: In the shape of the output `torchx.observed`; fields that are absent are not known.
+        one: In the shape of the output `torchx.observed`; absent fields are not known.
         other: The other one.
     """
     uids = text_at(one, "uid"), text_at(other, "uid")
@@ -36,13 +36,13 @@ def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         return not _resumed(one, other) if states[0].terminal else _resumed(other, one)
     lost = [states[0].terminal and text_at(each, "reason") == Reason.POD_GONE.value for each in (one, other)]
     if lost[0] != lost[1]:
-        # That pods are gone says less than the end that was seen before they were.
+        # An end that was observed before the pods were deleted says more than the absence of the pods.
         return lost[1]
     return _time(one) > _time(other)
 
 
 def read_state(value: object) -> JobState:
-    """Return a state by its name. A value that names none is UNKNOWN."""
+    """Return a state by its name. Any other value is UNKNOWN."""
     return JobState[value] if isinstance(value, str) and value in JobState.__members__ else JobState.UNKNOWN
 
 

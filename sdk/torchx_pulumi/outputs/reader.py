@@ -1,7 +1,6 @@
-"""Reading the object `torchx` back: from a stack, from JSON text, from what Pulumi hands out. Checked, and typed.
+"""Read the object `torchx` of a stack: from the stack, from JSON text, or from a Pulumi value. Checked and typed.
 
-A field that this release does not know is left as it is; one that is absent, as Pulumi leaves out what is null, comes
-back as None or empty.
+Unknown fields are kept. Absent fields are None or empty, as Pulumi leaves out what is null.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def read_outputs(source: Any) -> TorchxOutput:
             `pulumi stack output torchx --json`), the same as data, or a value that came through a StackReference.
 
     Raises:
-        DeployError: It is none, a newer release wrote it, or parts of it are not what they should be; all are named.
+        DeployError: The source has no such object, a newer release wrote it, or parts of it are wrong; all are named.
     """
     value = _find(source)
     version = value.get("schema_version")
@@ -58,17 +57,17 @@ def _find(source: Any) -> Mapping[str, Any]:
             value = json.loads(value)
         except ValueError as error:
             raise DeployError(
-                f"the outputs are no JSON: {error}; pass what `pulumi stack output --json` prints"
+                f"the outputs are not valid JSON: {error}; pass what `pulumi stack output --json` prints"
             ) from error
     if isinstance(value, Mapping) and "torchx" in value:
         value = value["torchx"]
-    # Pulumi's OutputMap keeps each value beside whether it is secret.
+    # Pulumi's OutputMap has each value together with whether it is secret.
     value = getattr(value, "value", value) if not isinstance(value, Mapping) else value
     if isinstance(value, str) and value.startswith("{"):
         return _find(value)
     if not isinstance(value, Mapping):
         raise DeployError(
             f"there is no output `torchx`: found {type(value).__name__}; the stack has not been deployed, or its "
-            "program is none of torchx-pulumi"
+            "program does not use torchx-pulumi"
         )
     return value

@@ -1,4 +1,4 @@
-"""The link to a job in somebody's dashboard, made of a template. Pure."""
+"""The link to a job in a dashboard, made from a template. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_ui_url(template: object, path: str = "ui_url") -> list[Problem]:
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
-        return [Problem(path, f"{template!r} cannot be read ({error}); write a brace that is none as {{{{; {allowed}")]
+        return [Problem(path, f"{template!r} cannot be read ({error}); write a literal brace as {{{{; {allowed}")]
     for _, name, spec, conversion in parts:
         if name is not None and (name not in FIELDS or spec or conversion):
             written = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
@@ -40,7 +40,7 @@ def check_ui_url(template: object, path: str = "ui_url") -> list[Problem]:
     except ValueError:
         sound = False
     if not sound:
-        problems.append(Problem(path, f"{template!r} is no URL; it must begin with https:// or http:// and a host"))
+        problems.append(Problem(path, f"{template!r} is not a URL; it must begin with https:// or http:// and a host"))
     return problems
 
 
@@ -52,10 +52,10 @@ def fill_ui_url(template: str, *, namespace: str, name: str, scheduler: str, que
         namespace: Namespace of the job.
         name: Name of the job object.
         scheduler: `volcano` or `mcad`.
-        queue: Queue of the job. None: there is none, and the field is filled with nothing.
+        queue: Queue of the job. None: the field is filled with an empty text.
 
     Raises:
-        InvalidJobError: The template is none.
+        InvalidJobError: The template is not valid.
 
     >>> fill_ui_url("https://ui.example/{namespace}/{name}", namespace="a", name="b c", scheduler="volcano", queue=None)
     'https://ui.example/a/b%20c'

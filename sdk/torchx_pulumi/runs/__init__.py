@@ -1,1 +1,1 @@
-"""What this machine knows of the apps that were launched: an index entry and the last observation of each."""
+"""Runs: the local index of apps, their observations, leases and identities."""

@@ -14,7 +14,7 @@ PREFIX = "pulumi_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
-    """What an app handle says."""
+    """The parts of an app handle."""
 
     scheduler: str
     """Name of the scheduler, for example `volcano`."""
@@ -28,7 +28,7 @@ def read_handle(text: str) -> Handle:
     """Read an app handle.
 
     Raises:
-        InvalidJobError: It is none, or one of a scheduler that is not ours.
+        InvalidJobError: It is not a handle, or of a scheduler of another package.
 
     >>> read_handle("pulumi_mcad://torchx/ml:train").app_id
     'ml:train'

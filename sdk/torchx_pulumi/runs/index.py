@@ -1,4 +1,4 @@
-"""The index: one small file for each launched app and cluster, and beside it the last observation of the app."""
+"""The local index: one file per launched app and cluster, and one for its last observation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _APP_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?:[a-z0-9]([a-z0-9.-]{
 
 
 def is_app_id(text: str) -> bool:
-    """Say whether a text could be an app's id.
+    """Return whether a text has the form of an app id.
 
     >>> is_app_id("default:train-1"), is_app_id("train-1")
     (True, False)
@@ -35,31 +35,31 @@ def is_app_id(text: str) -> bool:
 
 
 class RunIndex:
-    """What was launched from this machine. Safe for many threads and processes; nothing is kept in memory."""
+    """The apps that were launched from this machine. Safe for threads and processes; nothing is kept in memory."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Name the folder; nothing is read or made yet.
+        """Set the folder; nothing is read or created yet.
 
         Args:
-            folder: Where the files lie. None: `runs` in the user's state folder.
+            folder: Folder of the files. None: `runs` in the user's state folder.
         """
         self._folder = folder or state_folder() / "runs"
 
     @property
     def folder(self) -> Path:
-        """Return where the files lie."""
+        """Return the folder of the files."""
         return self._folder
 
     def add(self, entry: RunEntry) -> None:
         """Add an app.
 
         Raises:
-            DeployError: It is there already, or cannot be written.
+            DeployError: It exists, or cannot be written.
         """
         with locked(self._folder):
             path = self._path(entry)
             if self._is_there(path):
-                raise DeployError(f"app {entry.app_id} is in the index already: {path}")
+                raise DeployError(f"app {entry.app_id} is already in the index: {path}")
             write_json(path, write_entry(entry))
 
     def change(self, entry: RunEntry, change: Callable[[RunEntry], RunEntry]) -> RunEntry | None:
@@ -78,7 +78,7 @@ class RunIndex:
             decide: Takes the entry as it is now (None: it is gone) and returns the one to be kept (None: none).
 
         Returns:
-            The entry that is kept. None: there is none.
+            The entry that is kept. None: it was removed.
 
         Raises:
             DeployError: It cannot be written; or whatever `decide` raises, and then nothing is.
@@ -105,7 +105,7 @@ class RunIndex:
         Args:
             app_id: `namespace:name`.
             scheduler: `volcano` or `mcad`.
-            cluster: Tells which cluster is meant; asked only where an id is of several.
+            cluster: Returns the cluster in force; called only where several clusters have the id.
 
         Raises:
             InvalidJobError: The id is of several clusters, and none of them is the one that is meant.
@@ -121,7 +121,7 @@ class RunIndex:
         raise invalid_job(app_id, [Problem("app_id", _several(app_id, found))])
 
     def find_in(self, cluster: ClusterIdentity, app_id: str, scheduler: str) -> RunEntry | None:
-        """Return an app that was launched in this very cluster, by its id. None: none is known to be.
+        """Return the app of an id that was launched in a cluster. None: no entry is known to be of that cluster.
 
         Raises:
             DeployError: An entry cannot be read.
@@ -153,12 +153,12 @@ class RunIndex:
         return [entry for path in paths if (entry := read(path)) is not None]
 
     def observe(self, entry: RunEntry, observation: Observation) -> Observation:
-        """Note what was seen of an app, unless something newer is noted.
+        """Write an observation of an app, unless a newer one is written.
 
-        Of an app that is not in the index, a colleague's for example, only its end is noted.
+        Of an app that is not in the index, for example a colleague's, only the end is written.
 
         Returns:
-            What is noted now.
+            The observation that is written now.
 
         Raises:
             DeployError: It cannot be written.
@@ -175,12 +175,12 @@ class RunIndex:
         return now
 
     def note_recorded(self, entry: RunEntry, noted: Observation, recorded: str, at: str) -> None:
-        """Note what came of writing an end to the app's stack.
+        """Write the outcome of recording an end in the app's stack.
 
         Args:
             entry: The app.
             noted: The end, as `observe` returned it.
-            recorded: What came of it (`driver.Recorded`).
+            recorded: The outcome (`driver.Recorded`).
             at: When it was tried, ISO 8601 in UTC.
 
         Raises:
@@ -195,7 +195,7 @@ class RunIndex:
                 )
 
     def observation(self, entry: RunEntry) -> Observation | None:
-        """Return what was last seen of an app. None: nobody looked yet, or what was seen is of another run.
+        """Return the last observation of an app. None: it was not observed yet, or the observation is of another run.
 
         Raises:
             DeployError: It cannot be read.
@@ -222,7 +222,7 @@ class RunIndex:
         return self._folder / "observed" / entry.scheduler / f"{entry.app_id}@{entry.cluster}.json"
 
     def _names(self, folder: Path, *, ends: str = ".json") -> list[str]:
-        """Return the names in a folder that end so. Empty: there is no such folder."""
+        """Return the names in a folder with an ending. Empty: the folder is absent."""
         try:
             return [name for name in names_in(folder) if name.endswith(ends) and not name.startswith(".")]
         except OSError as error:

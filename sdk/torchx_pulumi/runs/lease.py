@@ -1,4 +1,4 @@
-"""The ownership of an app: claimed in the index before anything is changed, checked before each step, given back.
+"""The lease of an app: claimed in the index before a change, checked before each step, and ended after it.
 
 The index entry is the only authority. A claim compares the entry under the index's lock, so that of two processes that
 want one app the second sees the first as its owner.
@@ -18,10 +18,10 @@ from torchx_pulumi.stack_state.owner import describe_owner, hold, is_same, lease
 
 
 class Lease:
-    """The ownership of one app by this process. As a context it is held until the block ends."""
+    """The lease of one app by this process. As a context manager, it is renewed until the block ends."""
 
     def __init__(self, index: RunIndex, entry: RunEntry, owner: Owner) -> None:
-        """Take note of what was claimed; use `claim`, or add an entry with the owner to the index.
+        """Wrap a claim; use `claim`, or add an entry with the owner to the index.
 
         Args:
             index: The index.
@@ -42,7 +42,7 @@ class Lease:
         let_go(self._owner)
 
     def check(self) -> None:
-        """Refuse to go on where another process has taken the app over; renew the lease.
+        """Raise where another process has taken the app over; renew the lease.
 
         Raises:
             TakenOverError: Another process has taken it over, and perhaps removed it.
@@ -54,7 +54,7 @@ class Lease:
             self._index.update(self._entry, lambda now: replace(now or self._entry, owner=renewed(self._mine(now))))
 
     def end(self, change: Callable[[RunEntry], RunEntry | None]) -> RunEntry | None:
-        """Write how the work came out, and give the app back.
+        """Write the result of the work, and end the lease.
 
         Args:
             change: Takes the entry as it is now and returns the one to be kept. None: the app is forgotten.
@@ -72,7 +72,7 @@ class Lease:
         return self._index.update(self._entry, ended)
 
     def restore_owner(self, before: Owner | None) -> None:
-        """Make the owner before this one the owner again, as the work failed; fine where the app was taken over.
+        """Restore the previous owner, as the work failed. Does nothing where the app was taken over.
 
         Raises:
             DeployError: The index cannot be written.
@@ -92,7 +92,7 @@ class Lease:
                     else "was taken over by another process"
                 )
             raise TakenOverError(
-                f"app {self._entry.app_id} {who}, as this process had given no sign of life; this process has stopped "
+                f"app {self._entry.app_id} {who}, as the lease of this process had expired; this process has stopped "
                 "and changed nothing more. `torchx status` says what became of the app"
             )
         return now.owner

@@ -1,4 +1,4 @@
-"""The last observation of an app, as it is kept for the time when the cluster has forgotten it. Data; no file here."""
+"""The last observation of an app, kept for the time after its objects were deleted. Data only."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _LATER: Fallbacks = {JobState: JobState.UNKNOWN, Reason: Reason.UNREADABLE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was last seen of an app."""
+    """The last observation of an app."""
 
     state: JobState
     reason: Reason
     message: str
     observed_at: str
-    """When it was seen, ISO 8601 in UTC."""
+    """When it was observed, ISO 8601 in UTC."""
     attempt: int = 1
     phase: str | None = None
     """The scheduler's own word for the state."""
     roles: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     """Role name to its replicas."""
     uid: str | None = None
-    """Uid of the job object that was seen. None: not known, or 0.1.0 wrote the observation."""
+    """Uid of the observed job object. None: not known, or 0.1.0 wrote the observation."""
     queued_at: str | None = None
     """When the job object was made, ISO 8601 in UTC. None: not known."""
     started_at: str | None = None
@@ -43,7 +43,7 @@ class Observation:
     finished_at: str | None = None
     """When the job ended, ISO 8601 in UTC. None: it did not, or not known."""
     recorded: str | None = None
-    """What came of writing this end to the app's stack (`driver.Recorded`). None: it was not tried."""
+    """Outcome of recording this end in the app's stack (`driver.Recorded`). None: it was not tried."""
     recorded_at: str | None = None
     """When that was tried last, ISO 8601 in UTC."""
 

@@ -1,4 +1,4 @@
-"""Keeping what was seen of an app: in the index always, and the end of its run in the outputs of its stack too."""
+"""Record observations of an app: all in the index, and the end of its run in the outputs of its stack too."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RETRY_AFTER_S = {Recorded.DEFERRED.value: 5.0, Recorded.LEFT.value: 3600.0}
 def note(
     index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime
 ) -> Observation:
-    """Note what was seen of an app, write the end of its run to its stack, and return what is noted now.
+    """Write an observation to the index, the end of the run to the stack, and return the newest observation.
 
-    What cannot be written is no error for a reader: it is logged. The cancellation of an app that runs again is
-    forgotten, and that it runs is written to its stack.
+    A write that fails is logged. Of an app that was resumed, the cancellation is removed, and its state is written to
+    the stack.
 
     Args:
         index: Where it is noted.
@@ -72,7 +72,7 @@ def record_end(
         noted: What is noted of it.
         now: The time, aware.
         status: The same with all that was seen, where it was seen just now. None: only what is noted is known.
-        resumed: It is no end: the run is active again after the stack was told that it was cancelled.
+        resumed: The run is active again, and its stack may say that it was cancelled.
     """
     if not (noted.state.terminal or resumed) or entry.stage is not Stage.LAUNCHED or not entry.has_stack:
         return
@@ -93,9 +93,9 @@ def record_end(
 
 
 def with_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | None) -> JobStatus:
-    """Return a status as CANCELLED where somebody asked to cancel the app and its object shows that it was done.
+    """Return a status as CANCELLED where the app was cancelled and its object shows that.
 
-    A job that failed by itself stays FAILED: the cancellation may never have reached it, or a colleague resumed it.
+    A job that failed by itself stays FAILED: the cancellation may not have reached it, or a colleague resumed it.
 
     Args:
         entry: The app.

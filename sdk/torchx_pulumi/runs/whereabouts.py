@@ -1,6 +1,6 @@
-"""In which cluster an app is: by whose access it is reached, and whether the cluster reached is the one of its launch.
+"""Access to the cluster of an app, and the check that it is the cluster of its launch (docs/decisions/0011).
 
-docs/decisions/0011 has the rules. Nothing is concluded from the absence of an object in another cluster.
+Nothing is concluded from the absence of an object in another cluster.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def check_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) 
 
 
 def check_before_change(entry: RunEntry, cluster: LiveCluster) -> None:
-    """Look for an app's object, and refuse a cluster that is not known to be the one of the launch.
+    """Read an app's object, and refuse a cluster that is not known to be the one of the launch.
 
     Raises:
         ClusterError: As `check_cluster`.
@@ -105,12 +105,12 @@ def _access_words(entry: RunEntry) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ambient:
-    """What holds where an option is not set."""
+    """Kubeconfig and context that are used where an option is not set."""
 
     kubeconfig: str | None = None
-    """Path. None: the option is set, or there is no one path."""
+    """Path. None: the option is set, or several files or none are read."""
     context: str | None = None
-    """None: the option is set, or there is no current one."""
+    """None: the option is set, or the kubeconfig has no current context."""
 
 
 def ambient(kubeconfig: str | None, context: str | None) -> Ambient:
@@ -128,10 +128,10 @@ def ambient(kubeconfig: str | None, context: str | None) -> Ambient:
 
 
 def reachable(entry: RunEntry, connect: Connect, own: Callable[[], Mapping[str, Any]] = dict) -> RunEntry:
-    """Return an app with an access that can be used here: the recorded one where it can, else one's own.
+    """Return an app with an access that can be used here: the recorded one where it can, else the user's own.
 
     A colleague's entry names a kubeconfig in the colleague's home. Of several accesses that can be used, the one with
-    the recorded address is taken. Who uses the access still has to check the cluster.
+    the recorded address is taken. The caller still has to check the cluster.
 
     Args:
         entry: The app.

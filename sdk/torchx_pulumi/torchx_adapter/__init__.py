@@ -1,5 +1,5 @@
-"""The TorchX schedulers `pulumi_volcano` and `pulumi_mcad`. Beside the stack program's `app.py`, the door to TorchX.
+"""The TorchX schedulers `pulumi_volcano` and `pulumi_mcad`. Only this package and the stack program import TorchX.
 
-`scheduler` is TorchX's interface, `compat` all that differs between TorchX 0.7.0 and nightly. The engine comes in from
-above, as a `Driver`.
+`scheduler` is TorchX's interface, `compat` all that differs between TorchX 0.7.0 and nightly. The engine is
+passed in as a `Driver`.
 """

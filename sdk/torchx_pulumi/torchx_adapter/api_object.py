@@ -53,7 +53,7 @@ class ApiObject(dict[str, Any]):
         if name.startswith("_") and name not in _OTHERWISE:
             raise AttributeError(name)
         value = self.get(field_name(name))
-        # What was put in since may be plain mappings. A list stays the same list: somebody may hold it.
+        # Values that were added later may be plain mappings. A list stays the same object: a caller may keep it.
         if isinstance(value, list):
             value[:] = [attributed(item) for item in value]
         elif isinstance(value, dict):

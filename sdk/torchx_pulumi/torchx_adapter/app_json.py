@@ -1,4 +1,4 @@
-"""An AppDef to plain JSON values and back: what goes in comes out, field for field, also with the other TorchX."""
+"""Write an AppDef as plain JSON values and read it back without loss, also with the other TorchX version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDERED = ("env", "secret_env", "port_map")
 """Mappings of a role whose order is rendered. Pulumi's state sorts them."""
 
 _LEFT_OUT = ("overrides",)
-"""Producers of values that are asked for by reading the field; the values are what is written."""
+"""Fields whose values are read through other fields."""
 
 
 def write_app(app: Any) -> dict[str, Any]:

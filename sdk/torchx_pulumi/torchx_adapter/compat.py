@@ -1,4 +1,4 @@
-"""All that differs between TorchX 0.7.0 and TorchX nightly. Nothing else here knows which of them is installed."""
+"""All differences between TorchX 0.7.0 and TorchX nightly. No other module depends on the installed version."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import configparser
 import dataclasses
 import importlib
 from collections.abc import Mapping
-from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
+from typing import Any, Dict, List  # noqa: UP035 - TorchX 0.7.0 compares option types with these types
 
 from torchx import specs
 from torchx.schedulers.api import DescribeAppResponse, ListAppResponse
 
 try:
-    # Nightly alone has this module; its names are empty where the output is no terminal.
+    # Only nightly has this module; its names are empty where the output is not a terminal.
     _colors: Any = importlib.import_module("torchx.util.colors")
 except ImportError:
     _colors = None
@@ -103,7 +103,7 @@ def workspace_of(role: Any) -> Mapping[str, str]:
 
 
 def make_workspace(projects: Mapping[str, str]) -> Any:
-    """Make a workspace of its folders. None: the installed version has no such thing."""
+    """Make a workspace of its folders. None: the installed version has no workspaces."""
     kind = getattr(specs, "Workspace", None)
     return None if kind is None else kind(projects=dict(projects))
 

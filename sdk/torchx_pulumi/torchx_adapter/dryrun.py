@@ -1,4 +1,4 @@
-"""From an AppDef and run options to a request: a plan and its manifest. No daemon, no process, nothing is written."""
+"""The request of an app: a plan and its manifest, made from an AppDef and run options. Starts and writes nothing."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ def check_launch_options(app: Any, config: Mapping[str, Any]) -> None:
 
 
 def validate(request: PulumiJob, cluster: LiveCluster, namespace: str) -> None:
-    """Have the cluster judge a request, without creating anything.
+    """Let the cluster validate a request, without creating anything.
 
-    A cluster that cannot be reached is a warning: whoever schedules the request will hear of it.
+    A cluster that cannot be reached is a warning: `schedule` raises the error.
 
     Raises:
         InvalidJobError: The cluster, or a webhook of it, refuses the request.
@@ -176,7 +176,7 @@ def validate(request: PulumiJob, cluster: LiveCluster, namespace: str) -> None:
             cluster.create(kind, where, manifest, dry_run=True)
         except ClusterError as error:
             if error.reason == "Unauthorized":
-                # The credentials were judged, and not the job.
+                # The cluster refused the credentials, not the job.
                 raise
             if not error.retryable:
                 name = manifest["metadata"].get("name", "unnamed")

@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """All that a launch needs."""
+    """The parameters of one launch."""
 
     request: PulumiJob
     plan: JobPlan[Any]
@@ -82,7 +82,7 @@ def launch_app(lookup: AppLookup, launch: Launch) -> str:
         ImageError: An image cannot be built or pushed; nothing was created.
         DeployError: The engine, the cluster or the index refused; what was begun is removed again.
         ClusterError: The cluster cannot be reached; nothing was created.
-        JobFailedError: It was launched, and did not get as far as `wait_for` says.
+        JobFailedError: It was launched, and did not reach the state of `wait_for`.
     """
     context = lookup.context
     _, chosen = split_options(launch.config)
@@ -185,10 +185,10 @@ def _is_there(
     cluster: LiveCluster,
     progress: ProgressCallback,
 ) -> bool:
-    """Say whether the app is there already and is to stay; an old run that is to go is deleted here.
+    """Return whether the app exists and is kept. With `on_running_change: replace`, the old run is deleted here.
 
     Raises:
-        ValueError: It is there, and `on_running_change` is `fail`.
+        ValueError: It exists, and `on_running_change` is `fail`.
     """
     identity = entry.cluster_identity or cluster.identify()
     last = lookup.context.index.find_in(identity, entry.app_id, entry.scheduler)
@@ -203,17 +203,17 @@ def _is_there(
         return False
     policy = launch.config.get("on_running_change")
     if last is not None and policy == "ignore":
-        progress(f"{entry.app_id} was launched before; it is left as it is, as on_running_change asks for")
+        progress(f"{entry.app_id} was launched before; it is kept, as on_running_change is ignore")
         return True
     if last is not None and policy == "replace":
         launch.delete(entry.app_id)
         return False
     if last is None:
         owner = (present or {}).get("metadata", {}).get("labels", {}).get(labels.LAUNCH)
-        whose = "another stack of torchx-pulumi" if owner else "somebody else"
+        whose = "another stack of torchx-pulumi" if owner else "another program"
         raise ValueError(
             f"{kind.kind} `{entry.job_name}` already exists in namespace {entry.namespace!r}, made by {whose}; "
-            "make a new dry run, which has a name of its own"
+            "make a new dry run, which has a new name"
         )
     raise ValueError(
         f"Job `{entry.job_name}` already exists: app {entry.app_id} was launched at {last.launched_at}. Make a new dry "

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 OBSERVED_AT_ONCE = 8
-"""Apps that are looked at one by one at the same time: those that a list of objects does not show."""
+"""Apps that are observed at the same time, of those that a list of objects does not show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def list_apps(context: AdapterContext, scheduler: str, ambient: Mapping[str, Any
     """Return the apps of a scheduler: of the index, and those that colleagues launched in the cluster in force.
 
     Args:
-        context: The ways out.
+        context: Engine, clusters, index and clock.
         scheduler: `volcano` or `mcad`.
         ambient: Run options in force.
         choice: Which of them.
@@ -158,7 +158,7 @@ def _list_cluster(
     entries: Sequence[RunEntry],
     choice: ListFilter,
 ) -> list[tuple[str, str, str, JobState]]:
-    """Return id, name, state, and what tells two objects of one id apart, of the apps in a cluster."""
+    """Return id, name, uid and state of the apps in a cluster."""
     known = {
         (variant_named(scheduler, entry.choice).job_object, entry.namespace, entry.job_name): entry for entry in entries
     }
@@ -228,7 +228,7 @@ def _heads(
 
 
 def _pods(listing: ClusterListing, label: str) -> Callable[[str, str], tuple[Manifest, ...] | None] | None:
-    """Return what tells the pods of a job by its namespace and name; None: they may not be listed there, or nowhere."""
+    """Return a function from namespace and name of a job to its pods. None, from either: they may not be listed."""
     of_pods = replace(listing, refused={})
     selector = {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}
     listed = if_permitted(listing.cluster, LIST_PODS, listing.namespace, lambda: of_pods.list(POD, selector))
@@ -251,7 +251,7 @@ def _is_relaunched(entry: RunEntry, cluster: LiveCluster, head: Manifest) -> boo
 
 
 def _noted_state(context: AdapterContext, entry: RunEntry, status: JobStatus) -> JobState:
-    """Note what a list tells of an app, and return its state. Of an end that is new, the whole app is looked at."""
+    """Note the listed status of an app, and return its state. Where the end is new, the whole app is observed."""
     try:
         last = context.index.observation(entry)
         if status.state.terminal and (last is None or not last.state.terminal):

@@ -31,7 +31,7 @@ BUSY_WAIT_S = 150.0
 """Longest wait for another process or thread that works on the same app: longer than a lease."""
 
 POLL_S = 0.2
-"""Time between two looks at who works on an app."""
+"""Time between two reads of the owner of an app."""
 
 
 def is_shared(entry: RunEntry) -> bool:
@@ -41,7 +41,7 @@ def is_shared(entry: RunEntry) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class AppLookup:
-    """Finds the apps of one scheduler."""
+    """Lookup of the apps of one scheduler."""
 
     context: AdapterContext
     scheduler: str
@@ -49,7 +49,7 @@ class AppLookup:
     ambient: Callable[[], Mapping[str, Any]]
     """Run options that hold where a call has none: those of `.torchxconfig`."""
     _warned: dict[str, str] = field(default_factory=dict)
-    """App that was not looked for in the cluster, to the reason that was told of it last."""
+    """App that was not searched in the cluster, to the reason that was logged last."""
 
     def find(self, app_id: str, *, to_change: bool = False) -> RunEntry | None:
         """Return an app; that a launch or deletion of it was interrupted is still in it.
@@ -83,7 +83,7 @@ class AppLookup:
         Args:
             app_id: `namespace:name`.
             progress: Takes progress.
-            take_over: Do not wait: take the app over, whoever its owner is.
+            take_over: Take the app over from any owner, without waiting.
 
         Raises:
             DeployError: Another process works on it for too long, or may work on it still.
@@ -205,7 +205,7 @@ class AppLookup:
             )
 
     def ambient_cluster(self) -> ClusterIdentity | None:
-        """Return what is known of the cluster in force. None: there is none, or it does not answer."""
+        """Return the identity of the cluster in force. None: there is no kubeconfig, or it does not answer."""
         options = self.ambient()
         try:
             return self.context.cluster(options.get("kubeconfig"), options.get("kube_context")).identify()
@@ -223,7 +223,7 @@ class AppLookup:
         except ClusterError as error:
             if self._warned.get(app_id) != str(error):
                 self._warned[app_id] = str(error)
-                logger.warning("%s is not in the index, and was not looked for in the cluster: %s", app_id, error)
+                logger.warning("%s is not in the index, and was not searched in the cluster: %s", app_id, error)
             return None
         return None if entry is None else replace(entry, kubeconfig=kubeconfig, kube_context=context)
 
@@ -249,7 +249,7 @@ class AppLookup:
             if (entry := driver.find(place, still)) is not None:
                 return entry
         if backend.startswith("file:"):
-            # Launched by somebody who knew more, or another address, of the cluster; a folder is listed at once.
+            # The launch knew more about the cluster, or another address of it. Listing a folder is fast.
             stem = stack_name(namespace, name, self.scheduler, "")[:-HASH_LENGTH]
             for place in driver.places(backend, project):
                 found = driver.find(place, still) if place.stack.startswith(stem) else None
@@ -264,7 +264,7 @@ class AppLookup:
         return match_identity(entry, present) is not Match.DIFFERENT
 
     def _is_there(self, entry: RunEntry) -> bool:
-        """Return whether the cluster in force has the object that an entry tells of."""
+        """Return whether the cluster in force has the object of an entry."""
         options, variant = self.ambient(), variant_named(entry.scheduler, entry.choice)
         try:
             cluster = self.context.cluster(options.get("kubeconfig"), options.get("kube_context"))

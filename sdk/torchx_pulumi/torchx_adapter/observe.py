@@ -1,4 +1,4 @@
-"""What is known of an app now: its live objects, else what was last seen of it. Starts no process."""
+"""Observe an app: its live objects, else its last observation. Starts no process."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Through = Callable[[Cluster, Kind], Cluster]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppSnapshot:
-    """What was seen of an app."""
+    """One observation of an app."""
 
     status: JobStatus
     seen: ObservedObjects = dataclasses.field(default_factory=ObservedObjects)
     """Its live objects. Empty: the status is from the record."""
     error: ClusterError | None = None
-    """Why the present state is not known. None: the cluster told it."""
+    """Why the present state is not known. None: the status was read from the cluster."""
     relaunched: bool = False
     """The cluster has an object of the app, with another uid than is known here."""
 
@@ -60,10 +60,10 @@ def variant_named(scheduler: str, choice: str) -> Variant:
 
 
 def observe_app(context: AdapterContext, entry: RunEntry, through: Through = lambda cluster, _: cluster) -> AppSnapshot:
-    """Look at an app, and note what was seen. A cluster that cannot be reached is no error: the record answers.
+    """Observe an app and note the observation. Where the cluster cannot be reached, the last observation is returned.
 
     Args:
-        context: The ways out.
+        context: Engine, clusters, index and clock.
         entry: The app.
         through: Takes the cluster and the kind of the app's object, and returns the cluster that is asked.
 
@@ -134,7 +134,7 @@ def note(context: AdapterContext, entry: RunEntry, status: JobStatus) -> Observa
 def _note_gone(context: AdapterContext, entry: RunEntry) -> JobStatus:
     """Return the status of an app whose object is gone, and write its end to its stack where that is due.
 
-    That an object is gone is no end that was seen; that somebody asked to cancel the app, and it is gone, is one.
+    A missing object is an observed end only where the app was cancelled.
     """
     last = context.index.observation(entry)
     status = gone_status(entry, last)
@@ -160,15 +160,15 @@ def gone_status(entry: RunEntry, last: Observation | None) -> JobStatus:
     if entry.options.get("ttl_seconds_after_finished") is not None:
         message = f"its objects are gone, as ttl_seconds_after_finished asks for; {seen}"
         return dataclasses.replace(known, state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message=message)
-    message = f"its objects are gone from the cluster, and nobody asked to cancel it here; {seen}"
+    message = f"its objects are gone from the cluster, and its cancellation was not requested here; {seen}"
     return dataclasses.replace(known, state=JobState.FAILED, reason=Reason.NOT_FOUND, message=message)
 
 
 def _unreachable_status(entry: RunEntry, last: Observation | None, error: ClusterError) -> JobStatus:
-    asked = "" if entry.cancelled_at is None else f"; its cancellation was asked for at {entry.cancelled_at}"
+    asked = "" if entry.cancelled_at is None else f"; its cancellation was requested at {entry.cancelled_at}"
     if last is None:
-        status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="it was never looked at")
-        message = f"{error}; it was launched at {entry.launched_at}, and nobody has looked at it since{asked}"
+        status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="it was never observed")
+        message = f"{error}; it was launched at {entry.launched_at}, and was not observed since{asked}"
         return dataclasses.replace(status, message=message)
     status = remembered(last)
     if status.state.terminal:

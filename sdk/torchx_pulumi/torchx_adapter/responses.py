@@ -1,4 +1,4 @@
-"""From what is known of an app to what TorchX asks for: DescribeAppResponse, RoleStatus and ReplicaStatus."""
+"""Convert an observed app to TorchX's DescribeAppResponse, RoleStatus and ReplicaStatus."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def message_of(status: JobStatus) -> str:
 
 
 def _role_statuses(entry: RunEntry, status: JobStatus, pods: Sequence[Manifest], now: datetime) -> list[Any]:
-    """Return every replica that was asked for: as seen, or as far as the job's state tells."""
+    """Return every requested replica: its observed status, or the one that follows from the job's state."""
     by_pod = {replica.pod: replica for role in status.roles for replica in role.replicas if replica.pod}
     by_role = {role.name: {replica.id: replica for replica in role.replicas} for role in status.roles}
     addresses = {pod["metadata"]["name"]: _hostname(pod, entry.namespace) for pod in pods}
@@ -78,7 +78,7 @@ def dns_names(entry: RunEntry) -> dict[str, str]:
 
 
 def _unseen(index: int, pod: str, status: JobStatus) -> ReplicaStatus:
-    """Return what is to be said of a replica whose pod is not there."""
+    """Return the status of a replica whose pod is absent."""
     states = {JobState.SUCCEEDED: JobState.SUCCEEDED, JobState.CANCELLED: JobState.CANCELLED}
     state = states.get(status.state, JobState.UNKNOWN if status.state.terminal else JobState.PENDING)
     return ReplicaStatus(id=index, pod=pod, state=state, reason=Reason.POD_GONE, message="its pod is not there")

@@ -1,4 +1,4 @@
-"""TorchX's `Scheduler` and `WorkspaceMixin` over what is beside this: one class for Volcano and MCAD."""
+"""The implementation of TorchX's `Scheduler` and `WorkspaceMixin`: one class for all scheduler backends."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
-    """Runs apps on Kubernetes, by Volcano or by MCAD, each in a Pulumi stack of its own."""
+    """Runs apps on Kubernetes by one scheduler backend, each in a separate Pulumi stack."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         Args:
             scheduler: `volcano` or `mcad`.
             session_name: TorchX session.
-            context: The ways out.
+            context: Engine, clusters, index and clock.
             docker_client: A docker-py client to build with. None: made when it is needed.
         """
         super().__init__(f"pulumi_{scheduler}", session_name)
@@ -147,7 +147,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return self._context.cluster(config.get("kubeconfig"), config.get("kube_context"))
 
     def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:
-        """Leave the checks to the dry run, which names all problems at once; no resources are no mistake here."""
+        """Leave the checks to the dry run, which reports all problems at once; an unset resource is allowed."""
 
     def schedule(self, dryrun_info: Any) -> str:
         """Launch what a dry run returned, as the caller left it, and return the app's id.
@@ -218,7 +218,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             return None if now is None else (now, snapshot if now is entry else observe_app(self._context, now))
         if entry.stage is Stage.LAUNCHED or snapshot.present:
             return entry, snapshot
-        # What may be at work elsewhere is not touched: only the process table of this machine proves that it ended.
+        # The owner may still run on another host: only the process table of this machine proves that it ended.
         if life_of(entry.owner) is not Life.ENDED:
             return entry, _in_progress(entry, snapshot)
         try:
@@ -259,7 +259,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         return list_apps(self._context, self._kind, given, choice)
 
     def exists(self, app_id: str) -> bool:
-        """Say whether an app was launched and not deleted. Starts no process."""
+        """Return whether an app was launched and not deleted. Starts no process."""
         return self._lookup.find(app_id) is not None
 
     def log_iter(
@@ -276,7 +276,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """Return the lines of the k-th replica's log, as TorchX has them: with times, each with its end.
 
         Raises:
-            ValueError: Streams other than COMBINED; an app, a role or a replica that there is not.
+            ValueError: Streams other than COMBINED; or the app, role or replica does not exist.
             ClusterError: The log cannot be read.
         """
         if streams not in (None, Stream.COMBINED):
@@ -288,14 +288,14 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
     def read_log(
         self, app_id: str, role: str, replica: int, *, options: Mapping[str, Any], **query: Any
     ) -> Iterator[str]:
-        """Return the lines of a replica's log; arguments as `reading_logs.read_log`.
+        """Return the lines of a replica's log; arguments as `log_iter.read_log`.
 
         Args:
             app_id: `namespace:name`.
             role: Name of the role.
             replica: Replica in the role, from 0.
             options: `log_containers`, `log_previous` and `log_timestamps`, before those of the launch.
-            query: What of the log is wanted.
+            query: The other arguments of `log_iter.read_log`.
         """
         entry = self._known(app_id)
         ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
@@ -305,10 +305,10 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         )
 
     def replicas(self, app_id: str, role: str | None = None, replica: int | None = None) -> Sequence[tuple[str, int]]:
-        """Return the replicas that are meant; without a role those of all roles.
+        """Return role and number of the selected replicas; without a role, of all roles.
 
         Raises:
-            InvalidJobError: There is no such app.
+            InvalidJobError: The app does not exist.
         """
         entry = self._known(app_id)
         try:
@@ -346,7 +346,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             app_id: `namespace:name`.
             forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
             take_over: Do not wait for another process: take the app over, and remove its stack's locks.
-            progress: Takes progress.
+            progress: Takes lines of progress.
         """
         delete_app(self._lookup, app_id, progress, forget_unreachable=forget_unreachable, take_over=take_over)
 
@@ -354,7 +354,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         delete_app(self._lookup, app_id)
 
     def close(self) -> None:
-        """End what was started. May be called more than once."""
+        """Close the engine. May be called more than once."""
         self._context.close()
 
     def _reread(self, entry: RunEntry) -> RunEntry:

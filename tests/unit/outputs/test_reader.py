@@ -123,7 +123,7 @@ def test_new_fields_are_left_as_they_are_and_absent_lists_are_empty() -> None:
     [
         ({}, "no schema_version"),
         ({"schema_version": 2}, "reads up to 1; install"),
-        ("{", "no JSON"),
+        ("{", "not valid JSON"),
         ("[]", "no output `torchx`: found list"),
         ({"torchx": None}, "no output `torchx`: found NoneType"),
         ({"schema_version": True}, "no schema_version"),

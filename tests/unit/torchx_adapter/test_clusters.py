@@ -205,7 +205,7 @@ def test_one_cluster_under_two_addresses_is_one_cluster(world: World, submit: Ca
     scheduler = world.scheduler()
     assert [item.app_id for item in scheduler.list()] == [app_id]
     world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
-    assert "nobody asked to cancel it" in scheduler.describe(app_id).msg
+    assert "its cancellation was not requested" in scheduler.describe(app_id).msg
     scheduler.delete(app_id)
     assert RunIndex().all() == []
 

@@ -81,7 +81,7 @@ def test_an_object_of_somebody_else_is_never_adopted(world: World) -> None:
     scheduler = world.scheduler()
     info = scheduler.submit_dryrun(app(), CONFIG["volcano"])
     world.cluster.create(VOLCANO_JOB, "default", info.request.resource)
-    with pytest.raises(ValueError, match="already exists in namespace 'default', made by somebody else"):
+    with pytest.raises(ValueError, match="already exists in namespace 'default', made by another program"):
         scheduler.schedule(info)
     assert RunIndex().all() == []
 

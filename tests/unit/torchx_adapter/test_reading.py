@@ -141,7 +141,7 @@ def test_a_run_that_vanished_failed_unless_it_had_a_time_to_live(world: World, s
         world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
     gone = scheduler.describe(first)
     assert str(gone.state) == "FAILED"
-    assert "nobody asked to cancel it" in gone.msg
+    assert "its cancellation was not requested" in gone.msg
     assert str(scheduler.describe(second).state) == "UNKNOWN"
 
 

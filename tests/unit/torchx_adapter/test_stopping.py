@@ -91,7 +91,7 @@ def test_a_cancel_without_an_answer_is_kept_and_a_failure_afterwards_is_a_failur
     world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True)
     described = scheduler.describe(app_id)
     assert str(described.state) == "RUNNING"
-    assert "its cancellation was asked for at" in described.msg
+    assert "its cancellation was requested at" in described.msg
     world.cluster.error = None
     world.phase(app_id, "Failed")
     assert [str(item.state) for item in scheduler.list()] == ["FAILED"]
