@@ -55,6 +55,11 @@ def items_at(obj: object, *path: str) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)]
 
 
+def is_being_deleted(obj: object) -> bool:
+    """Return whether an object has a deletion timestamp."""
+    return text_at(obj, "metadata", "deletionTimestamp") is not None
+
+
 def time_at(obj: object, *path: str) -> datetime | None:
     """Return the time at a path as an aware time in UTC, None where there is none.
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.schedulers.protocol import ObservedObjects, SchedulerBackend, Variant, asked
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
+from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant, asked
 from torchx_pulumi.schedulers.registry import backend_of, find_backend, register, scheduler_names, variant_of
 
 __all__ = [

@@ -13,10 +13,10 @@ from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.containers import is_pull_error_unknown
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.permissions import LIST_EVENTS, LIST_NODES, Permission, if_permitted
 from torchx_pulumi.schedulers.pods.containers import read_containers
 from torchx_pulumi.schedulers.pods.last_lines import read_last_lines
-from torchx_pulumi.schedulers.protocol import ObservedObjects
 
 Answer = TypeVar("Answer")
 

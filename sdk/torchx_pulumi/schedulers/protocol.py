@@ -16,44 +16,14 @@ from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.finding import Asked, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, ReplicaPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.model.status import Diagnosis, JobStatus
 from torchx_pulumi.planning.planner import make_plan
-from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Expected, ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.explain import explain
 from torchx_pulumi.schedulers.permissions import Permission
-
-Expected = Mapping[str, Sequence[str]] | None
-"""Role name to the names of its pods in rank order, all of which were created. None: not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedObjects:
-    """The observed objects of one run. Without any field: the run has no objects."""
-
-    job_object: Manifest | None = None
-    """The object that stands for the run. None: it does not exist."""
-    pods: Sequence[Manifest] | None = None
-    """None: not read, or the credentials may not read pods."""
-    listed: bool = True
-    """False: pods may not be listed, and `pods` has only those that were requested by name."""
-    expected: Expected = None
-    """The pods that were created."""
-    pod_groups: Sequence[Manifest] = ()
-    events: Sequence[Manifest] = ()
-    """Events of these objects that can explain why the run waits."""
-    queues: Sequence[Manifest] | None = None
-    """The queue of the run; empty where it does not exist. None: not read."""
-    neighbours: Sequence[Manifest] = ()
-    """Other objects that wait or run in the same queue."""
-    nodes: Sequence[Manifest] | None = None
-    """All nodes. None: not read."""
-    at: datetime | None = None
-    """When the cluster was read; aware. None: the objects are not from a cluster."""
-    last_lines: Mapping[str, str] = field(default_factory=dict)
-    """Pod name to the last lines of its log, for the pod that failed first."""
 
 
 class Observe(Protocol):
@@ -97,11 +67,6 @@ class Control(Protocol):
         ...
 
 
-def is_being_deleted(_status: JobStatus, job_object: Mapping[str, Any] | None) -> bool:
-    """Return whether a job object is being deleted."""
-    return text_at(job_object, "metadata", "deletionTimestamp") is not None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One way in which a scheduler runs a job: which object stands for the run, and how it is rendered and observed."""
@@ -138,7 +103,9 @@ class Variant:
     """Return the pods that were created for a recorded run. None: a controller creates them."""
     listed_with_pods: bool = True
     """A list of runs reads their pods as well: the job object does not have the state of its pods."""
-    shows_cancel: Callable[[JobStatus, Mapping[str, Any] | None], bool] = is_being_deleted
+    shows_cancel: Callable[[JobStatus, Mapping[str, Any] | None], bool] = lambda _status, job_object: is_being_deleted(
+        job_object
+    )
     """Return whether a run that failed, or whose state is unknown, shows that it was cancelled."""
     control: Control | None = None
     """How a run is cancelled and resumed. None: cancelling deletes the job object, and no run can be resumed."""
@@ -167,27 +134,11 @@ class Variant:
                 diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
         status = replace(self.read(observed), uid=text_at(observed.job_object, "metadata", "uid"))
-        return explain(self._evidence(observed, status, now))
+        return explain(Evidence.of(observed, scheduler=self.scheduler, status=status, now=now))
 
     def diagnose(self, observed: ObservedObjects, now: datetime | None = None) -> tuple[Diagnosis, ...]:
         """Return why a run does not run or did not succeed, the most likely cause first. Empty: nothing is wrong."""
         return self.read_status(observed, now).diagnoses
-
-    def _evidence(self, observed: ObservedObjects, status: JobStatus, now: datetime | None) -> Evidence:
-        return Evidence(
-            scheduler=self.scheduler,
-            status=status,
-            job_object=observed.job_object,
-            pods=observed.pods,
-            expected=observed.expected,
-            pod_groups=observed.pod_groups,
-            events=observed.events,
-            queues=observed.queues,
-            neighbours=observed.neighbours,
-            nodes=observed.nodes,
-            last_lines=observed.last_lines,
-            now=now or observed.at,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
+from torchx_pulumi.model.object_fields import is_being_deleted
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.planning import names
@@ -30,7 +31,7 @@ from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptio
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
 from torchx_pulumi.schedulers.appwrapper.wrapped import pod_group_name, pod_name
-from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant, is_being_deleted
+from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 
 
 def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> list[str]:
@@ -39,7 +40,7 @@ def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> lis
 
 def _shows_cancel(status: JobStatus, app_wrapper: Mapping[str, Any] | None) -> bool:
     gone = status.state is JobState.UNKNOWN or status.phase == "Deleted"
-    return gone or is_being_deleted(status, app_wrapper)
+    return gone or is_being_deleted(app_wrapper)
 
 
 def _variant(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from torchx_pulumi.model.object_fields import latest, mapping_at, number_at, text_at, time_at
-from torchx_pulumi.model.status import STUCK, JobState, Reason, ReplicaStatus
+from torchx_pulumi.model.object_fields import is_being_deleted, latest, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, kueue_queue, read_app_wrapper, wrapped_objects
 from torchx_pulumi.schedulers.diagnosis.evidence import (
     MAX_NEIGHBOURS,
     MAX_OBJECTS,
-    Diagnosis,
     Evidence,
     Observed,
     absent_controller,
@@ -157,11 +156,7 @@ def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def _place_in_queue(evidence: Evidence, head: Observed) -> Diagnosis:
     """Return the place of an AppWrapper in MCAD's queue, and what is before it."""
-    others = [
-        one
-        for one in evidence.neighbours
-        if key_of(one) != key_of(head) and not text_at(one, "metadata", "deletionTimestamp")
-    ]
+    others = [one for one in evidence.neighbours if key_of(one) != key_of(head) and not is_being_deleted(one)]
     queued = [one for one in others if text_at(one, "status", "state") in ("Pending", None)]
     before = sorted((one for one in queued if _order(one) < _order(head)), key=_order)
     running = [one for one in others if text_at(one, "status", "state") in ("Running", "RunningHoldCompletion")]

@@ -19,6 +19,7 @@ from torchx_pulumi.schedulers.appwrapper.cluster_checks import GET_COSCHEDULERS_
 from torchx_pulumi.schedulers.appwrapper.objects import SIGS_POD_GROUP, X_K8S_POD_GROUP
 from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
+from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
 from torchx_pulumi.schedulers.explaining import (
     WAITS,
     events_of,
@@ -29,7 +30,7 @@ from torchx_pulumi.schedulers.explaining import (
     with_last_lines,
 )
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
-from torchx_pulumi.schedulers.protocol import Expected, Observe, ObservedObjects
+from torchx_pulumi.schedulers.protocol import Observe
 
 POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)}
 

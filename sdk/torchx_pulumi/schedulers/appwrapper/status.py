@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torchx_pulumi.model.object_fields import mapping_at, text_at, time_at
+from torchx_pulumi.model.object_fields import is_being_deleted, mapping_at, text_at, time_at
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.schedulers.appwrapper.diagnosis import find_waits
 from torchx_pulumi.schedulers.appwrapper.phases import AppWrapper, read_app_wrapper
@@ -17,7 +17,6 @@ from torchx_pulumi.schedulers.pods.status import (
     Outcome,
     finished_at,
     group_pods,
-    is_being_deleted,
     job_conditions,
     make_roles,
     read_replica,
@@ -50,7 +49,7 @@ def read_mcad(
     if state in (JobState.PENDING, JobState.SUBMITTED) and reason is not Reason.SUSPENDED:
         waits = find_waits(wrapper, reason, replicas, list(pod_groups), list(events))
         reason = next((found_reason for found_reason, _ in waits), reason)
-    if is_being_deleted(app_wrapper, state):
+    if is_being_deleted(app_wrapper) and not state.terminal:
         reason = Reason.STOPPING
     ended = (finished_at(found) or wrapper.changed_at) if state.terminal else None
     admitted = True if state is JobState.RUNNING or state.terminal else wrapper.admitted

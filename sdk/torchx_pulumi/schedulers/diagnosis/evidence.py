@@ -1,17 +1,16 @@
-"""The input of a diagnosis, and what it finds out about single pods. Data only."""
+"""The observed objects of a run, the input of a diagnosis, and what it finds out about single pods. Data only."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from torchx_pulumi.model.object_fields import text_at, time_at
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import Diagnosis, JobStatus, ObjectRef, Reason
-
-__all__ = ["Diagnosis", "Evidence", "ObjectRef", "PodProblem", "ref"]
 
 Observed = Mapping[str, Any]
 
@@ -28,43 +27,55 @@ MAX_NEIGHBOURS: Final = 5
 """Jobs of a queue that a sentence names at most."""
 
 
+Expected = Mapping[str, Sequence[str]] | None
+"""Role name to the names of its pods in rank order, all of which were created. None: not known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """The observed objects of one run and of what it waits for. Empty: not read, or the cluster has none."""
+class ObservedObjects:
+    """The observed objects of one run. Without any field: the run has no objects."""
+
+    job_object: Manifest | None = None
+    """The object that stands for the run. None: it does not exist."""
+    pods: Sequence[Manifest] | None = None
+    """None: not read, or the credentials may not read pods."""
+    listed: bool = True
+    """False: pods may not be listed, and `pods` has only those that were requested by name."""
+    expected: Expected = None
+    """The pods that were created."""
+    pod_groups: Sequence[Manifest] = ()
+    events: Sequence[Manifest] = ()
+    """Events of these objects that can explain why the run waits."""
+    queues: Sequence[Manifest] | None = None
+    """The queue of the run; empty where it does not exist. None: not read."""
+    neighbours: Sequence[Manifest] = ()
+    """Other objects that wait or run in the same queue."""
+    nodes: Sequence[Manifest] | None = None
+    """All nodes. None: not read."""
+    at: datetime | None = None
+    """When the cluster was read; aware. None: the objects are not from a cluster."""
+    last_lines: Mapping[str, str] = field(default_factory=dict)
+    """Pod name to the last lines of its log, for the pod that failed first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(ObservedObjects):
+    """The observed objects of one run, and its status without messages."""
 
     scheduler: str
     """Name of the scheduler backend."""
     status: JobStatus
-    """State and facts of the run, without messages."""
-    job_object: Observed | None = None
-    """The job object."""
-    pods: Sequence[Observed] | None = ()
-    """None: pods may not be read."""
-    expected: Mapping[str, Sequence[str]] | None = None
-    """Role name to its pods in rank order. None: not known."""
-    pod_groups: Sequence[Observed] = ()
-    events: Sequence[Observed] = ()
-    """Events of the run's objects."""
-    queues: Sequence[Observed] | None = None
-    """The queue of the run; empty where it does not exist. None: not read."""
-    neighbours: Sequence[Observed] = ()
-    """Other objects of the same queue; the run's own may be among them."""
-    nodes: Sequence[Observed] | None = None
-    """All nodes. None: not read."""
-    last_lines: Mapping[str, str] = field(default_factory=dict)
-    """Pod to the end of its log."""
-    now: datetime | None = None
-    """When the objects were read. None: nothing that depends on the time is diagnosed."""
+
+    @classmethod
+    def of(cls, observed: ObservedObjects, *, scheduler: str, status: JobStatus, now: datetime | None) -> Evidence:
+        """Return the evidence of observed objects; `now` None is the time when they were read."""
+        values = {one.name: getattr(observed, one.name) for one in fields(observed)}
+        return cls(**{**values, "at": now or observed.at}, scheduler=scheduler, status=status)
 
     def is_old(self, found: Observed | None) -> bool:
         """Return whether an object has existed for longer than a controller takes to act on it."""
         created = time_at(found, "metadata", "creationTimestamp")
-        return self.now is not None and created is not None and self.now - created > PATIENCE
-
-    @property
-    def is_being_deleted(self) -> bool:
-        """Return whether the run stops because its job object is being deleted."""
-        return not self.status.state.terminal and text_at(self.job_object, "metadata", "deletionTimestamp") is not None
+        return self.at is not None and created is not None and self.at - created > PATIENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

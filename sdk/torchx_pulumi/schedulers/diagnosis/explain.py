@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchx_pulumi.model.status import Condition, JobState, JobStatus
-from torchx_pulumi.schedulers.diagnosis.evidence import Diagnosis, Evidence, PodProblem
+from torchx_pulumi.model.status import Condition, Diagnosis, JobState, JobStatus
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, PodProblem
 from torchx_pulumi.schedulers.diagnosis.messages import explain_status, with_replica_messages
 from torchx_pulumi.schedulers.diagnosis.pods import diagnose_pods, in_one_line
 from torchx_pulumi.schedulers.diagnosis.ranking import LED_BY_STATUS, diagnose_status, rank

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
 from torchx_pulumi.schedulers.diagnosis.pods import explain_replicas
@@ -46,7 +46,7 @@ def explain_status(evidence: Evidence, words: str | None) -> str:
         words: What the scheduler's own objects say. None: nothing.
     """
     status, replicas = evidence.status, evidence.status.replicas
-    if evidence.is_being_deleted:
+    if is_being_deleted(evidence.job_object) and not status.state.terminal:
         kind = text_at(evidence.job_object, "kind") or "Job"
         return f"the {'job' if kind == 'Job' else kind} is being deleted"
     failed = [replica for replica in replicas if replica.state is JobState.FAILED]

@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
-from torchx_pulumi.model.status import Reason
+from torchx_pulumi.model.status import Diagnosis, ObjectRef, Reason
 from torchx_pulumi.model.text import listed
-from torchx_pulumi.schedulers.diagnosis.evidence import (
-    MAX_NEIGHBOURS,
-    MAX_OBJECTS,
-    Diagnosis,
-    Evidence,
-    ObjectRef,
-    Observed,
-    ref,
-)
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, MAX_OBJECTS, Evidence, Observed, ref
 from torchx_pulumi.schedulers.diagnosis.nodes import find_room
 
 MAX_STATEMENTS: Final = 3

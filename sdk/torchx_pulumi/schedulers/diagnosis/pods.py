@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, text_at, time_at
-from torchx_pulumi.model.status import STUCK, JobState, Reason, ReplicaStatus
+from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.schedulers.diagnosis.containers import find_container_problem, refused_container
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Diagnosis, Evidence, Observed, PodProblem, ref
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Evidence, Observed, PodProblem, ref
 from torchx_pulumi.schedulers.pods.containers import read_containers
 
 MAX_MESSAGE: Final = 500

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Final
 
-from torchx_pulumi.model.status import Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Diagnosis, Evidence, PodProblem, ref
+from torchx_pulumi.model.status import Diagnosis, Reason
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Evidence, PodProblem, ref
 
 MAX_DIAGNOSES: Final = 8
 """Diagnoses of one run; later ones are consequences of the first."""

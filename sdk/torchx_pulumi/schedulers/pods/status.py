@@ -114,11 +114,6 @@ def sum_up(replicas: Sequence[ReplicaStatus]) -> Outcome:
     return UNREADABLE
 
 
-def is_being_deleted(job_object: Mapping[str, Any] | None, state: JobState) -> bool:
-    """Return whether a run stops because its object is being deleted."""
-    return not state.terminal and text_at(job_object, "metadata", "deletionTimestamp") is not None
-
-
 def job_conditions(
     state: JobState,
     reason: Reason,

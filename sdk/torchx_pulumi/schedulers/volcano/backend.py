@@ -10,7 +10,8 @@ from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
-from torchx_pulumi.schedulers.protocol import Expected, SchedulerBackend, Variant
+from torchx_pulumi.schedulers.diagnosis.evidence import Expected
+from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 from torchx_pulumi.schedulers.volcano import cluster_checks
 from torchx_pulumi.schedulers.volcano.checks import check_app_id, check_launch, check_options, volcano_warnings
 from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate

@@ -6,16 +6,8 @@ import re
 from collections.abc import Iterator
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
-from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.schedulers.diagnosis.evidence import (
-    Diagnosis,
-    Evidence,
-    ObjectRef,
-    Observed,
-    absent_controller,
-    quote,
-    ref,
-)
+from torchx_pulumi.model.status import Diagnosis, JobState, ObjectRef, Reason
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Observed, absent_controller, quote, ref
 from torchx_pulumi.schedulers.diagnosis.placement import (
     Request,
     diagnose_gang,

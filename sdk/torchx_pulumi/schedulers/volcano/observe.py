@@ -10,6 +10,7 @@ from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.planning import names
+from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
 from torchx_pulumi.schedulers.explaining import (
     UNPLACED,
     WAITS,
@@ -23,7 +24,6 @@ from torchx_pulumi.schedulers.explaining import (
     with_last_lines,
 )
 from torchx_pulumi.schedulers.pods.observe import AT_ONCE, get_pods, list_pods
-from torchx_pulumi.schedulers.protocol import Expected, ObservedObjects
 from torchx_pulumi.schedulers.volcano.cluster_checks import GET_POD_GROUP, GET_QUEUE, LIST_POD_GROUPS
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano

@@ -6,18 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
-from torchx_pulumi.model.status import Reason
+from torchx_pulumi.model.status import Diagnosis, ObjectRef, Reason
 from torchx_pulumi.model.text import listed
-from torchx_pulumi.schedulers.diagnosis.evidence import (
-    MAX_NEIGHBOURS,
-    MAX_OBJECTS,
-    Diagnosis,
-    Evidence,
-    ObjectRef,
-    Observed,
-    key_of,
-    ref,
-)
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_NEIGHBOURS, MAX_OBJECTS, Evidence, Observed, key_of, ref
 from torchx_pulumi.schedulers.diagnosis.nodes import amount, requests_of, written_amount
 from torchx_pulumi.schedulers.diagnosis.placement import Request
 

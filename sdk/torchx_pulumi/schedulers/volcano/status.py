@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from torchx_pulumi.model.object_fields import earliest, items_at, latest, mapping_at, number_at, text_at, time_at
+from torchx_pulumi.model.object_fields import (
+    earliest,
+    is_being_deleted,
+    items_at,
+    latest,
+    mapping_at,
+    number_at,
+    text_at,
+    time_at,
+)
 from torchx_pulumi.model.status import STUCK, JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.schedulers.pods.status import (
@@ -18,7 +27,6 @@ from torchx_pulumi.schedulers.pods.status import (
     Outcome,
     finished_at,
     group_pods,
-    is_being_deleted,
     job_conditions,
     make_roles,
     read_replica,
@@ -67,7 +75,7 @@ def read_volcano(
     roles = _read_roles(job, found, state)
     replicas = [replica for role in roles for replica in role.replicas]
     reason = _find_reason(state, reason, replicas, pod_group)
-    if is_being_deleted(job, state):
+    if is_being_deleted(job) and not state.terminal:
         reason = Reason.STOPPING
     ended = None
     if state.terminal:
@@ -112,7 +120,7 @@ def read_gang_pods(
     replicas = [replica for role in roles for replica in role.replicas]
     if not (missing and gone):
         reason = _find_reason(state, reason, replicas, pod_group)
-    if is_being_deleted(pod_group, state):
+    if is_being_deleted(pod_group) and not state.terminal:
         reason = Reason.STOPPING
     ended = finished_at(found) if state.terminal else None
     admitted = _is_admitted(state, pod_group, replicas)

@@ -102,7 +102,7 @@ def test_objects_of_any_shape_never_raise(data: st.DataObject) -> None:
         queues=data.draw(MANY),
         neighbours=data.draw(MANY),
         nodes=data.draw(MANY),
-        now=data.draw(st.sampled_from([None, NOW, LATER])),
+        at=data.draw(st.sampled_from([None, NOW, LATER])),
     )
     json.dumps(build_observed(explain(evidence), observed_at=NOW))
 
