@@ -33,11 +33,11 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def doctor_command(arguments: argparse.Namespace) -> int:
     """Run the checks and print what they found; 1 where there is a problem."""
-    from torchx_pulumi.doctor import Asked, Seams, examine, finding_values, to_lines
+    from torchx_pulumi.doctor import DoctorClients, DoctorScope, examine, finding_values, to_lines
     from torchx_pulumi.doctor.machine import run_program
     from torchx_pulumi.kube import KubernetesCluster
 
-    asked = Asked(
+    asked = DoctorScope(
         scheduler=arguments.scheduler,
         queue=arguments.queue,
         namespace=arguments.namespace,
@@ -46,7 +46,7 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     connect = partial(KubernetesCluster.connect, arguments.kubeconfig, arguments.kube_context)
     # A program that hangs is ended before its check is given up.
     run = partial(run_program, timeout_s=arguments.timeout * 0.9)
-    findings = examine(asked, Seams(connect=connect, run=run), limit_s=arguments.timeout)
+    findings = examine(asked, DoctorClients(connect=connect, run=run), limit_s=arguments.timeout)
     values = finding_values(findings)
     text = json.dumps(values, indent=2) if arguments.json else "\n".join(to_lines(findings))
     sys.stdout.write(text + "\n")

@@ -1,4 +1,4 @@
-"""Running the checks side by side, each for as long as it may take and no longer."""
+"""Runs the checks at the same time, with a time limit."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from torchx_pulumi.doctor import machine
 from torchx_pulumi.doctor.in_cluster import cluster_checks
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.finding import Asked, Finding, problem, skipped
+from torchx_pulumi.model.finding import DoctorScope, Finding, problem, skipped
 from torchx_pulumi.stack_state.backend import choose_backend, state_folder
 
 LIMIT_S = 5.0
-"""A check that takes longer is a problem by itself."""
+"""Time limit of a check. A check that exceeds it counts as a problem."""
 
 Check = Callable[[], Finding]
 
 
 def ping_docker() -> None:
-    """Ask the Docker daemon whether it is there.
+    """Send a ping to the Docker daemon.
 
     Raises:
-        ImageError: It does not answer.
+        ImageError: The daemon does not answer.
     """
     from torchx_pulumi.images.building.daemon import Daemon, translated_errors
 
@@ -42,10 +42,10 @@ def ping_docker() -> None:
 
 
 def ask_registry(image_repo: str) -> None:
-    """Ask a registry for an image of a repository; there need be none.
+    """Ask a registry for an image of a repository. The image may be missing.
 
     Raises:
-        ImageError: It does not answer, or refuses.
+        ImageError: The registry does not answer, or denies access.
     """
     from torchx_pulumi.images.reference import parse_reference
     from torchx_pulumi.images.registry import RegistryClient
@@ -54,20 +54,20 @@ def ask_registry(image_repo: str) -> None:
 
 
 def import_ahead() -> None:
-    """Import what the checks use before there are threads.
+    """Import the packages of the checks before threads start.
 
-    urllib3 1.26 imports while it holds Python's one import lock; another thread's import can block it for ever.
+    urllib3 1.26 imports modules while it holds the import lock, which can block imports of other threads.
     """
     for name in ("urllib3", "requests", "docker"):
-        # What is absent is said by the check that needs it.
+        # The check that needs a package reports that it is missing.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     importlib.import_module("torchx_pulumi.images.building.daemon")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seams:
-    """Whom the doctor asks."""
+class DoctorClients:
+    """Programs and services that the checks use."""
 
     run: machine.Run = machine.run_program
     connect: Callable[[], LiveCluster] = KubernetesCluster.connect
@@ -75,40 +75,40 @@ class Seams:
     ask_registry: Callable[[str], None] = ask_registry
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     folder: Path = field(default_factory=state_folder)
-    """The folder in which this machine keeps what it launched."""
+    """Folder with the records of this machine's launches."""
     backend: str = field(default_factory=choose_backend)
     """URL of the Pulumi backend."""
 
 
-def examine(asked: Asked, seams: Seams, *, limit_s: float = LIMIT_S) -> list[Finding]:
-    """Run every check that concerns what is asked, all at the same time.
+def examine(scope: DoctorScope, clients: DoctorClients, *, limit_s: float = LIMIT_S) -> list[Finding]:
+    """Run all checks of a scope at the same time.
 
     Args:
-        asked: For which launches.
-        seams: Whom to ask.
-        limit_s: Seconds that a check may take.
+        scope: The launches to check for.
+        clients: Programs and services to use.
+        limit_s: Time limit of a check.
     """
     import_ahead()
     checks: list[tuple[str, Check]] = [
-        ("pulumi", partial(machine.check_pulumi, seams.run)),
-        ("kubernetes-provider", partial(machine.check_provider, seams.run)),
-        ("state-folder", partial(machine.check_state_folder, seams.folder)),
-        ("passphrase", partial(machine.check_passphrase, seams.folder, seams.environment, seams.backend)),
-        ("docker", partial(machine.check_docker, seams.ping_docker, asked.image_repo)),
-        ("registry", partial(machine.check_registry, seams.ask_registry, asked.image_repo)),
+        ("pulumi", partial(machine.check_pulumi, clients.run)),
+        ("kubernetes-provider", partial(machine.check_provider, clients.run)),
+        ("state-folder", partial(machine.check_state_folder, clients.folder)),
+        ("passphrase", partial(machine.check_passphrase, clients.folder, clients.environment, clients.backend)),
+        ("docker", partial(machine.check_docker, clients.ping_docker, scope.image_repo)),
+        ("registry", partial(machine.check_registry, clients.ask_registry, scope.image_repo)),
     ]
-    wanted = cluster_checks(asked.scheduler)
+    wanted = cluster_checks(scope.scheduler)
     try:
-        cluster = seams.connect()
+        cluster = clients.connect()
     except ClusterError as error:
         found = run_all(checks, limit_s)
         first = problem("cluster", str(error), "name a kubeconfig with --kubeconfig or KUBECONFIG")
         return [*found, first, *(skipped(name, "no cluster") for name, _ in wanted if name != "cluster")]
-    return run_all([*checks, *((name, partial(check, cluster, asked)) for name, check in wanted)], limit_s)
+    return run_all([*checks, *((name, partial(check, cluster, scope)) for name, check in wanted)], limit_s)
 
 
 def run_all(checks: Sequence[tuple[str, Check]], limit_s: float) -> list[Finding]:
-    """Run checks at the same time and return what each found, in their order."""
+    """Run checks at the same time and return their findings in order."""
     found: dict[str, Finding] = {}
 
     def run(name: str, check: Check) -> None:
@@ -116,10 +116,10 @@ def run_all(checks: Sequence[tuple[str, Check]], limit_s: float) -> list[Finding
             found[name] = check()
         except TorchxPulumiError as error:
             found[name] = problem(name, str(error), "see the text")
-        except Exception as error:  # noqa: BLE001 - one check that breaks must not hide what the others found
-            found[name] = problem(name, f"the check broke: {type(error).__name__}: {error}", "report this")
+        except Exception as error:  # noqa: BLE001 - an error of one check must not hide the findings of the others
+            found[name] = problem(name, f"the check failed: {type(error).__name__}: {error}", "report this")
 
-    # Daemons: one that hangs keeps nobody from going on, or from ending.
+    # Daemon threads: a check that hangs does not delay the end of the process.
     threads = [threading.Thread(target=run, args=each, daemon=True) for each in checks]
     for thread in threads:
         thread.start()
@@ -128,6 +128,6 @@ def run_all(checks: Sequence[tuple[str, Check]], limit_s: float) -> list[Finding
         thread.join(max(ends_at - time.monotonic(), 0))
     late = f"no answer in {limit_s:g} s"
     return [
-        found.get(name) or problem(name, late, "see that it can be reached from here, then run again")
+        found.get(name) or problem(name, late, "check that it can be reached from here, then run again")
         for name, _ in checks
     ]

@@ -18,14 +18,14 @@ from torchx_pulumi.stack_state.files import is_file, is_folder, path_exists
 OLDEST_PULUMI = (3, 259)
 OLDEST_PROVIDER = (4, 24)
 MIN_FREE_BYTES = 100_000_000
-"""A state folder with less room is said to be full."""
+"""A state folder with less free space is a problem."""
 
 Run = Callable[[str, str], str | None]
-"""Program and its arguments, parted by spaces, to what it printed. None: it is not on PATH, or failed."""
+"""Runs a program with arguments separated by spaces. Returns its output; None: it is not on PATH, or failed."""
 
 
 def run_program(program: str, arguments: str, *, timeout_s: float = 60.0) -> str | None:
-    """Run a program of PATH. None: it is not there, failed, or took longer than `timeout_s`."""
+    """Return the output of a program. None: it is not on PATH, failed, or exceeded `timeout_s`."""
     found = shutil.which(program)
     if found is None:
         return None
@@ -46,7 +46,7 @@ def run_program(program: str, arguments: str, *, timeout_s: float = 60.0) -> str
 
 def check_pulumi(run: Run) -> Finding:
     """Check the Pulumi CLI and its version."""
-    name, wanted = "pulumi", words(OLDEST_PULUMI)
+    name, wanted = "pulumi", version_text(OLDEST_PULUMI)
     printed = run("pulumi", "version")
     if printed is None:
         return problem(
@@ -56,15 +56,15 @@ def check_pulumi(run: Run) -> Finding:
         )
     version = read_version(printed)
     if version is None:
-        return problem(name, f"`pulumi version` printed {printed.strip()[:80]!r}", "install the CLI anew")
+        return problem(name, f"`pulumi version` printed {printed.strip()[:80]!r}", "install the CLI again")
     if version < OLDEST_PULUMI:
-        return problem(name, f"version {words(version)} is too old", f"install version {wanted} or later")
-    return ok(name, f"version {words(version)}")
+        return problem(name, f"version {version_text(version)} is too old", f"install version {wanted} or later")
+    return ok(name, f"version {version_text(version)}")
 
 
 def check_provider(run: Run) -> Finding:
-    """Check Pulumi's Kubernetes provider: on PATH, which comes first, or among the plugins."""
-    name, wanted = "kubernetes-provider", words(OLDEST_PROVIDER)
+    """Check Pulumi's Kubernetes provider, on PATH or among the plugins."""
+    name, wanted = "kubernetes-provider", version_text(OLDEST_PROVIDER)
     printed = run("pulumi-resource-kubernetes", "-version")
     found = read_version(printed) if printed else None
     if found is not None:
@@ -72,7 +72,7 @@ def check_provider(run: Run) -> Finding:
     else:
         versions = [version for version in map(read_version, plugins(run, "kubernetes")) if version is not None]
         found = max(versions, default=None)
-        where = f"plugin version {words(found)}" if found else ""
+        where = f"plugin version {version_text(found)}" if found else ""
     if found is None and printed is not None:
         return ok(name, f"on PATH, without a version; it must be {wanted} or later")
     if found is None:
@@ -87,7 +87,7 @@ def check_provider(run: Run) -> Finding:
 
 
 def check_docker(ping: Callable[[], None], image_repo: str | None) -> Finding:
-    """Check the Docker daemon, which is needed where images are patched."""
+    """Check the Docker daemon, which patching of images needs."""
     name = "docker"
     try:
         ping()
@@ -99,19 +99,19 @@ def check_docker(ping: Callable[[], None], image_repo: str | None) -> Finding:
 
 
 def check_registry(ask: Callable[[str], None], image_repo: str | None) -> Finding:
-    """Check that the repository of patched images can be reached and read."""
+    """Check that the repository for patched images can be read."""
     name = "registry"
     if image_repo is None:
         return skipped(name, "no image_repo was named, so that no image is pushed", "name one with --image-repo")
     try:
         ask(image_repo)
     except ImageError as error:
-        return problem(name, str(error), "see that the name is right and that this machine may reach and use it")
+        return problem(name, str(error), "check the name, and that this machine may reach and use the registry")
     return ok(name, f"{image_repo} answers")
 
 
 def check_state_folder(folder: Path, free_bytes: Callable[[Path], int] | None = None) -> Finding:
-    """Check the folder in which this machine keeps what it launched."""
+    """Check the folder with the records of this machine's launches."""
     name = "state-folder"
     try:
         there, is_one = path_exists(folder), is_folder(folder)
@@ -122,7 +122,7 @@ def check_state_folder(folder: Path, free_bytes: Callable[[Path], int] | None = 
     if not there:
         return ok(name, f"{folder} is made by the first launch")
     if not is_one:
-        return problem(name, f"{folder} is no folder", "move it away, or set XDG_STATE_HOME")
+        return problem(name, f"{folder} is not a folder", "move it away, or set XDG_STATE_HOME")
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
         return problem(name, f"{folder} has mode {mode:04o}: others may read it", f"run `chmod 700 {folder}`")
@@ -135,7 +135,7 @@ def check_state_folder(folder: Path, free_bytes: Callable[[Path], int] | None = 
 
 
 def check_passphrase(folder: Path, environment: Mapping[str, str], backend: str) -> Finding:
-    """Check that the passphrase of secrets in the state is known, and that nobody else may read it."""
+    """Check that the passphrase of the state's secrets is set and that other users cannot read it."""
     name = "passphrase"
     if backend.startswith(("https://", "http://")):
         return skipped(name, f"{backend} keeps secrets by itself")
@@ -173,7 +173,7 @@ def plugins(run: Run, name: str) -> list[str]:
 
 
 def read_version(text: str) -> tuple[int, ...] | None:
-    """Read a version's first two numbers. None: there are none.
+    """Return the first two numbers of a version. None: there are none.
 
     >>> read_version("v3.259.0"), read_version("4.34.2+stand-in"), read_version("x")
     ((3, 259), (4, 34), None)
@@ -182,10 +182,10 @@ def read_version(text: str) -> tuple[int, ...] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def words(version: tuple[int, ...]) -> str:
-    """Write a version.
+def version_text(version: tuple[int, ...]) -> str:
+    """Return a version as text.
 
-    >>> words((3, 259))
+    >>> version_text((3, 259))
     '3.259'
     """
     return ".".join(map(str, version))

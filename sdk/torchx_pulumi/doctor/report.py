@@ -1,4 +1,4 @@
-"""What the doctor found, as lines for people and as plain values for programs."""
+"""Findings as text for a terminal and as JSON values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torchx_pulumi.model.finding import Finding, Verdict
 
 
 def to_lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
-    """Word findings: one line each, what to do beneath, and how many problems there are.
+    """Return findings as text: a line each, the next step below, and the number of problems at the end.
 
     Args:
-        findings: What was found.
-        width: Columns. None: those of the terminal.
+        findings: The findings.
+        width: Characters of a line. None: the width of the terminal.
     """
     size = max(len(item.check) for item in findings) if findings else 0
     columns = max(width or shutil.get_terminal_size((120, 24)).columns, 60)

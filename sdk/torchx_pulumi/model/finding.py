@@ -1,4 +1,4 @@
-"""What the doctor is asked, and what it finds. Data only."""
+"""Findings of the doctor's checks, and the launches that it checks for."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from enum import Enum
 
 
 class Verdict(str, Enum):
-    """What a check came to."""
+    """Result of a check."""
 
     OK = "ok"
     PROBLEM = "problem"
-    """A launch would fail, or something it needs would."""
+    """A launch would fail."""
     SKIPPED = "skipped"
-    """Not looked at, or not needed for what was asked; the text says why."""
+    """Not checked, or not needed. The detail has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found."""
+    """Result of one check, with its explanation."""
 
     check: str
-    """Name of the check; it never changes."""
+    """Name of the check, which is part of the JSON output."""
     verdict: Verdict
     detail: str
     """What was found."""
     resolution: str = ""
-    """What to do. Empty: nothing."""
+    """Next step for the user. Empty: none is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """For which launches the doctor looks."""
+class DoctorScope:
+    """The launches that the doctor checks for."""
 
     scheduler: str | None = None
     """`volcano` or `mcad`. None: whichever of them the cluster has."""
@@ -39,19 +39,19 @@ class Asked:
     """Volcano queue. None: `default`."""
     namespace: str = "default"
     image_repo: str | None = None
-    """Repository that patched images are pushed to. None: none, so that no image is built."""
+    """Repository for patched images. None: no image is built."""
 
 
 def ok(check: str, detail: str) -> Finding:
-    """Make the finding that all is well."""
+    """Return the finding of a check without problems."""
     return Finding(check=check, verdict=Verdict.OK, detail=detail)
 
 
 def problem(check: str, detail: str, resolution: str) -> Finding:
-    """Make the finding that something is not."""
+    """Return the finding of a check with a problem."""
     return Finding(check=check, verdict=Verdict.PROBLEM, detail=detail, resolution=resolution)
 
 
 def skipped(check: str, detail: str, resolution: str = "") -> Finding:
-    """Make the finding that there was nothing to look at."""
+    """Return the finding of a check that was skipped."""
     return Finding(check=check, verdict=Verdict.SKIPPED, detail=detail, resolution=resolution)

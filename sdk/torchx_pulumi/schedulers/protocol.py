@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import Problem
-from torchx_pulumi.model.finding import Asked, Finding, skipped
+from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, ReplicaPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.object_fields import is_being_deleted, text_at
@@ -202,9 +202,11 @@ class SchedulerBackend(Generic[OptionsT]):
     """Return options with what the cluster says, for those that are not set."""
     permissions: Callable[[Cluster], Sequence[Permission]] = lambda _cluster: ()
     """Return the permissions that launching, reading and ending a job needs. Empty: not installed in the cluster."""
-    check_installed: Callable[[LiveCluster, Asked], Finding] = lambda _cluster, _asked: skipped("kinds", "no check")
+    check_installed: Callable[[LiveCluster, DoctorScope], Finding] = lambda _cluster, _asked: skipped(
+        "kinds", "no check"
+    )
     """Check for the doctor whether the cluster has the scheduler. The check has the name of the scheduler."""
-    doctor_checks: Sequence[tuple[str, Callable[[LiveCluster, Asked], Finding]]] = ()
+    doctor_checks: Sequence[tuple[str, Callable[[LiveCluster, DoctorScope], Finding]]] = ()
     """Names and functions of its other checks."""
     simulate: Callable[[Any, Kind, Manifest], None] = lambda _cluster, _kind, _written: None
     """Do at once what the scheduler's controller does with an object that is written to a `testing.FakeCluster`."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.cli.main import main
-from torchx_pulumi.doctor import Asked, Finding, Seams, Verdict, examine, finding_values, to_lines
+from torchx_pulumi.doctor import DoctorClients, DoctorScope, Finding, Verdict, examine, finding_values, to_lines
 from torchx_pulumi.doctor.examining import run_all
 from torchx_pulumi.doctor.machine import check_passphrase, check_state_folder, run_program
 from torchx_pulumi.kube import kinds
@@ -39,11 +39,11 @@ def volcano(state: str = "Open") -> list[dict[str, Any]]:
     return [{**queue, "status": {"state": state}}, webhook, namespace]
 
 
-def seams(folder: Path, cluster: FakeCluster | None = None, printed: dict[Any, str] | None = None) -> Seams:
+def seams(folder: Path, cluster: FakeCluster | None = None, printed: dict[Any, str] | None = None) -> DoctorClients:
     known = PRINTED if printed is None else printed
     folder.mkdir(exist_ok=True)
     folder.chmod(0o700)
-    return Seams(
+    return DoctorClients(
         run=lambda program, words: known.get((program, words)),
         connect=lambda: cluster or FakeCluster(volcano()),
         ping_docker=lambda: None,
@@ -54,12 +54,12 @@ def seams(folder: Path, cluster: FakeCluster | None = None, printed: dict[Any, s
     )
 
 
-def found(asked: Asked, given: Seams) -> dict[str, Finding]:
+def found(asked: DoctorScope, given: DoctorClients) -> dict[str, Finding]:
     return {item.check: item for item in examine(asked, given)}
 
 
 def test_all_is_well(tmp_path: Path) -> None:
-    findings = examine(Asked(image_repo="localhost:1/x"), seams(tmp_path / "state"))
+    findings = examine(DoctorScope(image_repo="localhost:1/x"), seams(tmp_path / "state"))
     assert {item.check: item.verdict.value for item in findings} == dict.fromkeys(
         [
             "pulumi", "kubernetes-provider", "state-folder", "passphrase", "docker", "registry", "cluster", "namespace",
@@ -85,7 +85,7 @@ def test_all_is_well(tmp_path: Path) -> None:
     ],
 )
 def test_programs(tmp_path: Path, printed: dict[Any, str], check: str, verdict: str, said: str) -> None:
-    finding = found(Asked(), seams(tmp_path / "s", printed=printed))[check]
+    finding = found(DoctorScope(), seams(tmp_path / "s", printed=printed))[check]
     assert finding.verdict.value == verdict
     assert said in finding.detail
     assert finding.resolution or verdict == "ok"
@@ -98,23 +98,25 @@ def denied(*items: tuple[str, kinds.Kind]) -> FakeCluster:
 @pytest.mark.parametrize(
     ("cluster", "asked", "check", "verdict", "said"),
     [
-        (FakeCluster(error=ClusterError("no answer")), Asked(), "cluster", "problem", "no answer"),
-        (FakeCluster(volcano()), Asked(queue="big"), "queue", "problem", "no queue 'big'"),
-        (FakeCluster(volcano("Closed")), Asked(), "queue", "problem", "is Closed"),
-        (FakeCluster(volcano()[:2]), Asked(), "namespace", "problem", "no namespace 'default'"),
-        (FakeCluster(served=[kinds.POD]), Asked(scheduler="volcano"), "volcano", "problem", "does not serve"),
-        (FakeCluster(served=[kinds.POD]), Asked(), "volcano", "skipped", "not installed"),
-        (FakeCluster(served=[kinds.POD]), Asked(), "webhooks", "skipped", "no Volcano"),
-        (FakeCluster(served=[kinds.POD]), Asked(scheduler="mcad"), "mcad", "problem", "no AppWrapper"),
-        (FakeCluster(served=[kinds.POD]), Asked(), "permissions", "skipped", "no scheduler"),
-        (FakeCluster([]), Asked(), "webhooks", "problem", "no ValidatingWebhookConfiguration"),
-        (denied(("create", VOLCANO_JOB)), Asked(), "permissions", "problem", "create jobs.batch.volcano.sh"),
-        (denied(("create", VOLCANO_JOB)), Asked(), "webhooks", "skipped", "could not be tried"),
-        (denied(("list", kinds.VALIDATING_WEBHOOK)), Asked(), "webhooks", "ok", "cannot be seen"),
-        (denied(("get", VOLCANO_QUEUE)), Asked(), "queue", "skipped", "cannot be looked at"),
+        (FakeCluster(error=ClusterError("no answer")), DoctorScope(), "cluster", "problem", "no answer"),
+        (FakeCluster(volcano()), DoctorScope(queue="big"), "queue", "problem", "no queue 'big'"),
+        (FakeCluster(volcano("Closed")), DoctorScope(), "queue", "problem", "is Closed"),
+        (FakeCluster(volcano()[:2]), DoctorScope(), "namespace", "problem", "no namespace 'default'"),
+        (FakeCluster(served=[kinds.POD]), DoctorScope(scheduler="volcano"), "volcano", "problem", "does not serve"),
+        (FakeCluster(served=[kinds.POD]), DoctorScope(), "volcano", "skipped", "not installed"),
+        (FakeCluster(served=[kinds.POD]), DoctorScope(), "webhooks", "skipped", "no Volcano"),
+        (FakeCluster(served=[kinds.POD]), DoctorScope(scheduler="mcad"), "mcad", "problem", "no AppWrapper"),
+        (FakeCluster(served=[kinds.POD]), DoctorScope(), "permissions", "skipped", "no scheduler"),
+        (FakeCluster([]), DoctorScope(), "webhooks", "problem", "no ValidatingWebhookConfiguration"),
+        (denied(("create", VOLCANO_JOB)), DoctorScope(), "permissions", "problem", "create jobs.batch.volcano.sh"),
+        (denied(("create", VOLCANO_JOB)), DoctorScope(), "webhooks", "skipped", "could not be tried"),
+        (denied(("list", kinds.VALIDATING_WEBHOOK)), DoctorScope(), "webhooks", "ok", "cannot be seen"),
+        (denied(("get", VOLCANO_QUEUE)), DoctorScope(), "queue", "skipped", "cannot be looked at"),
     ],
 )
-def test_clusters(tmp_path: Path, cluster: FakeCluster, asked: Asked, check: str, verdict: str, said: str) -> None:
+def test_clusters(
+    tmp_path: Path, cluster: FakeCluster, asked: DoctorScope, check: str, verdict: str, said: str
+) -> None:
     finding = found(asked, seams(tmp_path / "s", cluster))[check]
     assert finding.verdict.value == verdict
     assert said in finding.detail
@@ -125,7 +127,7 @@ def test_without_a_cluster_the_machine_is_still_looked_at(tmp_path: Path) -> Non
     def connect() -> FakeCluster:
         raise ClusterError("no kubeconfig")
 
-    verdicts = found(Asked(), replace(seams(tmp_path / "s"), connect=connect))
+    verdicts = found(DoctorScope(), replace(seams(tmp_path / "s"), connect=connect))
     assert verdicts["cluster"].verdict is Verdict.PROBLEM
     assert verdicts["queue"].verdict is Verdict.SKIPPED
     assert verdicts["pulumi"].verdict is Verdict.OK
@@ -136,14 +138,14 @@ def test_docker_is_needed_only_where_images_are_patched(tmp_path: Path) -> None:
         raise ImageError("no daemon")
 
     given = replace(seams(tmp_path / "s"), ping_docker=refuse, ask_registry=refuse)
-    assert found(Asked(), given)["docker"].verdict is Verdict.SKIPPED
+    assert found(DoctorScope(), given)["docker"].verdict is Verdict.SKIPPED
     for check in ("docker", "registry"):
-        assert found(Asked(image_repo="r/x"), given)[check].verdict is Verdict.PROBLEM
+        assert found(DoctorScope(image_repo="r/x"), given)[check].verdict is Verdict.PROBLEM
 
 
 def test_only_the_asked_scheduler_is_looked_at(tmp_path: Path) -> None:
-    assert "mcad" not in found(Asked(scheduler="volcano"), seams(tmp_path / "s"))
-    assert not {"volcano", "queue", "webhooks"} & found(Asked(scheduler="mcad"), seams(tmp_path / "s")).keys()
+    assert "mcad" not in found(DoctorScope(scheduler="volcano"), seams(tmp_path / "s"))
+    assert not {"volcano", "queue", "webhooks"} & found(DoctorScope(scheduler="mcad"), seams(tmp_path / "s")).keys()
 
 
 def test_files_that_others_may_read_and_a_full_disk_are_problems(tmp_path: Path) -> None:
@@ -151,10 +153,10 @@ def test_files_that_others_may_read_and_a_full_disk_are_problems(tmp_path: Path)
     passphrase = given.folder / "passphrase"
     passphrase.write_text("x")
     passphrase.chmod(0o644)
-    assert "chmod 600" in found(Asked(), given)["passphrase"].resolution
+    assert "chmod 600" in found(DoctorScope(), given)["passphrase"].resolution
     passphrase.chmod(0o600)
     given.folder.chmod(0o755)
-    findings = found(Asked(), given)
+    findings = found(DoctorScope(), given)
     assert findings["passphrase"].verdict is Verdict.OK
     assert "chmod 700" in findings["state-folder"].resolution
     given.folder.chmod(stat.S_IRWXU)
@@ -169,7 +171,7 @@ def test_the_passphrase_may_come_from_elsewhere(tmp_path: Path) -> None:
         ({"environment": gone}, "problem"),
         ({"backend": "https://api.example.com"}, "skipped"),
     ):
-        assert found(Asked(), replace(given, **change))["passphrase"].verdict.value == verdict  # type: ignore[arg-type]
+        assert found(DoctorScope(), replace(given, **change))["passphrase"].verdict.value == verdict  # type: ignore[arg-type]
 
 
 def test_a_check_that_hangs_or_breaks_is_said_and_the_others_are_heard() -> None:
@@ -214,7 +216,7 @@ def test_the_command_prints_and_says_by_its_exit_code_whether_all_is_well(
 
 def test_every_check_is_in_the_docs(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "fleet.md").read_text()
-    assert not [name for name in found(Asked(), seams(tmp_path / "s")) if f"`{name}`" not in page]
+    assert not [name for name in found(DoctorScope(), seams(tmp_path / "s")) if f"`{name}`" not in page]
 
 
 def test_what_cannot_be_looked_at_is_a_problem_and_not_absent(

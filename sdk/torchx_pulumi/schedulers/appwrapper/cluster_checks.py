@@ -8,7 +8,7 @@ from dataclasses import replace
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
 from torchx_pulumi.model.errors import Problem
-from torchx_pulumi.model.finding import Asked, Finding, ok, problem, skipped
+from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -97,7 +97,7 @@ def discover(cluster: Cluster, options: MCADOptions, unset: Collection[str]) -> 
     return replace(options, pod_group_api=next(served, options.pod_group_api))
 
 
-def check_installed(cluster: LiveCluster, asked: Asked) -> Finding:
+def check_installed(cluster: LiveCluster, asked: DoctorScope) -> Finding:
     """Check that the cluster serves AppWrappers, and say in which versions."""
     found = [kind for kind in (APP_WRAPPER, APP_WRAPPER_V1BETA2) if cluster.serves(kind)]
     groups = [kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP) if cluster.serves(kind)]

@@ -8,7 +8,7 @@ from typing import Final
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT, VALIDATING_WEBHOOK
 from torchx_pulumi.model.errors import ClusterError, Problem
-from torchx_pulumi.model.finding import Asked, Finding, ok, problem, skipped
+from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
 from torchx_pulumi.schedulers.protocol import NamedObject, named_kinds
@@ -89,7 +89,7 @@ def _check_open(queue: Manifest) -> str:
     return "" if state == "Open" else f"is {state}; a job can only be submitted to an open queue"
 
 
-def check_installed(cluster: LiveCluster, asked: Asked) -> Finding:
+def check_installed(cluster: LiveCluster, asked: DoctorScope) -> Finding:
     """Check that the cluster serves what a Volcano job consists of."""
     kinds = (VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE, VOLCANO_COMMAND)
     absent = [kind for kind in kinds if not cluster.serves(kind)]
@@ -102,7 +102,7 @@ def check_installed(cluster: LiveCluster, asked: Asked) -> Finding:
     )
 
 
-def check_webhooks(cluster: LiveCluster, asked: Asked) -> Finding:
+def check_webhooks(cluster: LiveCluster, asked: DoctorScope) -> Finding:
     """Check that Volcano's admission judges jobs, by a dry run."""
     name = "webhooks"
     if not cluster.serves(VOLCANO_JOB):
@@ -130,7 +130,7 @@ def check_webhooks(cluster: LiveCluster, asked: Asked) -> Finding:
     return ok(name, "Volcano's admission lets a job pass")
 
 
-def check_queue(cluster: LiveCluster, asked: Asked) -> Finding:
+def check_queue(cluster: LiveCluster, asked: DoctorScope) -> Finding:
     """Check that the queue is there and open."""
     check, queue = "queue", asked.queue or "default"
     if not cluster.serves(VOLCANO_QUEUE):
@@ -152,7 +152,7 @@ def check_queue(cluster: LiveCluster, asked: Asked) -> Finding:
     return ok(check, f"{queue} is open")
 
 
-def _probe_job(asked: Asked) -> Manifest:
+def _probe_job(asked: DoctorScope) -> Manifest:
     """Return the smallest job that Volcano's admission checks."""
     container = {"name": "probe", "image": "probe:1", "resources": {"requests": {"cpu": "1m"}}}
     return {
