@@ -17,6 +17,7 @@ BLOCKS = {
     ("indexed_job/manifests.py", "render"): block("docs/adding-a-scheduler.md", "render"),
     ("indexed_job/observe.py", "observe"): block("docs/adding-a-scheduler.md", "observe"),
     ("indexed_job/observe.py", "status"): block("docs/adding-a-scheduler.md", "status"),
+    ("indexed_job/cluster_checks.py", "cluster"): block("docs/adding-a-scheduler.md", "cluster"),
     ("indexed_job/backend.py", "backend"): block("docs/adding-a-scheduler.md", "backend"),
     ("conftest.py", "register"): block("docs/adding-a-scheduler.md", "register"),
 }

@@ -39,7 +39,7 @@ def test_render_makes_one_job_and_the_service_of_its_replicas() -> None:
 def test_what_an_indexed_job_cannot_run_is_refused_with_all_problems() -> None:
     two = app(role(args=["--rank", "${replica_id}"]), role(name="reader"))
     with pytest.raises(InvalidJobError) as caught:
-        torchx_pulumi.render(two, "indexed_job", {"active_deadline_s": 0, "queue": "gold"}, app_id="Wrong")
+        torchx_pulumi.render(two, "indexed_job", {"active_deadline_s": -1, "queue": "gold"}, app_id="Wrong")
     said = str(caught.value)
     for part in ("has 2 roles, must have 1", "JOB_COMPLETION_INDEX", "active_deadline_s", "queue", "app_id"):
         assert part in said

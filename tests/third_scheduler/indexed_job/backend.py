@@ -7,7 +7,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.planning.macros import RANK0_HOST_ENV
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 
-from tests.third_scheduler.indexed_job import checks, manifests, observe
+from tests.third_scheduler.indexed_job import checks, cluster_checks, manifests, observe
 from tests.third_scheduler.indexed_job.options import IndexedJobOptions
 
 # region backend
@@ -37,6 +37,8 @@ BACKEND = SchedulerBackend(
     rank0_env=lambda _role: RANK0_HOST_ENV,
     describe=observe.describe,
     kinds=(manifests.JOB,),
+    named_objects=cluster_checks.named_objects,
+    permissions=cluster_checks.permissions,
     pod_label=labels.UNIQUE_NAME,
 )
 # endregion

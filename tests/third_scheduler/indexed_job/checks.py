@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.planning import names
-from torchx_pulumi.planning.checks.values import check_annotations, check_labels, check_object_name, found, is_text
+from torchx_pulumi.planning.checks.options import check_amount, check_shared_options
+from torchx_pulumi.planning.checks.values import check_object_name, found, is_text
 from torchx_pulumi.planning.macros import substitute
 
 from tests.third_scheduler.indexed_job.options import IndexedJobOptions
@@ -22,15 +23,10 @@ LONGEST_NAME = names.MAX_LABEL - LONGEST_SUFFIX
 # region checks
 def check_options(options: IndexedJobOptions) -> Iterator[Problem]:
     """Check every option by itself. Types have been checked when the options were read."""
-    if not names.is_dns_label(options.namespace):
-        yield Problem("options.namespace", f"{found(options.namespace)}, must be at most 63 of a-z, 0-9 and '-'")
-    for name in ("service_account", "priority_class_name"):
-        if getattr(options, name) is not None:
-            yield from check_object_name(f"options.{name}", getattr(options, name))
-    if options.active_deadline_s is not None and options.active_deadline_s < 1:
-        yield Problem("options.active_deadline_s", f"{found(options.active_deadline_s)}, must be 1 or more, or unset")
-    yield from check_labels("options.labels", options.labels)
-    yield from check_annotations("options.annotations", options.annotations)
+    yield from check_shared_options(options)
+    yield from check_amount("active_deadline_s", options.active_deadline_s)
+    if options.priority_class_name is not None:
+        yield from check_object_name("options.priority_class_name", options.priority_class_name)
 
 
 def check_launch(

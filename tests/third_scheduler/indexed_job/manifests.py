@@ -21,7 +21,7 @@ JOB = Kind(group="batch", version="v1", kind="Job", plural="jobs")
 def render(plan: Plan) -> list[Manifest]:
     """Render the Job and its Service; the object that stands for the run is first."""
     (role,) = plan.roles
-    job = {
+    job: Manifest = {
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,
         "metadata": _not_awaited(job_metadata(plan)),

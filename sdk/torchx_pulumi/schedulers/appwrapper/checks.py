@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.planning import names
+from torchx_pulumi.planning.checks.options import check_amount, check_shared_options
 from torchx_pulumi.planning.checks.values import (
     MAX_INT32,
     check_object_name,
@@ -16,7 +17,6 @@ from torchx_pulumi.planning.checks.values import (
 )
 from torchx_pulumi.planning.ports import DEFAULT_PORT, is_port
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
-from torchx_pulumi.schedulers.volcano.checks import check_amount, check_shared_options
 
 GROWTHS = ("exponential", "linear", "none")
 """How MCAD lets the time between requeuings grow."""

@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
-from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.checks.job import MAX_REPLICAS
+from torchx_pulumi.planning.checks.options import check_amount, check_shared_options
 from torchx_pulumi.planning.checks.values import (
     MAX_INT32,
-    check_keys,
-    check_labels,
     check_object_name,
     found,
     is_text,
@@ -41,29 +39,6 @@ def check_options(options: VolcanoOptions) -> Iterator[Problem]:
         yield from _check_network_topology(options.network_topology)
     if options.plugins is not None and "" in options.plugins:
         yield Problem("options.plugins['']", "is not the name of a plugin")
-
-
-def check_shared_options(options: Options) -> Iterator[Problem]:
-    """Check the options that every scheduler has."""
-    if not names.is_dns_label(options.namespace):
-        yield Problem(
-            "options.namespace", f"{found(options.namespace)}, must be at most 63 of a-z, 0-9 and inner dashes"
-        )
-    if options.service_account is not None:
-        yield from check_object_name("options.service_account", options.service_account)
-    for field in ("reserved_millicpu", "reserved_memmb"):
-        value = getattr(options, field)
-        if value < 0:
-            yield Problem(f"options.{field}", f"{found(value)}, must be a whole number, 0 or more")
-    yield from check_amount("efa_device_count", options.efa_device_count)
-    yield from check_labels("options.labels", options.labels)
-    yield from check_keys("options.annotations", options.annotations)
-
-
-def check_amount(option: str, value: int | None) -> Iterator[Problem]:
-    """An amount that may be unset."""
-    if value is not None and not 0 <= value <= MAX_INT32:
-        yield Problem(f"options.{option}", f"{found(value)}, must be a whole number, 0 or more, or unset")
 
 
 def check_queue(queue: str) -> Iterator[Problem]:
