@@ -1,9 +1,9 @@
-"""The components as a Pulumi plugin straight from a checkout; what is hosted is said in `plugin`."""
+"""The Pulumi plugin of the components, run from a checkout; see `plugin`."""
 
 import sys
 from pathlib import Path
 
-# A checkout that is not installed: the sdk lies beside this folder.
+# In a checkout that is not installed the sdk is next to this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sdk"))
 
 from torchx_pulumi_components.plugin import main

@@ -1,4 +1,4 @@
-"""Patched images in a Pulumi program: the reference is known in preview, the build and the push happen in `up`."""
+"""Patched images in a Pulumi program. The reference is known in preview; `up` builds and pushes."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def patched_image(
 ) -> str:
     """Patch an image with a workspace and return its reference, for the role's `image`.
 
-    Preview builds and pushes nothing; `up` does, before this call returns, where the registry lacks the image. The
-    reference is the same in both, and from `up` to `up` while nothing in the workspace changes.
+    Preview builds and pushes nothing. `up` does so before this call returns, if the registry does not have the image.
+    The reference is the same in both, and stays the same while the workspace does.
 
     Args:
         base: Image to patch.
         workspace: Folder or fsspec URL; or several, and files, each with its place in the image's folder. Relative
             paths start at the working directory, which is the program's folder.
-        repository: Where the image is pushed, without a tag. None: it stays on this machine's daemon.
+        repository: Where the image is pushed, without a tag. None: it stays in the local daemon.
         dockerfile: Path in the workspace. Unset: `Dockerfile.torchx`, else a default that copies the workspace.
-        build_args: Arguments for the Dockerfile. Their values come into no state, label or log.
-        labels: Labels of the image, beside ours.
-        platform: For example `linux/arm64`. Unset: that of this machine.
+        build_args: Arguments for the Dockerfile. Their values are not written to state, labels or logs.
+        labels: Additional labels of the image.
+        platform: For example `linux/arm64`. Unset: the local one.
         ignore_rules: How `.dockerignore` is read: `docker` or `torchx`.
 
     Raises:
@@ -61,9 +61,9 @@ def patched_image(
 
 
 def keep_recorded(plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore_rules: str) -> ImagePlan:
-    """Return the plan of the image that a run in this stack has under the tag of release 0.1.0, else the given plan.
+    """Return the plan with the tag of release 0.1.0 if a run in this stack has that image, else the given plan.
 
-    A workspace whose tag changes only because more is left out of it must not end or repeat that run.
+    A workspace whose tag changes only because more files are left out must not end or repeat that run.
 
     Raises:
         ImageError: The workspace cannot be read.
@@ -76,13 +76,13 @@ def keep_recorded(plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore
     try:
         first = first_plan(plan, workspace, ignore_rules=ignore_rules)
     except ImageError:
-        # What is left out now could not be read: 0.1.0 made no image of this workspace.
+        # Files that are left out now cannot be read: 0.1.0 could not build this workspace.
         return plan
     return first if first is not None and is_in_record(first) else plan
 
 
 def is_in_record(plan: ImagePlan) -> bool:
-    """Return whether a run that this stack has recorded has the image.
+    """Return whether a recorded run of this stack has the image.
 
     Raises:
         DeployError: The stack's state cannot be read.
@@ -91,7 +91,7 @@ def is_in_record(plan: ImagePlan) -> bool:
 
 
 def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
-    """Say what the user should know; in `up` build and push what is missing. Images of recorded runs are never built.
+    """Log warnings; in `up` build and push missing images. Images of recorded runs are not built.
 
     Returns:
         Reference to digest. Empty in preview.
@@ -101,7 +101,7 @@ def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
     """
     for warning in dict.fromkeys(warning for plan in plans for warning in plan.warnings):
         pulumi.log.warn(warning)
-    for line in dict.fromkeys(line for plan in plans for line in _said(plan)):
+    for line in dict.fromkeys(line for plan in plans for line in _messages(plan)):
         pulumi.log.info(line)
     made = [plan for plan in plans if not plan.is_recorded]
     if pulumi.runtime.is_dry_run() or not made:
@@ -109,7 +109,7 @@ def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
     return build_plans(made, pulumi.log.info)
 
 
-def _said(plan: ImagePlan) -> Iterator[str]:
+def _messages(plan: ImagePlan) -> Iterator[str]:
     if plan.is_recorded:
         yield (
             f"image {plan.reference}: named by release 0.1.0, and kept with the run that has it until something in the "

@@ -110,7 +110,7 @@ def _observed(
     if launch.end is not None and not launch.launching:
         return hidden({**launch.end, "source": "record"})
     if not launch.launching:
-        message = "its end was not seen: the object was deleted before anybody looked"
+        message = "its end was not observed: the object was deleted before the cluster was read"
         status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message=message)
         return hidden(build_observed(status, observed_at=now, source="record", previous=previous))
     if job_object is None:

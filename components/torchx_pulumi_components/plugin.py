@@ -1,7 +1,4 @@
-"""The components as a Pulumi plugin, for programs in YAML, TypeScript, Go and the rest: `pulumi-resource-torchx`.
-
-Here: which components are hosted, and how their errors look from there. No component is written here.
-"""
+"""The Pulumi plugin `pulumi-resource-torchx`: the components for programs in YAML, TypeScript, Go and others."""
 
 from __future__ import annotations
 
@@ -30,10 +27,10 @@ COMPONENTS: list[type[pulumi.ComponentResource]] = [VolcanoTrainingJob, MCADTrai
 
 
 class TorchxProvider(ComponentProvider):
-    """Hosts the components; a user's mistake is told as one message, without traceback or file line."""
+    """Provider of the components. An error in the arguments is one message, without traceback or file line."""
 
     def map_input_properties(self, inputs: Any, properties: dict[str, PropertyDefinition], *rest: Any) -> Any:
-        """Map names; whether a number is whole is for the components to say: of an Output Pulumi cannot tell."""
+        """Map names. Integers pass as numbers: Pulumi cannot check an Output, the components check them."""
         taken = {
             name: replace(item, type=PropertyType.NUMBER) if item.type is PropertyType.INTEGER else item
             for name, item in properties.items()
@@ -43,7 +40,7 @@ class TorchxProvider(ComponentProvider):
     def construct(
         self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None
     ) -> Any:
-        """Make a component, with its errors turned into what the engine prints plainly."""
+        """Create a component, with its errors as ones that the engine prints without a traceback."""
         try:
             return super().construct(name, resource_type, in_fixed_order(inputs), options)
         except ComponentInitError as error:
@@ -53,7 +50,7 @@ class TorchxProvider(ComponentProvider):
 
 
 def package_version() -> str:
-    """Return the wheel's version, and that of a checkout where no wheel is installed."""
+    """Return the version of the installed wheel. `0.0.0`: a checkout that is not installed."""
     try:
         return version("torchx-pulumi")
     except PackageNotFoundError:
@@ -61,18 +58,18 @@ def package_version() -> str:
 
 
 def provider() -> TorchxProvider:
-    """Make the provider; its schema is inferred from the components."""
+    """Return the provider; its schema is inferred from the components."""
     return TorchxProvider(COMPONENTS, NAME, version=package_version())
 
 
 def schema() -> dict[str, Any]:
-    """Return the package's schema, without the version: that is the wheel's."""
+    """Return the package's schema without the version, which is that of the wheel."""
     found: dict[str, Any] = json.loads(provider().schema or "{}")
     return {key: value for key, value in found.items() if key != "version"}
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Serve the engine whose address is the first argument; `--schema` prints the schema instead."""
+    """Serve the engine at the address in the first argument; with `--schema`, print the schema."""
     given = list(sys.argv[1:] if args is None else args)
     if "--schema" in given:
         sys.stdout.write(json.dumps(schema(), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""The stack outputs of a job, by which dashboards, the fleet and `torchx` know it: named here, once."""
+"""Stack outputs of a job, which dashboards, the fleet and `torchx` read."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def export_outputs(job: TrainingJob, *, digests: Mapping[str, str] | None = None
 def stack_outputs(
     job: TrainingJob, *, digests: Mapping[str, str] | None = None, ui_url: str | None = None
 ) -> dict[str, pulumi.Output[Any]]:
-    """Return the object `torchx` and the flat outputs; what does not depend on the cluster is known in preview.
+    """Return the object `torchx` and the flat outputs. Values that do not depend on the cluster are known in preview.
 
     Args:
         job: The job.
-        digests: Image reference to its digest, as far as the job does not know it.
-        ui_url: Link to the job in a dashboard. None: the one that `torchx run` noted, if it launched the app.
+        digests: Image reference to its digest, for images whose digest the job does not know.
+        ui_url: Link to the job in a dashboard. None: the one in the app's index entry, if `torchx run` launched it.
     """
     whole = pulumi.Output.all(job.app_id, job.declared, job.observed).apply(
         lambda known: _build(job, digests or {}, ui_url, *known[1:])

@@ -226,12 +226,12 @@ class _Construction:
         def complete(objects: Sequence[KubernetesObject]) -> RegistrationPlan:
             # The object of a run that is over is registered in previews only, and its outputs are not used.
             job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
-            seen = launch if job_object is None else self._wait(launch, objects, cluster)
-            outputs = run_outputs(seen, job_object, marked, state, self.now)
+            current = launch if job_object is None else self._wait(launch, objects, cluster)
+            outputs = run_outputs(current, job_object, marked, state, self.now)
             return replace(
                 run,
                 outputs=outputs,
-                roles=role_outputs(seen, job_object, marked, state),
+                roles=role_outputs(current, job_object, marked, state),
                 record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
                 entry=None if state.app is None else entry_of(state.app, launch, outputs),
             )

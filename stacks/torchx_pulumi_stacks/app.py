@@ -1,4 +1,4 @@
-"""From configuration to an app: a TorchX component with its arguments, or an AppDef file. TorchX is used here only."""
+"""Load the app of a stack: a TorchX component with its arguments, or an AppDef file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_app_file(path: str, root: Path) -> JobSpec:
     """Read an AppDef file; a relative path starts at the project's folder.
 
     Raises:
-        InvalidJobError: The file cannot be read, or is no AppDef.
+        InvalidJobError: The file cannot be read, or is not an AppDef.
     """
     return read_app_file(root / Path(path).expanduser())
 
@@ -31,7 +31,7 @@ def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
         root: The project's folder.
 
     Raises:
-        InvalidJobError: TorchX is not installed, or it refuses component or arguments.
+        InvalidJobError: TorchX is not installed, or refuses the component or its arguments.
     """
     try:
         from torchx.specs.builders import materialize_appdef
@@ -49,18 +49,18 @@ def load_component(name: str, arguments: Sequence[str], root: Path) -> Any:
         raise _refused(
             name, "component", f"{name!r}: {_first_line(error)}; `torchx builtins` lists components"
         ) from error
-    except (Exception, SystemExit) as error:  # the file is the user's code, and it is run
-        text = f"{name!r} cannot be imported: {type(error).__name__}: {_first_line(error)}; mend the file, or install "
+    except (Exception, SystemExit) as error:  # importing runs the user's code
+        text = f"{name!r} cannot be imported: {type(error).__name__}: {_first_line(error)}; fix the file, or install "
         text += "what it imports"
         raise _refused(name, "component", text) from error
-    said = io.StringIO()
+    output = io.StringIO()
     try:
         # TorchX parses with argparse, which prints and exits.
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
             return materialize_appdef(component.fn, list(arguments))
     except SystemExit as error:
-        raise _refused(name, "arguments", f"{_complaint(said.getvalue())}; component {name}") from error
-    except Exception as error:  # a component is the user's code: whatever it raises is about its arguments
+        raise _refused(name, "arguments", f"{_argparse_error(output.getvalue())}; component {name}") from error
+    except Exception as error:  # a component is the user's code and may raise anything
         text = f"component {name} raised {type(error).__name__}: {error}"
         raise _refused(name, "arguments", text) from error
 
@@ -70,7 +70,7 @@ def _refused(job: str, key: str, message: str) -> InvalidJobError:
 
 
 def _located(name: str, root: Path) -> str:
-    """Make the file of a component of the user's own absolute."""
+    """Return the name of a component with an absolute path, if it names a file."""
     path, colon, function = name.rpartition(":")
     return f"{root / path}:{function}" if colon and path.endswith(".py") else name
 
@@ -80,10 +80,10 @@ def _first_line(error: BaseException) -> str:
     return " ".join(lines[:3]).rstrip(".") or type(error).__name__
 
 
-def _complaint(printed: str) -> str:
-    r"""Return what argparse said after its usage.
+def _argparse_error(printed: str) -> str:
+    r"""Return the error that argparse printed after its usage.
 
-    >>> _complaint("usage: x\nddp: error: unrecognized arguments: --frob\n")
+    >>> _argparse_error("usage: x\nddp: error: unrecognized arguments: --frob\n")
     'unrecognized arguments: --frob'
     """
     lines = [line for line in printed.splitlines() if line.strip()]

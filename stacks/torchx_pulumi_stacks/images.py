@@ -1,4 +1,4 @@
-"""The stack program's images: roles are patched with the workspace, and local ones pushed, before the job is made."""
+"""Images of the stack program: the workspace is added to role images, and local images are pushed."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ IMAGE_KEYS = tuple(key_of(each.name) for each in fields(ImageConfig))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
-    """The app with its images as pods will name them, and what they stand for."""
+    """The app with its final images, and their digests."""
 
     spec: JobSpec
     digests: Mapping[str, str]
-    """Reference to digest, as far as known."""
+    """Reference to digest, for images whose digest is known."""
 
     def annotations(self) -> dict[str, str]:
         """Return the annotation of the job object. Empty: no digest is known."""
@@ -84,15 +84,15 @@ def _placed(place: str, root: Path) -> str:
 
 
 def prepare_images(app: Any, config: ImageConfig) -> Images:
-    """Give every role the image that its pods will name; in `up`, build and push what is missing.
+    """Return the app with the image that each role's pods use; in `up`, build and push missing images.
 
     Args:
         app: AppDef or `JobSpec`; it is not changed.
         config: Of the images.
 
     Raises:
-        ImageError: An image cannot be planned, built or pushed, or the cluster could not see it. All roles' problems
-            in one message; nothing was registered.
+        ImageError: An image cannot be planned, built or pushed, or is not available to the cluster. One message has the
+            problems of all roles; no resource was registered.
     """
     spec = spec_of(app)
     plans: dict[str, ImagePlan] = {}
@@ -116,7 +116,7 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
 
 def _plan(image: str, config: ImageConfig) -> ImagePlan:
     plan = _plan_with(image, config, config.build_args)
-    # Release 0.1.0 made `True` of a `true`. A run that it recorded is not to be launched again for that.
+    # Release 0.1.0 turned `true` into `True`. A run that it recorded is not launched again because of that.
     first = {name: value.title() if value in _FLAGS else value for name, value in config.build_args.items()}
     if plan.is_recorded or first == config.build_args or is_in_record(plan):
         return plan

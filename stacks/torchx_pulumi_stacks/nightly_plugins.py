@@ -1,8 +1,8 @@
-"""Which of our entry points TorchX nightly reads, whose plugins come in addition to its own schedulers.
+"""Hide entry points from TorchX nightly that only TorchX 0.7.0 needs.
 
 TorchX 0.7.0 replaces its own schedulers by the entry points that it finds, so that the wheel has entry points which
-forward to them (`builtins`). In nightly these would shadow what other packages register, and offer six schedulers that
-it no longer has. Entry points are fixed in the wheel: they are left out when they are read.
+forward to them (`builtins`). Nightly adds entry points to its own schedulers: ours would hide those of other packages,
+and offer six schedulers that it no longer has. Entry points are fixed in the wheel: they are filtered when read.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ DEFAULT = "local_docker"
 """TorchX's default scheduler. It stays the first plugin: the first one is the default."""
 
 SOURCES = "TORCHX_PLUGINS_SOURCE"
-"""Variable that says where TorchX nightly looks for plugins: 1 the namespace package, 2 entry points, 3 both."""
+"""Variable for the sources of plugins in TorchX nightly: 1 the namespace package, 2 entry points, 3 both."""
 
 _ENTRY_POINTS = 2
 _FORWARDER = re.compile(rf"^(?!{DEFAULT}\b)\w+\s*=\s*torchx_pulumi_stacks\.builtins:.*\n?", re.MULTILINE)
 
 
 def entry_points_are_read() -> bool:
-    """Say whether TorchX finds our schedulers as entry points."""
+    """Return whether TorchX finds our schedulers as entry points."""
     if not int(os.environ.get(SOURCES, "3")) & _ENTRY_POINTS:
         return False
     return bool(metadata.entry_points(group=GROUP, name="pulumi_volcano"))
 
 
 def leave_out_forwarders() -> None:
-    """From now on, `importlib.metadata` does not list the entry points that TorchX nightly has no use for."""
+    """Remove the entry points that forward from what `importlib.metadata` lists."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     try:
@@ -62,7 +62,7 @@ class _WithoutForwarders(metadata.Distribution):
 
 
 class _Finder(metadata.DistributionFinder):
-    """Finds our distribution, and no module."""
+    """Finds our distribution, and no modules."""
 
     def __init__(self, ours: metadata.Distribution) -> None:
         self._ours = ours

@@ -1,4 +1,4 @@
-"""The platform program: what training jobs need around them, as resources of a stack of its own. No jobs here."""
+"""The platform program: a stack with namespace, queue, priority class, service account and pull secret for jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUEUE_FIELDS = ("weight", "capability", "deserved", "guarantee", "reclaimable", 
 """Fields of a Volcano Queue's spec that may be set."""
 
 PRIORITY_FIELDS = ("value", "description", "preemptionPolicy")
-"""Fields of a PriorityClass that may be set, beside its name."""
+"""Fields of a PriorityClass that may be set, in addition to its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def read_config(config: pulumi.Config) -> PlatformConfig:
 
 
 def check_object(settings: Settings, key: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Check name and field names of an object that was asked for."""
+    """Refuse wrong names and unknown fields of a configured object."""
     if not given:
         return
     check_name(settings, f"{key}.name", given.get("name"))
@@ -84,13 +84,13 @@ def check_object(settings: Settings, key: str, given: Mapping[str, Any], known: 
 
 
 def check_name(settings: Settings, key: str, name: object) -> None:
-    """Check the name of an object."""
+    """Refuse a wrong name of an object."""
     if not isinstance(name, str) or not is_dns_subdomain(name):
         settings.refuse(key, f"is {name!r}, must be a DNS name (a-z, 0-9, - and .; at most 253)")
 
 
 def deploy(config: PlatformConfig) -> None:
-    """Register what was asked for, and export the names."""
+    """Register the configured objects, and export their names."""
     before: list[pulumi.Resource] = []
     if config.create_namespace:
         before.append(kubernetes.core.v1.Namespace("namespace", metadata={"name": config.namespace}))

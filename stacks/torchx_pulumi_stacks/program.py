@@ -1,4 +1,4 @@
-"""The stack program: StackConfig to resources and exports."""
+"""The stack program: registers the job that a StackConfig describes, and exports its outputs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ COMPONENTS: Mapping[str, type[VolcanoTrainingJob] | type[MCADTrainingJob]] = {
 
 
 def deploy(config: StackConfig) -> TrainingJob:
-    """Register the job, its namespace where that was asked for, and the stack's exports.
+    """Register the job, its namespace if configured, and the stack's exports.
 
     Raises:
-        pulumi.RunError: The job cannot be launched; or it did not come as far as was to be waited for, in which case
-            the exports are there all the same.
+        pulumi.RunError: The job cannot be launched; or it did not reach the state of `waitFor`, in which case the
+            outputs are exported.
     """
-    # Before any resource: an image that cannot be built leaves nothing behind.
+    # Before any resource is registered: an image that cannot be built leaves no resources.
     images = prepare_images(config.app, config.images)
     with failures_deferred() as failures:
         job = create_job(with_images(config, images))
@@ -42,13 +42,13 @@ def deploy(config: StackConfig) -> TrainingJob:
 
 
 def with_images(config: StackConfig, images: Images) -> StackConfig:
-    """Return the configuration with images as pods will name them, and their digests as an annotation of the job."""
+    """Return the configuration with the final images, and their digests as an annotation of the job."""
     annotations = {**config.options.annotations, **images.annotations()}
     return replace(config, app=images.spec, options=replace(config.options, annotations=annotations))
 
 
 def create_job(config: StackConfig) -> TrainingJob:
-    """Register the job, and before it its namespace where that was asked for."""
+    """Register the job, and its namespace before it if configured."""
     provider = create_provider(config)
     before = [create_namespace(config, provider)] if config.create_namespace else []
     return COMPONENTS[config.scheduler].from_app(
@@ -62,7 +62,7 @@ def create_job(config: StackConfig) -> TrainingJob:
 
 
 def create_provider(config: StackConfig) -> kubernetes.Provider | None:
-    """Return a provider for the cluster that was named. None: none was, the ambient one is meant."""
+    """Return a provider for the configured cluster. None: the ambient one is used."""
     if config.kubeconfig is None and config.kube_context is None:
         return None
     return kubernetes.Provider("cluster", kubeconfig=config.kubeconfig, context=config.kube_context)
@@ -77,7 +77,7 @@ def create_namespace(config: StackConfig, provider: kubernetes.Provider | None) 
 
 
 def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
-    """Return what was chosen about the launch, by the component's argument names."""
+    """Return the settings of the launch that are set, as component arguments."""
     settings = {
         "on_running_change": config.on_running_change,
         "wait_for": config.wait_for,
@@ -91,7 +91,7 @@ def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
 
 
 def link_of(config: StackConfig, job: TrainingJob) -> str | None:
-    """Return the link to the job in a dashboard. None: no template was given."""
+    """Return the link to the job in a dashboard. None: no template is configured."""
     if config.ui_url is None:
         return None
     queue = getattr(job.plan.options, "queue", None)

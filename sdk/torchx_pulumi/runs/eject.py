@@ -1,7 +1,7 @@
-"""From a launched app to a Pulumi program that goes on with it: the files of a project, as text. Pure.
+"""The files of a Pulumi project that takes over an app launched by `torchx run`. Pure.
 
-The program registers the component under the name, in the project and the stack that `torchx run` used, so that the
-engine finds the job in its own state and `up` leaves it alone.
+The program registers the component with the name, project and stack that `torchx run` used. The engine then finds the
+job in its state, and `up` keeps it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.options import defaults_of
 from torchx_pulumi.model.redaction import MARK, is_redacted, without_password
-
-COMPONENTS: Mapping[str, str] = {"volcano": "VolcanoTrainingJob", "mcad": "MCADTrainingJob"}
-"""Scheduler to the component that runs its jobs."""
+from torchx_pulumi.model.registration_plan import component_type
 
 ARGUMENTS: Mapping[str, str] = {"priority_class_name": "priority_class"}
-"""Run options that a component calls otherwise."""
+"""Run options whose component argument has another name."""
 
 _MARKED = ("metadata", "pod_overlay")
 """Keys of a role in an AppDef file that are read with the marks of `json_values`."""
@@ -54,10 +52,10 @@ pulumi.export("uid", job.uid)
 
 
 def project_files(entry: RunEntry) -> dict[str, str]:
-    """Return the files of a project that goes on with an app, by name.
+    """Return the files of a project that takes over an app, by name.
 
     Args:
-        entry: The app, as the index or its stack has it.
+        entry: The app.
 
     Raises:
         InvalidJobError: The run options of the app cannot be read.
@@ -70,7 +68,7 @@ def project_files(entry: RunEntry) -> dict[str, str]:
     arguments = "".join(f"    {name}={_literal(value)},\n" for name, value in given.items())
     program = PROGRAM.format(
         app_id=entry.app_id,
-        component=COMPONENTS[entry.scheduler],
+        component=component_type(entry.scheduler).rpartition(":")[2],
         name=entry.name,
         job_name=entry.job_name,
         arguments=arguments,
@@ -84,11 +82,11 @@ def project_files(entry: RunEntry) -> dict[str, str]:
 
 
 def next_steps(entry: RunEntry, folder: str) -> list[str]:
-    """Return the commands that are run in the new project; credentials of the backend are not in them."""
+    """Return the commands to run in the new project, without credentials of the backend."""
     backend = without_password(entry.place.backend)
     login = f"pulumi login {shlex.quote(backend)}"
     if backend != entry.place.backend or is_redacted(backend):
-        # `pulumi login` would write the password to a file of its own.
+        # `pulumi login` would write the password to a file.
         login = f"export PULUMI_BACKEND_URL={shlex.quote(backend)}  # with the credentials in the place of {MARK}"
     return [
         f"cd {folder}",
@@ -103,11 +101,11 @@ def _literal(value: Any) -> str:
 
 
 def _image_digests(entry: RunEntry, chosen: Mapping[str, Any]) -> dict[str, str]:
-    """Return image to digest, of the images that were built or pushed for the app."""
+    """Return image to digest for the images that were built or pushed for the app."""
     try:
         noted = json.loads((chosen.get("annotations") or {}).get(labels.IMAGE_DIGESTS) or "{}")
     except ValueError:
-        # The user's own annotation of that name.
+        # The user set an annotation of this name.
         return {}
     if not isinstance(noted, Mapping):
         return {}
@@ -116,7 +114,7 @@ def _image_digests(entry: RunEntry, chosen: Mapping[str, Any]) -> dict[str, str]
 
 
 def _chosen_options(entry: RunEntry) -> dict[str, Any]:
-    """Return the run options that differ from their defaults, by the names and in the form of component arguments."""
+    """Return the run options that differ from their defaults as component arguments."""
     given = {**entry.options, **({} if entry.queue is None else {"queue": entry.queue})}
     options: Any = read_options({**given, "namespace": entry.namespace}, entry.scheduler)
     default = defaults_of(type(options))
@@ -129,7 +127,7 @@ def _chosen_options(entry: RunEntry) -> dict[str, Any]:
 
 
 def _argument(value: Any) -> Any:
-    """Return the value of an option as a component takes it."""
+    """Return an option as the value of a component argument."""
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -140,9 +138,9 @@ def _argument(value: Any) -> Any:
 
 
 def _app_file(entry: RunEntry) -> dict[str, Any]:
-    """Return the AppDef as an AppDef file has it, with the images that the job was launched with.
+    """Return the AppDef in the format of AppDef files, with the images of the launch.
 
-    A role's workspace is in its image. An image of this machine's daemon has another name in its registry.
+    The image of the launch contains the workspace. A local image has another name in its registry.
     """
     images = [role["image"] for role in entry.declared.get("roles") or ()]
     roles = [_role_of_file(role) for role in entry.app.get("roles") or ()]
@@ -158,7 +156,7 @@ def _role_of_file(role: Mapping[str, Any]) -> dict[str, Any]:
         key: value if key in _MARKED else in_key_order(_plain(value), order.get(key)) for key, value in found.items()
     }
     if is_text_only((made.get("metadata") or {}).get(OVERLAY_KEY)):
-        # It is no overlay, and its text in a file would be taken for the place of one.
+        # This text is not an overlay. In a file it would be read as the path of one.
         made["metadata"] = {key: value for key, value in made["metadata"].items() if key != OVERLAY_KEY}
     if "secret_env" in order:
         extras = made["metadata"][EXTRAS_KEY]
@@ -171,13 +169,13 @@ def _role_of_file(role: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of the index without marks, and without fields that are not set."""
+    """Return a value of the index without marks and without unset fields."""
     value = read_value(value)
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
 
 
 def _only(known: Sequence[str], value: Any) -> Any:
-    """Leave out fields of a newer TorchX, which no manifest shows."""
+    """Return values without the fields of a newer TorchX, which are not rendered."""
     if isinstance(value, list):
         return [_only(known, item) for item in value]
     return {key: item for key, item in value.items() if key in known and item is not None}

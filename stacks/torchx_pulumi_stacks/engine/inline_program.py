@@ -1,4 +1,4 @@
-"""The one `up` of a launch, an inline program of Pulumi's Automation API. Loads Pulumi; the driver imports it late."""
+"""The inline program of a launch's `up` (Pulumi's Automation API). Imports Pulumi; the driver imports it late."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchx_pulumi_components.prerendered import register_app
 LOOP_WAIT_S = 5.0
 
 _NEWEST_KNOWN = VersionInfo(3, 259, 0)
-"""Asking the CLI for its version is a process of its own. One that is too old refuses what it does not know."""
+"""Version that is reported without a process. A CLI that is older refuses options that it does not know."""
 
 
 class ServedCommand(automation.PulumiCommand):
-    """The CLI as the Automation API calls it: started elsewhere, so that a call only names the program's port."""
+    """The CLI of the Automation API. `process` starts the real one: a call here only passes on the program's port."""
 
     def __init__(self, wait: Callable[[int], None]) -> None:
         self.command = "pulumi"
@@ -35,35 +35,35 @@ class ServedCommand(automation.PulumiCommand):
         on_output: Any = None,  # noqa: ARG002
         on_error: Any = None,  # noqa: ARG002
     ) -> automation.CommandResult:
-        """Let the engine reach the program until it ends; how it ended is not known here."""
+        """Pass on the port of the program, and return when the engine has ended. Its result is not known here."""
         self._wait(int(next(word for word in args if word.startswith("--client=")).rpartition(":")[2]))
         return automation.CommandResult("", "", 0)
 
 
 class QuietStack(automation.Stack):
-    """A stack that is there already, and whose `up` asks the CLI nothing more: events told its outputs."""
+    """An existing stack whose `up` does not ask the CLI for outputs: engine events have them."""
 
     def __init__(self, name: str, workspace: automation.Workspace) -> None:
         self.name = name
         self.workspace = workspace
 
     def outputs(self) -> automation.OutputMap:
-        """Return nothing; three processes saved."""
+        """Return no outputs, which saves three processes."""
         return {}
 
     def info(self, show_secrets: bool = True) -> Any:  # noqa: ARG002  # the signature is Pulumi's
-        """Return something, as `up` wants it."""
+        """Return a value that is not None, as `up` needs."""
         return True
 
 
 def serve(run: RegistrationPlan, stack: str, folder: Path, wait: Callable[[int], None]) -> None:
-    """Offer the program of a run to an engine.
+    """Serve the program of a run to an engine.
 
     Args:
-        run: What is registered.
+        run: The run.
         stack: Name of the stack, which exists.
         folder: Folder with the project's file.
-        wait: Takes the port where the program is offered, and returns when the engine has ended.
+        wait: Takes the port of the program, and returns when the engine has ended.
     """
     command = ServedCommand(wait)
     loops: list[asyncio.AbstractEventLoop] = []
@@ -81,7 +81,7 @@ def serve(run: RegistrationPlan, stack: str, folder: Path, wait: Callable[[int],
 
 
 def end_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the loop of a program. Pulumi leaves it open, tasks and sockets in it, where the engine went away."""
+    """Close the event loop of a program. Pulumi leaves it open, with tasks and sockets, if the engine exits early."""
     end = time.monotonic() + LOOP_WAIT_S
     while loop.is_running() and time.monotonic() < end:
         time.sleep(0.01)
@@ -92,7 +92,7 @@ def end_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _cancel_tasks() -> None:
-    """Cancel all other tasks of the running loop, of which there may be none, and wait for their ends."""
+    """Cancel all other tasks of the running loop, and wait for them."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

@@ -1,6 +1,7 @@
-"""A program in a process of its own, for processes that were forked after gRPC was loaded: it hangs in those.
+"""Serve the program of a run in a new process where this process was forked after gRPC was loaded: gRPC hangs there.
 
-Its `main` reads the run from its first line of input, prints the port of its server, and ends with its input.
+`main` of the new process reads the run from the first line of stdin, prints the port of its server, and ends with
+stdin.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _forked = False
 
 
 def is_forked() -> bool:
-    """Say whether gRPC cannot be used in this process."""
+    """Return whether gRPC cannot be used in this process."""
     return _forked
 
 
 def _note_fork() -> None:
-    global _forked  # a fork is known to nothing but the module that it happened to
+    global _forked  # the hook of a fork takes no arguments
     _forked = _forked or "grpc" in sys.modules
 
 
@@ -38,7 +39,7 @@ os.register_at_fork(after_in_child=_note_fork)
 
 @contextlib.contextmanager
 def serving(run: RegistrationPlan, stack: str, folder: Path, env: Mapping[str, str]) -> Iterator[int]:
-    """Start the program of a run, give the port of its server, and end it afterwards.
+    """Start the program of a run in a new process, yield the port of its server, and end it.
 
     Raises:
         DeployError: It does not start.
@@ -57,7 +58,7 @@ def serving(run: RegistrationPlan, stack: str, folder: Path, env: Mapping[str, s
         except BrokenPipeError:
             port = ""
         if not port.isdigit():
-            raise DeployError(f"the program of the launch could not be started in a process of its own: {words}")
+            raise DeployError(f"the program of the launch could not be started in a new process: {words}")
         try:
             yield int(port)
         finally:
@@ -66,21 +67,21 @@ def serving(run: RegistrationPlan, stack: str, folder: Path, env: Mapping[str, s
 
 
 def load_inline() -> Any:
-    """Load Pulumi, half a second the first time."""
+    """Import Pulumi; 0.5 s the first time."""
     # A fork with a gRPC that watches for forks hangs; without that, children that start programs are fine.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     return importlib.import_module("torchx_pulumi_stacks.engine.inline_program")
 
 
 def serve(run: RegistrationPlan, stack: str, folder: Path, env: Mapping[str, str], wait: Callable[[int], None]) -> None:
-    """Offer the program of a run to an engine, in this process where gRPC works in it, else in one of its own.
+    """Serve the program of a run to an engine, in this process if gRPC works in it, else in a new one.
 
     Args:
-        run: What is registered.
+        run: The run.
         stack: Name of the stack, which exists.
         folder: Folder with the project's file.
-        env: Environment of a process of its own.
-        wait: Takes the port where the program is offered, and returns when the engine has ended.
+        env: Environment of a new process.
+        wait: Takes the port of the program, and returns when the engine has ended.
     """
     if is_forked():
         with serving(run, stack, folder, env) as port:
@@ -90,7 +91,7 @@ def serve(run: RegistrationPlan, stack: str, folder: Path, env: Mapping[str, str
 
 
 def main() -> None:
-    """Serve one program."""
+    """Serve one program; the entry point of the new process."""
     stack, folder = sys.argv[1:]
     run = RegistrationPlan(**json.loads(sys.stdin.readline()))
 
