@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for name in ("sdk", "components", "stacks") for path in sorted((ROOT / name).rglob("*.py"))]
 
 
+@functools.cache
 def strings_of(path: Path) -> set[str]:
     """Return the string constants of a module."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -100,3 +102,71 @@ def test_one_module_registers_runs() -> None:
 def test_components_and_apps_register_through_one_function() -> None:
     found = {path.name for path in SOURCES if any(name == "register_run" for name, _ in calls_of(path))}
     assert found == {"training_job.py", "prerendered.py"}
+
+
+# Only schedulers/volcano names the groups, kinds, fields and phases of Volcano, and only schedulers/appwrapper those of
+# AppWrappers. Names of public options, component arguments and entry points are excepted.
+
+OBJECT_WORDS = {
+    "schedulers/volcano/": (
+        *("volcano.sh", "minAvailable", "taskStatusCount", "maxRetry", "ttlSecondsAfterFinished"),
+        *("networkTopology", "AbortJob", "ResumeJob", "Aborting", "Aborted", "RestartJob", "RestartTask", "Inqueue"),
+    ),
+    "schedulers/appwrapper/": (
+        *("codeflare", "GenericItems", "generictemplate", "custompodresources", "completionstatus", "schedulingSpec"),
+        *("requeuing", "queuejobstate", "podSets", "kueue.x-k8s.io", "Resetting", "RunningHoldCompletion"),
+        *("scheduling.x-k8s.io", "scheduling.sigs.k8s.io"),
+    ),
+}
+"""Part of a path to texts that only modules with it may have."""
+
+WORD_EXCEPTIONS = {
+    "schedulers/appwrapper/": {"minAvailable"},
+    "runs/identity_fields.py": {"scheduling.x-k8s.io", "requeuing"},
+    "components/torchx_pulumi_components/": {
+        "scheduling.x-k8s.io",
+        "scheduling.sigs.k8s.io",
+        "volcano.sh",
+        "requeuing",
+    },
+}
+"""Part of a path to words that are allowed in it: fields of the same name, frozen defaults, arguments of components."""
+
+SCHEDULER_IMPORTS = {
+    # Options that are fields of frozen identities, and of the arguments of public components.
+    "runs/identity_fields.py": {"options"},
+    "components/torchx_pulumi_components/": {"options"},
+    # The platform program creates Volcano queues.
+    "stacks/torchx_pulumi_stacks/platform.py": {"objects"},
+}
+"""Part of a path to the modules of scheduler packages that it may import."""
+
+
+def allowed_in(path: Path, table: dict[str, set[str]]) -> set[str]:
+    """Return what a table allows a module."""
+    return {item for part, items in table.items() if part in path.as_posix() for item in items}
+
+
+def test_only_the_package_of_a_scheduler_names_its_objects() -> None:
+    found = [
+        (path.relative_to(ROOT).as_posix(), word)
+        for path in SOURCES
+        for package, words in OBJECT_WORDS.items()
+        if package not in path.as_posix()
+        for word in words
+        if any(word in text for text in strings_of(path)) and word not in allowed_in(path, WORD_EXCEPTIONS)
+    ]
+    assert found == []
+
+
+def test_only_the_registry_leads_to_the_packages_of_schedulers() -> None:
+    found = []
+    for path in SOURCES:
+        if "/schedulers/volcano/" in path.as_posix() or "/schedulers/appwrapper/" in path.as_posix():
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            package, _, name = module.removeprefix("torchx_pulumi.schedulers.").partition(".")
+            if package in ("volcano", "appwrapper") and name not in allowed_in(path, SCHEDULER_IMPORTS):
+                found.append((path.relative_to(ROOT).as_posix(), module))
+    assert found == []

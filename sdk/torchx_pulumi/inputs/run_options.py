@@ -5,26 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 from torchx_pulumi.model.errors import invalid_job
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning.checks.values import found, is_int
 from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types
 from torchx_pulumi.schedulers import find_backend
-from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
-from torchx_pulumi.schedulers.volcano.options import NetworkTopology, VolcanoOptions
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
 """Options of TorchX's own schedulers that change how a job is launched, never its manifest. No effect here."""
 
 
-@overload
-def read_options(options: Mapping[str, Any], scheduler: Literal["volcano"] = "volcano") -> VolcanoOptions: ...
-@overload
-def read_options(options: Mapping[str, Any], scheduler: Literal["mcad"]) -> MCADOptions: ...
-@overload
-def read_options(options: Mapping[str, Any], scheduler: str) -> Options: ...
 def read_options(options: Mapping[str, Any], scheduler: str = "volcano") -> Options:
     """Read run options; None and an absent option are the same: the default.
 
@@ -53,9 +45,9 @@ class OptionsReader(TypedReader):
         return self.read(self._kind, options, "options")
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
-        """Return the options, or the fields of the network topology."""
-        if kind is NetworkTopology and isinstance(value, str):
-            value = self._parse(value, path) if _is_json(value) else {"mode": value}
+        """Return the options, or the fields of an option that has some; a text may be JSON, or its `TEXT_FIELD`."""
+        if isinstance(value, str) and (field := getattr(kind, "TEXT_FIELD", None)):
+            value = self._parse(value, path) if _is_json(value) else {field: value}
         if not isinstance(value, Mapping):
             return super().fields_of(kind, value, path)
         fields = [name for name, _, _ in field_types(kind)]

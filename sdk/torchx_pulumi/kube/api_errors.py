@@ -44,7 +44,7 @@ def response_error(
             return ClusterError(f"{where} answered 404: {message}", reason=reason)
         if kind is None or named:
             return None
-        absent = "Volcano is not installed there" if kind.group.endswith("volcano.sh") else "its definition is absent"
+        absent = f"{kind.installed_by} is not installed there" if kind.installed_by else "its definition is absent"
         return ClusterError(
             f"{where} does not serve {kind.kind} ({kind.api_version}): {absent}; install it, or choose another cluster",
             reason="NotServed",

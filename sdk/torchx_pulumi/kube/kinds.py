@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,8 @@ class Kind:
     kind: str
     plural: str
     namespaced: bool = True
+    installed_by: str = field(default="", compare=False)
+    """What defines the kind, for messages. Empty: not known."""
 
     @property
     def api_version(self) -> str:

@@ -150,84 +150,13 @@ def task_name(role: str, index: int) -> str:
     return f"{role}-{index}"
 
 
-def pod_name(job: str, task: str) -> str:
-    """Name a replica's pod as Volcano's job controller does: every task has one pod, number 0.
-
-    >>> pod_name("train-x1", "trainer-3")
-    'train-x1-trainer-3-0'
-    """
-    return f"{job}-{task}-0"
-
-
-def mcad_name(app_id: str, tail: str) -> str:
-    """Name an object of a job: `<app id>-<tail>`; one that would be too long has a hash in place of the id's end.
-
-    >>> mcad_name("train-x1", "trainer-3")
-    'train-x1-trainer-3'
-    >>> mcad_name("n" * 60, "trainer-3")
-    'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn-a7220872-trainer-3'
-    """
-    whole = f"{app_id}-{tail}"
-    if len(whole) <= MAX_LABEL:
-        return whole
-    stem = app_id[: MAX_LABEL - len(tail) - HASH_LENGTH - 2].rstrip("-")
-    return f"{stem}-{short_hash(app_id)}-{tail}"
-
-
-def mcad_hosts_env(role: str) -> str:
-    """Name the variable in which every pod of an AppWrapper finds the host of the first role's first replica.
-
-    As TorchX does: without dashes, which no shell can read, and without digits at the start.
-
-    >>> mcad_hosts_env("my-train"), mcad_hosts_env("3d-net")
-    ('TORCHX_MCAD_MYTRAIN_0_HOSTS', 'TORCHX_MCAD_DNET_0_HOSTS')
-    """
-    return f"TORCHX_MCAD_{role.lstrip('0123456789').replace('-', '').upper()}_0_HOSTS"
-
-
-def volcano_hosts_env(role: str, index: int = 0) -> str:
-    """Name the variable in which Volcano gives every pod the host of a replica.
-
-    Volcano makes it of the task's name: dashes become underscores.
-
-    >>> volcano_hosts_env("my-train")
-    'VC_MY_TRAIN_0_HOSTS'
-    """
-    return f"VC_{_volcano_key(role, index)}_HOSTS"
-
-
-def volcano_count_env(role: str, index: int = 0) -> str:
-    """Name the variable in which Volcano gives the number of hosts of a task.
-
-    >>> volcano_count_env("my-train", 1)
-    'VC_MY_TRAIN_1_NUM'
-    """
-    return f"VC_{_volcano_key(role, index)}_NUM"
-
-
-def _volcano_key(role: str, index: int) -> str:
-    return task_name(role, index).replace("-", "_").upper()
-
-
-def longest_tail(tasks: Sequence[str]) -> int:
-    """Measure what the longest pod name of a job adds to the job's name, in characters.
-
-    Volcano's webhook checks the name `<job>-<task>-<position of the task in the job>`, which is longer than the pod's
-    own from the eleventh task on.
-
-    >>> longest_tail(["trainer-0"]), longest_tail([f"t-{i}" for i in range(11)])
-    (12, 8)
-    """
-    return max((len(f"-{task}-{position}") for position, task in enumerate(tasks)), default=0)
-
-
 def job_name(app_name: str, *identity: str, tail: int = 0) -> str:
     """Make the name of a job whose id nobody chose: `<name>-<short hash>`, short enough for its longest pod name.
 
     Args:
         app_name: App name as the user wrote it.
         *identity: What tells this run from others of the same name: hashes of the run and of its owner.
-        tail: Characters that pod names add (`longest_tail`).
+        tail: Characters that pod names add (`Variant.name_tail`).
 
     >>> job_name("My_Train", "1")
     'mytrain-431c42c8'

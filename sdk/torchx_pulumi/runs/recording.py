@@ -42,7 +42,7 @@ def note(
     """
     seen, resumed = observed(status, format_time(now)), False
     try:
-        resumed = _is_resumed(index.observation(entry), status)
+        resumed = _is_resumed(entry, index.observation(entry), status)
         if entry.cancelled_at is not None and resumed:
             index.change(entry, lambda now: dataclasses.replace(now, cancelled_at=None))
         noted = index.observe(entry, seen)
@@ -117,11 +117,14 @@ def cancelled_words(entry: RunEntry) -> str:
     return f"cancelled at {entry.cancelled_at}"
 
 
-def _is_resumed(last: Observation | None, status: JobStatus) -> bool:
-    """Return whether a job that was seen aborted is active again."""
-    if last is None or (last.state, last.phase) != (JobState.CANCELLED, "Aborted"):
+def _is_resumed(entry: RunEntry, last: Observation | None, status: JobStatus) -> bool:
+    """Return whether a job that was observed as suspended is active again."""
+    variant = find_backend(entry.scheduler).variants.get(entry.choice)
+    control = None if variant is None else variant.control
+    if control is None or last is None or last.state is not JobState.CANCELLED:
         return False
-    return status.state in (JobState.SUBMITTED, JobState.PENDING, JobState.RUNNING) and status.phase != "Aborting"
+    active = status.state in (JobState.SUBMITTED, JobState.PENDING, JobState.RUNNING)
+    return active and control.is_suspended(last.phase) and not control.is_suspended(status.phase)
 
 
 def _is_due(noted: Observation, now: datetime) -> bool:

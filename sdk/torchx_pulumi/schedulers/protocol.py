@@ -95,6 +95,8 @@ class Variant:
     """The controller puts the uid of the job object into the names of PodGroups."""
     name_tail: Callable[[Sequence[str]], int] = lambda _tasks: 0
     """Task names -> characters that the longest pod name adds to the job's name."""
+    pod_templates: Callable[[Manifest], list[tuple[str, Mapping[str, Any]]]] = lambda _job_object: []
+    """Return pod name and pod of every replica, of an observed job object. Empty: it does not have them."""
     kept_fields: tuple[str, ...] = ()
     """Fields of the job object which, while a run is kept, keep the values that it was launched with."""
     companions: tuple[Kind, ...] = ()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, UnknownStack
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.model.object_fields import items_at, text_at
+from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 
 
 def find_in_cluster(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEntry | None:
@@ -30,25 +30,25 @@ def find_in_cluster(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEnt
             continue
         metadata = (seen.job_object or {}).get("metadata") or {}
         if (metadata.get("labels") or {}).get(labels.LAUNCH) and not metadata.get("ownerReferences"):
-            return _entry(cluster, scheduler, variant.name, app_id, seen)
+            return _entry(cluster, scheduler, variant, app_id, seen)
     return None
 
 
-def _entry(cluster: LiveCluster, scheduler: str, choice: str, app_id: str, seen: ObservedObjects) -> RunEntry:
+def _entry(cluster: LiveCluster, scheduler: str, variant: Variant, app_id: str, seen: ObservedObjects) -> RunEntry:
     head: Mapping[str, Any] = seen.job_object or {}
     metadata = head["metadata"]
     own: Mapping[str, str] = metadata.get("labels") or {}
     name = app_id.partition(":")[2]
     pods: dict[str, list[str]] = {}
     images: dict[str, str] = {}
-    for role, pod, image in _replicas(head, seen.pods or (), name):
+    for role, pod, image in _replicas(variant, seen):
         pods.setdefault(role, []).append(pod)
         images.setdefault(role, image)
     roles = [{"name": role, "image": images[role], "num_replicas": len(names)} for role, names in pods.items()]
     return RunEntry(
         app_id=app_id,
         scheduler=scheduler,
-        choice=choice,
+        choice=variant.name,
         place=UnknownStack(),
         cluster=cluster.identity,
         kubeconfig=None,
@@ -67,17 +67,11 @@ def _entry(cluster: LiveCluster, scheduler: str, choice: str, app_id: str, seen:
     )
 
 
-def _replicas(head: Mapping[str, Any], pods: Sequence[Manifest], name: str) -> Iterator[tuple[str, str, str]]:
-    """Return role, pod and image of every replica: of the tasks or pods in the head's spec, else of the pods."""
-    spec = head.get("spec") or {}
-    templates = [(f"{name}-{task.get('name')}-0", task.get("template") or {}) for task in spec.get("tasks") or []]
-    wrapped = [
-        *((item.get("generictemplate") or {}) for item in (spec.get("resources") or {}).get("GenericItems") or []),
-        *((item.get("template") or {}) for item in spec.get("components") or []),
-    ]
-    templates += [(item["metadata"]["name"], item) for item in wrapped if item.get("kind") == "Pod"]
-    for pod, template in templates or [(item["metadata"]["name"], item) for item in pods]:
-        role = ((template.get("metadata") or {}).get("labels") or {}).get(labels.ROLE_NAME)
-        containers = (template.get("spec") or {}).get("containers") or [{}]
+def _replicas(variant: Variant, observed: ObservedObjects) -> Iterator[tuple[str, str, str]]:
+    """Yield role, pod and image of every replica: of the job object, or of the observed pods."""
+    templates = variant.pod_templates(observed.job_object or {})
+    for pod, template in templates or [(pod["metadata"]["name"], pod) for pod in observed.pods or ()]:
+        role = text_at(template, "metadata", "labels", labels.ROLE_NAME)
         if role:
-            yield str(role), str(pod), str(containers[0].get("image", ""))
+            container = next(iter(items_at(template, "spec", "containers")), {})
+            yield role, pod, str(container.get("image", ""))

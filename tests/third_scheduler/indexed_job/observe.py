@@ -8,14 +8,13 @@ from typing import Any
 
 from torchx_pulumi.kube import Cluster, run_concurrently
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.object_fields import items_at, text_at, time_at
+from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_at, time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus
-from torchx_pulumi.schedulers.diagnosis.evidence import Evidence
+from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Expected, ObservedObjects
 from torchx_pulumi.schedulers.explaining import with_last_lines
 from torchx_pulumi.schedulers.pods.observe import list_pods
-from torchx_pulumi.schedulers.pods.status import Outcome, group_pods, is_being_deleted, job_conditions, sum_up
-from torchx_pulumi.schedulers.protocol import Expected, ObservedObjects
+from torchx_pulumi.schedulers.pods.status import Outcome, group_pods, job_conditions, sum_up
 
 from tests.third_scheduler.indexed_job.manifests import JOB
 
@@ -55,7 +54,7 @@ def read_status(observed: ObservedObjects) -> JobStatus:
     roles = group_pods(observed.pods or ())
     replicas = [replica for role in roles for replica in role.replicas]
     state, reason = _judge(text_at(end, "type"), replicas)
-    if is_being_deleted(job, state):
+    if is_being_deleted(job) and not state.terminal:
         reason = Reason.STOPPING
     ended = time_at(end, "lastTransitionTime")
     return JobStatus(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torchx_pulumi.planning import names
+from torchx_pulumi.schedulers.volcano.names import hosts_env, longest_tail
 
 ROLE_NAMES = st.text(st.sampled_from(string.ascii_letters + string.digits + "-_./ é"), min_size=1, max_size=60)
 
@@ -22,7 +23,7 @@ def test_tasks_and_variables_of_roles_are_valid_and_distinct(roles: list[str]) -
     tasks = [names.task_name(name, replica) for name in made for replica in range(3)]
     assert all(map(names.is_dns_label, tasks))
     assert len(set(tasks)) == len(tasks)
-    variables = [names.volcano_hosts_env(name, replica) for name in made for replica in range(3)]
+    variables = [hosts_env(name, replica) for name in made for replica in range(3)]
     assert len(set(variables)) == len(variables)
 
 
@@ -42,7 +43,7 @@ def test_job_name_fits_with_its_longest_pod_name(app: str, tail: int) -> None:
 @given(st.lists(ROLE_NAMES, unique=True, min_size=1, max_size=4), ROLE_NAMES)
 def test_some_job_name_fits_whatever_the_roles_are_called(roles: list[str], app: str) -> None:
     tasks = [names.task_name(name, replica) for name in names.role_names(roles) for replica in range(50)]
-    tail = names.longest_tail(tasks)
+    tail = longest_tail(tasks)
     assert len(names.job_name(app, "x", tail=tail)) + tail <= names.MAX_LABEL
 
 
@@ -90,5 +91,5 @@ def test_hash_that_another_role_has_as_its_name_is_not_taken() -> None:
 
 
 def test_variable_is_formed_as_volcano_forms_it() -> None:
-    assert names.volcano_hosts_env("my-train") == "VC_MY_TRAIN_0_HOSTS"
-    assert names.volcano_hosts_env("train-") == "VC_TRAIN__0_HOSTS"
+    assert hosts_env("my-train") == "VC_MY_TRAIN_0_HOSTS"
+    assert hosts_env("train-") == "VC_TRAIN__0_HOSTS"

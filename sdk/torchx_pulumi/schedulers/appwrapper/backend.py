@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
-from torchx_pulumi.model.object_fields import is_being_deleted
+from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus
-from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers.appwrapper import cluster_checks
 from torchx_pulumi.schedulers.appwrapper.checks import (
     check_mcad_app_id,
@@ -28,9 +27,10 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
 )
 from torchx_pulumi.schedulers.appwrapper.observe import observe_app_wrapper, read_status
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions
+from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.v1beta1 import render_mcad
 from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
-from torchx_pulumi.schedulers.appwrapper.wrapped import pod_group_name, pod_name
+from torchx_pulumi.schedulers.appwrapper.wrapped import hosts_env, pod_group_name, pod_name
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 
 
@@ -41,6 +41,11 @@ def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> lis
 def _shows_cancel(status: JobStatus, app_wrapper: Mapping[str, Any] | None) -> bool:
     gone = status.state is JobState.UNKNOWN or status.phase == "Deleted"
     return gone or is_being_deleted(app_wrapper)
+
+
+def _pod_templates(app_wrapper: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
+    pods = (item for item in wrapped_objects(app_wrapper) if item.get("kind") == POD.kind)
+    return [(text_at(pod, "metadata", "name") or "", pod) for pod in pods]
 
 
 def _variant(
@@ -59,6 +64,7 @@ def _variant(
         pod_groups=_pod_groups,
         # Names that would be too long have a hash in place of the job's end.
         name_tail=lambda _tasks: 0,
+        pod_templates=_pod_templates,
         kept_fields=kept_fields,
         shows_cancel=_shows_cancel,
     )
@@ -86,7 +92,7 @@ BACKEND = SchedulerBackend(
     check_launch=check_mcad_launch,
     check_app_id=check_mcad_app_id,
     warnings=mcad_warnings,
-    rank0_env=names.mcad_hosts_env,
+    rank0_env=hosts_env,
     describe=describe_mcad,
     diagnose=diagnose_mcad,
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),

@@ -1,4 +1,4 @@
-"""What MCAD's options must be, what a job under it cannot be, and what its user should know. No rule raises."""
+"""Rules and warnings for jobs and options in AppWrappers. A rule yields problems and does not raise."""
 
 from __future__ import annotations
 

@@ -26,14 +26,40 @@ POD_GROUP_APIS = {
 """Kind of the PodGroups, and label by which a pod belongs to one."""
 
 
+def object_name(app_id: str, tail: str) -> str:
+    """Name an object of a job: `<app id>-<tail>`; one that would be too long has a hash in place of the id's end.
+
+    >>> object_name("train-x1", "trainer-3")
+    'train-x1-trainer-3'
+    >>> object_name("n" * 60, "trainer-3")
+    'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn-a7220872-trainer-3'
+    """
+    whole = f"{app_id}-{tail}"
+    if len(whole) <= names.MAX_LABEL:
+        return whole
+    stem = app_id[: names.MAX_LABEL - len(tail) - names.HASH_LENGTH - 2].rstrip("-")
+    return f"{stem}-{names.short_hash(app_id)}-{tail}"
+
+
+def hosts_env(role: str) -> str:
+    """Name the variable with the host of rank 0 in every pod.
+
+    As TorchX (`kubernetes_mcad_scheduler.py`): without dashes, and without digits at the start.
+
+    >>> hosts_env("my-train"), hosts_env("3d-net")
+    ('TORCHX_MCAD_MYTRAIN_0_HOSTS', 'TORCHX_MCAD_DNET_0_HOSTS')
+    """
+    return f"TORCHX_MCAD_{role.lstrip('0123456789').replace('-', '').upper()}_0_HOSTS"
+
+
 def pod_name(plan: JobPlan[MCADOptions], replica: ReplicaPlan) -> str:
     """Name a replica's pod and its container; unlike TorchX's, the name has the role in it."""
-    return names.mcad_name(plan.job_name, replica.name)
+    return object_name(plan.job_name, replica.name)
 
 
 def pod_group_name(plan: JobPlan[MCADOptions], role: RolePlan) -> str:
     """Name the PodGroup of a role."""
-    return names.mcad_name(plan.job_name, f"pg{role.index}")
+    return object_name(plan.job_name, f"pg{role.index}")
 
 
 def render_pod_groups(plan: JobPlan[MCADOptions]) -> list[Manifest]:
@@ -119,4 +145,4 @@ def _rank0_env(plan: JobPlan[MCADOptions]) -> Manifest:
     """Render the variable that leads every replica to the first role's first one."""
     first = plan.roles[0]
     host = f"{pod_name(plan, first.replica_plans[0])}.{plan.job_name}"
-    return {"name": names.mcad_hosts_env(first.dns_name), "value": host}
+    return {"name": hosts_env(first.dns_name), "value": host}

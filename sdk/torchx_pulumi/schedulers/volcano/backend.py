@@ -7,6 +7,8 @@ from typing import Any
 
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
@@ -18,6 +20,7 @@ from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
 from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
 from torchx_pulumi.schedulers.volcano.job import render_volcano
+from torchx_pulumi.schedulers.volcano.names import hosts_env, longest_tail, pod_name
 from torchx_pulumi.schedulers.volcano.objects import (
     VOLCANO_COMMAND,
     VOLCANO_JOB,
@@ -38,7 +41,7 @@ IMMUTABLE_JOB_FIELDS = (
 
 
 def _pod_name(plan: JobPlan[Any], replica: ReplicaPlan) -> str:
-    return names.pod_name(plan.job_name, replica.name)
+    return pod_name(plan.job_name, replica.name)
 
 
 def _service_of_job(plan: JobPlan[Any]) -> str:
@@ -56,7 +59,7 @@ def _pod_groups_of_pods(plan: JobPlan[Any], _roles: Sequence[RolePlan], _uid: st
 def _recorded_pods(run: RunRecord) -> Expected:
     roles = names.role_names([*run.replicas])
     return {
-        name: [names.pod_name(run.job_name, names.task_name(role, index)) for index in range(count)]
+        name: [pod_name(run.job_name, names.task_name(role, index)) for index in range(count)]
         for role, (name, count) in zip(roles, run.replicas.items(), strict=True)
     }
 
@@ -64,6 +67,13 @@ def _recorded_pods(run: RunRecord) -> Expected:
 def _shows_abort(status: JobStatus, _job_object: Mapping[str, Any] | None) -> bool:
     # An abort ends in the phase Aborted, which is CANCELLED anyway, or in this one; the object is kept.
     return status.phase == "Terminated"
+
+
+def _pod_templates(job: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
+    name = str(text_at(job, "metadata", "name"))
+    return [
+        (pod_name(name, str(task.get("name"))), mapping_at(task, "template")) for task in items_at(job, "spec", "tasks")
+    ]
 
 
 JOB = Variant(
@@ -77,7 +87,8 @@ JOB = Variant(
     service=_service_of_job,
     pod_groups=_pod_groups_of_job,
     pod_groups_by_uid=True,
-    name_tail=names.longest_tail,
+    name_tail=longest_tail,
+    pod_templates=_pod_templates,
     kept_fields=IMMUTABLE_JOB_FIELDS,
     listed_with_pods=False,
     shows_cancel=_shows_abort,
@@ -94,7 +105,7 @@ PODS = Variant(
     pod_name=_pod_name,
     service=lambda plan: plan.job_name,
     pod_groups=_pod_groups_of_pods,
-    name_tail=names.longest_tail,
+    name_tail=longest_tail,
     kept_fields=("spec.queue",),
     companions=(SERVICE, POD),
     recorded_pods=_recorded_pods,
@@ -109,7 +120,7 @@ BACKEND = SchedulerBackend(
     check_launch=check_launch,
     check_app_id=check_app_id,
     warnings=volcano_warnings,
-    rank0_env=names.volcano_hosts_env,
+    rank0_env=hosts_env,
     describe=describe_volcano,
     diagnose_refusal=diagnose_refusal,
     diagnose=diagnose_volcano,

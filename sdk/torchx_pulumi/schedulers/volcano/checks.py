@@ -1,7 +1,4 @@
-"""What run options and the names of a launch must be, for Volcano and in part for every scheduler.
-
-One rule per function, none raises. What MCAD's options must be is in `mcad_checks`.
-"""
+"""Rules for jobs and options that Volcano runs. One rule per function; a rule yields problems and does not raise."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from torchx_pulumi.planning.checks.values import (
     found,
     is_text,
 )
+from torchx_pulumi.schedulers.volcano.names import longest_tail
 from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
 
 MANY_PODS = 100
@@ -94,7 +92,7 @@ def check_pod_names(app_id: str, roles: Sequence[RoleSpec], launched: Mapping[st
         for dns_name, role in zip(dns_names, roles, strict=True)
         for replica in range(max(role.num_replicas, launched.get(role.name, 0)))
     ]
-    room = names.MAX_LABEL - names.longest_tail(tasks)
+    room = names.MAX_LABEL - longest_tail(tasks)
     if len(app_id) > room:
         yield Problem(
             "app_id",

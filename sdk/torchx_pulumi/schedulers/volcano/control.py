@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_JOB_NAME
-
-if TYPE_CHECKING:
-    from torchx_pulumi.testing import FakeCluster
 
 MAX_CONFLICTS = 8
 """Attempts to change the status of a job that its controller changes at the same time."""
@@ -133,8 +130,8 @@ def _change_phase(
     raise ClusterError(f"job {namespace}/{name} changed during each attempt of {action}", retryable=True)
 
 
-def simulate(cluster: FakeCluster, kind: Kind, written: Manifest) -> None:
-    """Do in a `FakeCluster` what Volcano's controller does with a Command or the status of a job: at once."""
+def simulate(cluster: Any, kind: Kind, written: Manifest) -> None:
+    """Do in a `testing.FakeCluster` what Volcano's controller does with a Command or the status of a job: at once."""
     phase: object
     if kind == VOLCANO_COMMAND:
         target = written["target"]

@@ -6,11 +6,11 @@ from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.planning import names
 from torchx_pulumi.planning.quantities import canonical
 from torchx_pulumi.schedulers.pods.job_object import job_metadata
 from torchx_pulumi.schedulers.pods.template import render_pod_template
 from torchx_pulumi.schedulers.volcano.job import min_available, network_topology
+from torchx_pulumi.schedulers.volcano.names import count_env, hosts_env, pod_name
 from torchx_pulumi.schedulers.volcano.objects import (
     VOLCANO_JOB_NAME,
     VOLCANO_JOB_NAMESPACE,
@@ -64,7 +64,7 @@ def _service(plan: JobPlan) -> Manifest:
 
 def _pod(plan: JobPlan, role: RolePlan, replica: ReplicaPlan, hosts: list[tuple[str, str]]) -> Manifest:
     template = render_pod_template(plan, role, replica)
-    name = names.pod_name(plan.job_name, replica.name)
+    name = pod_name(plan.job_name, replica.name)
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
     metadata["labels"].update(_volcano_labels(plan, replica))
@@ -118,7 +118,7 @@ def _hosts_env(plan: JobPlan) -> list[tuple[str, str]]:
     for role in plan.roles:
         for replica in role.replica_plans:
             if not replica.surplus:
-                host = f"{names.pod_name(plan.job_name, replica.name)}.{plan.job_name}"
-                env.append((names.volcano_hosts_env(role.dns_name, replica.index), host))
-                env.append((names.volcano_count_env(role.dns_name, replica.index), "1"))
+                host = f"{pod_name(plan.job_name, replica.name)}.{plan.job_name}"
+                env.append((hosts_env(role.dns_name, replica.index), host))
+                env.append((count_env(role.dns_name, replica.index), "1"))
     return env

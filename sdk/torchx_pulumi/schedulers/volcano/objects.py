@@ -6,10 +6,21 @@ from typing import Final
 
 from torchx_pulumi.kube.kinds import Kind
 
-VOLCANO_JOB = Kind(group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs")
-VOLCANO_QUEUE = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="Queue", plural="queues", namespaced=False)
-VOLCANO_POD_GROUP = Kind(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
-VOLCANO_COMMAND = Kind(group="bus.volcano.sh", version="v1alpha1", kind="Command", plural="commands")
+VOLCANO_JOB = Kind(group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs", installed_by="Volcano")
+VOLCANO_QUEUE = Kind(
+    group="scheduling.volcano.sh",
+    version="v1beta1",
+    kind="Queue",
+    plural="queues",
+    namespaced=False,
+    installed_by="Volcano",
+)
+VOLCANO_POD_GROUP = Kind(
+    group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups", installed_by="Volcano"
+)
+VOLCANO_COMMAND = Kind(
+    group="bus.volcano.sh", version="v1alpha1", kind="Command", plural="commands", installed_by="Volcano"
+)
 
 VOLCANO_JOB_NAME: Final = "volcano.sh/job-name"
 """Name of the job, on every pod."""

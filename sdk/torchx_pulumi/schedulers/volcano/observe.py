@@ -9,7 +9,6 @@ from torchx_pulumi.kube import Cluster, run_concurrently
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus, Reason
-from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
 from torchx_pulumi.schedulers.explaining import (
     UNPLACED,
@@ -25,6 +24,7 @@ from torchx_pulumi.schedulers.explaining import (
 )
 from torchx_pulumi.schedulers.pods.observe import AT_ONCE, get_pods, list_pods
 from torchx_pulumi.schedulers.volcano.cluster_checks import GET_POD_GROUP, GET_QUEUE, LIST_POD_GROUPS
+from torchx_pulumi.schedulers.volcano.names import pod_name
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano
 
@@ -64,7 +64,7 @@ def telling_pods(head: Manifest) -> list[str]:
     counts = {task: mapping_at(found, "phase") for task, found in mapping_at(head, "status", "taskStatusCount").items()}
     failed = [task for task, found in counts.items() if found.get("Failed")]
     others = [task for task, found in counts.items() if not found.keys() & {"Running", "Succeeded", "Failed"}]
-    return [names.pod_name(str(job), task) for task in (*failed, *others)][:AT_ONCE]
+    return [pod_name(str(job), task) for task in (*failed, *others)][:AT_ONCE]
 
 
 def observe_pods(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:

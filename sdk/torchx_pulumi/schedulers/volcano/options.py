@@ -29,6 +29,9 @@ class Gang(str, Enum):
 class NetworkTopology:
     """How close together a gang must be placed (Volcano `spec.networkTopology`)."""
 
+    TEXT_FIELD: ClassVar[str] = "mode"
+    """Field that is meant where the option is a plain text."""
+
     mode: str = "hard"
     """`hard` or `soft`."""
     highest_tier_allowed: int | None = None
