@@ -80,7 +80,7 @@ def wait_until(
         Objects and status of the run as last observed, and why it will not reach the goal. None: it did.
 
     Raises:
-        ClusterError: The cluster refuses, or does not answer, from the beginning; see `Wait.unanswered`.
+        ClusterError: The cluster refuses, or does not answer, from the beginning; see `Wait.failed`.
     """
     for resource in objects:
         wait_for(resource.urn.future())
@@ -106,7 +106,7 @@ async def _poll(
             observed = await asyncio.to_thread(variant.observe, cluster, plan.namespace, plan.job_name, expected)
         except ClusterError as error:
             try:
-                turn = wait.unanswered(error, time.monotonic() - begun)
+                turn = wait.failed(error, time.monotonic() - begun)
             except ClusterError as given_up:
                 if found is None:
                     raise
@@ -114,7 +114,7 @@ async def _poll(
         else:
             status = variant.read_status(observed, datetime.now(timezone.utc))
             found = (observed, status)
-            turn = wait.look(status, time.monotonic() - begun)
+            turn = wait.observed(status, time.monotonic() - begun)
             if turn.done or turn.failure is not None:
                 return observed, status, turn.failure
         if turn.line:

@@ -1,4 +1,4 @@
-"""Tolerant reads of observed objects: what is absent or of another type reads as empty, and never raises."""
+"""Read fields of observed objects: an absent value, or one of another type, reads as None or empty; never raises."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is known about a run: states, reasons, and the status of job, role and replica. Data only.
+"""The status of a run: states, reasons, and the status of job, role and replica. Data only.
 
-How the status is found out lives beside this, one module per scheduler; how stack outputs show it, in `outputs`.
+The packages in `schedulers` read it from observed objects; `outputs` writes it to stack outputs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 
 STOP_CODES = frozenset({129, 130, 143})
-"""Exit codes of a container that was told to stop: SIGHUP, SIGINT, SIGTERM. Such an end follows from another one."""
+"""Exit codes of a container that was stopped from outside: SIGHUP, SIGINT, SIGTERM. A consequence of another end."""
 
 
 class JobState(str, Enum):
@@ -19,28 +19,28 @@ class JobState(str, Enum):
     UNSUBMITTED = "UNSUBMITTED"
     """Not launched."""
     SUBMITTED = "SUBMITTED"
-    """The object is there; the scheduler has not looked at it yet."""
+    """The object exists; the scheduler has not acted on it yet."""
     PENDING = "PENDING"
     """Waiting for the queue, for a node or for its image."""
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
-    """Stopped because somebody asked for it."""
+    """Stopped on request."""
     UNKNOWN = "UNKNOWN"
-    """Cannot be told from what was observed; the reason says why."""
+    """Not known from what was observed; the reason says why."""
 
     @property
     def terminal(self) -> bool:
-        """Return whether a job in this state never leaves it by itself."""
+        """Return whether a job stays in this state."""
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
 class Reason(str, Enum):
-    """Why a job or a replica is in its state, in one word that never changes; the message has the details."""
+    """Why a job or a replica is in its state, in one stable word; the message has the details."""
 
     SUBMITTED = "Submitted"
-    """Nobody has acted on it yet."""
+    """No controller has acted on it yet."""
     WAITING_IN_QUEUE = "WaitingInQueue"
     """The queue has not admitted the gang."""
     UNSCHEDULABLE = "Unschedulable"
@@ -56,9 +56,9 @@ class Reason(str, Enum):
     OVER_QUOTA = "OverQuota"
     """More than the queue or the namespace may have now."""
     SCHEDULER_ABSENT = "SchedulerAbsent"
-    """No scheduler has looked at the job for a minute."""
+    """No scheduler has acted on the job for a minute."""
     CONTROLLER_ABSENT = "ControllerAbsent"
-    """No controller has looked at the job for a minute."""
+    """No controller has acted on the job for a minute."""
     REFUSED = "Refused"
     """A webhook, or the API server, did not take the job."""
     WAITING_FOR_PODS = "WaitingForPods"
@@ -74,7 +74,7 @@ class Reason(str, Enum):
     INIT_FAILED = "InitContainerFailed"
     """An init container failed, so that the others were never started."""
     SIDECAR_FAILED = "SidecarFailed"
-    """A container beside the job's own failed."""
+    """A container other than the job's own failed."""
     RUNNING = "Running"
     RESTARTING = "Restarting"
     STOPPING = "Stopping"
@@ -88,22 +88,22 @@ class Reason(str, Enum):
     EVICTED = "Evicted"
     """The node or the scheduler took the pod away."""
     PREEMPTED = "Preempted"
-    """The pod had to make room for one of higher priority, or for another queue."""
+    """The pod was removed for one of higher priority, or for another queue."""
     NODE_LOST = "NodeLost"
-    """The node of the pod went away, or does not answer."""
+    """The node of the pod was removed, or does not answer."""
     FAILED = "Failed"
     """Failed, and what was observed does not say why."""
     RETRIES_EXHAUSTED = "RetriesExhausted"
     """Failed more often than the job may be retried."""
     SUSPENDED = "Suspended"
-    """Held back, or stopped, until somebody resumes it."""
+    """Not started, or stopped, until it is resumed."""
     CANCELLED = "Cancelled"
     POD_GONE = "PodGone"
     """The pod was deleted before its end was seen."""
     NOT_FOUND = "NotFound"
     """The job's objects are not in the cluster."""
     UNREADABLE = "Unreadable"
-    """The observed object lacks what the state is read from, or says something nobody knows."""
+    """The observed object has no state, or one that this version does not know."""
 
 
 STUCK = (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.CRASH_LOOP)
@@ -125,17 +125,17 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """One cause for which a job does not run, or did not succeed. Found by `diagnosis`."""
+    """One cause for which a job does not run, or did not succeed."""
 
     reason: Reason
     summary: str
-    """What is wrong, in one line; equal as long as it stays wrong."""
+    """What is wrong, in one line; the same while the cause stays."""
     detail: str
-    """What was seen, in the words of who said it; may have several lines. Empty: the summary says it all."""
+    """Quoted messages; may have several lines. Empty: there is nothing to add to the summary."""
     resolution: str
     """What to do next."""
     objects: tuple[ObjectRef, ...] = ()
-    """Where it was read, the most telling first."""
+    """Where it was read, the most relevant first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +157,9 @@ class ReplicaStatus:
     restarts: int = 0
     """How often the pod's containers were restarted."""
     started_at: datetime | None = None
-    """When its first container ran, UTC. None: none did yet, or not known."""
+    """When its first container started, UTC. None: none has, or not known."""
     finished_at: datetime | None = None
-    """When its last container ended, UTC. None: none did yet, or not known."""
+    """When its last container ended, UTC. None: none has, or not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class RoleStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One thing that is true of a job, or not, in the manner of Kubernetes conditions."""
+    """A condition of a job, like those of Kubernetes."""
 
     type: str
     """`Admitted` (by the queue), `PodsScheduled` (all on nodes) or `Finished`."""
@@ -187,19 +187,19 @@ class Condition:
     reason: Reason
     message: str = ""
     since: datetime | None = None
-    """When it became so, UTC. None: not known."""
+    """When it changed, UTC. None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """All that is known about a run at one moment."""
+    """The status of a run at one time."""
 
     state: JobState
     reason: Reason
     message: str = ""
     """What the reason means for this run. Empty: not diagnosed yet."""
     phase: str | None = None
-    """The scheduler's own word for the state. None: it has none yet."""
+    """The scheduler's own name of the state. None: it has not set one."""
     roles: tuple[RoleStatus, ...] = ()
     conditions: tuple[Condition, ...] = ()
     attempt: int = 1
@@ -209,11 +209,11 @@ class JobStatus:
     started_at: datetime | None = None
     """When the first container ran, UTC. None: none did yet."""
     finished_at: datetime | None = None
-    """When the job ended, UTC. None: it did not, or nobody noted it."""
+    """When the job ended, UTC. None: it has not, or not known."""
     diagnoses: tuple[Diagnosis, ...] = ()
-    """Why the job does not run, or did not succeed; the first is the one that `reason` and `message` tell."""
+    """Why the job does not run, or did not succeed; `reason` and `message` are those of the first."""
     uid: str | None = None
-    """Uid of the job object that was seen. None: not known."""
+    """Uid of the observed job object. None: not known."""
 
     @property
     def replicas(self) -> tuple[ReplicaStatus, ...]:
@@ -224,7 +224,7 @@ class JobStatus:
     def exit_code(self) -> int | None:
         """Exit code of the replica that failed first. None: no replica has one other than 0.
 
-        That is the replica that the diagnoses name, else one that was not told to stop by a signal.
+        That is the replica that the diagnoses name, else one that was not stopped by a signal.
         """
         failed = [replica for replica in self.replicas if replica.exit_code]
         named = [one.name for diagnosis in self.diagnoses for one in diagnosis.objects if one.kind == "Pod"]

@@ -1,6 +1,6 @@
-"""Waiting until a run has come as far as was asked for. No cluster, no engine and no thread here: `read` brings news.
+"""Wait until a run has reached a goal. Without a cluster, an engine or a thread: `read` returns the status.
 
-`Wait` judges one look after the other and can be driven by anybody; `wait_until` drives it from a plain loop.
+`Wait` maps one observation after the other to progress or an outcome; `wait_until` drives it from a plain loop.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, JobFaile
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 
 POLL_S = 1.0
-"""Time between two looks."""
+"""Time between two observations, in seconds."""
 
 REFUSED_S = 60.0
-"""How long a wait goes on while the access is refused: 401, 403, or no usable kubeconfig."""
+"""Seconds for which a wait continues while the access is refused: 401, 403, or no usable kubeconfig."""
 
 UNREACHABLE_S = 600.0
-"""How long a wait goes on while the cluster does not answer."""
+"""Seconds for which a wait continues while the cluster does not answer."""
 
 GONE_S = 5.0
-"""How long a wait goes on after a job's objects are gone and how it ended is not known."""
+"""Seconds for which a wait continues after a job's objects are gone and its end is not known."""
 
 LONGEST_STEP_S = 60.0
-"""What the time between two looks counts at most: between looks that lie further apart nothing is known."""
+"""Longest time between two observations that counts as failed; nothing is known about longer gaps."""
 
 
 class WaitGoal(str, Enum):
-    """How far a run is waited for."""
+    """The state of a run until which is waited."""
 
     CREATED = "created"
     """The job object is there."""
     ADMITTED = "admitted"
-    """The queue has let the gang in."""
+    """The queue has admitted the gang."""
     RUNNING = "running"
     """Its replicas run, or have run."""
     COMPLETED = "completed"
@@ -44,35 +44,35 @@ class WaitGoal(str, Enum):
 
 
 class Clock(Protocol):
-    """What is needed of a clock; the module `time` is one."""
+    """A clock. The module `time` is one."""
 
     def monotonic(self) -> float:
-        """Return seconds that only grow."""
+        """Return seconds that never decrease."""
         ...
 
     def sleep(self, seconds: float, /) -> None:
-        """Let so many seconds pass."""
+        """Return after so many seconds."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What one look at a run means for who waits for it."""
+class WaitStep:
+    """Outcome of one observation for `wait_for`."""
 
     done: bool = False
-    """It has come as far as the goal."""
+    """The run has reached the goal."""
     failure: str | None = None
-    """Why it will not get there, or not in time. None: it may."""
+    """Why it does not reach the goal, or not in time. None: it may."""
     line: str | None = None
-    """Progress that has not been told yet. None: nothing is new."""
+    """Progress that was not reported yet. None: nothing changed."""
 
 
 def reached(status: JobStatus, goal: WaitGoal) -> bool:
-    """Return whether a run has come as far as the goal."""
+    """Return whether a run has reached the goal."""
     if goal is WaitGoal.COMPLETED:
         return status.state is JobState.SUCCEEDED
     if status.state is JobState.RUNNING and goal is WaitGoal.RUNNING:
-        # Of a gang that has lost pods some run, and the others never will again.
+        # Of a gang that has lost pods some run, and no controller creates the others again.
         return not any(item.type == "PodsScheduled" and item.status == "False" for item in status.conditions)
     if status.state in (JobState.RUNNING, JobState.SUCCEEDED):
         return True
@@ -81,12 +81,12 @@ def reached(status: JobStatus, goal: WaitGoal) -> bool:
 
 
 def progress_line(status: JobStatus) -> str:
-    """Write a status in one line: state, reason and why, and how many replicas are ready.
+    """Return a status in one line: state, reason, message, and how many replicas are ready.
 
     >>> progress_line(JobStatus(state=JobState.RUNNING, reason=Reason.RUNNING, message="running"))
     'RUNNING: running'
     """
-    replicas = [replica for role in status.roles for replica in role.replicas]
+    replicas = status.replicas
     ready = sum(replica.state in (JobState.RUNNING, JobState.SUCCEEDED) for replica in replicas)
     why = f" ({status.reason.value})" if status.reason.value.upper() != status.state.value else ""
     count = f"; {ready} of {len(replicas)} replicas ready" if replicas else ""
@@ -94,7 +94,7 @@ def progress_line(status: JobStatus) -> str:
 
 
 class Patience:
-    """Measures for how long looks have failed in a row. No clock here: the caller passes the time in."""
+    """Measures for how long observations have failed in a row. The caller passes the time."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -104,31 +104,31 @@ class Patience:
         self._refused = False
 
     def answered(self) -> None:
-        """Note that a look told the state."""
+        """Record that an observation had the state."""
         self._last = None
         self._unreachable_s = self._refused_s = self._gone_s = 0.0
         self._refused = False
 
     def failed(self, error: ClusterError, now_s: float) -> bool:
-        """Note a look that failed; return whether the wait is over.
+        """Record a failed observation; return whether the wait is over.
 
         Args:
             error: Why it failed.
-            now_s: The time, in seconds that only grow.
+            now_s: The time, in seconds that never decrease.
         """
         step = self._step(now_s)
         self._unreachable_s += step
-        # Of an API server that comes back the first answers may be refusals: what was before them is not counted.
+        # The first responses of an API server that starts may be refusals: the time before them is not counted.
         self._refused_s = self._refused_s + step if self._refused and not error.retryable else 0.0
         self._refused = not error.retryable
         return self._refused_s >= REFUSED_S or self._unreachable_s >= UNREACHABLE_S
 
     def gone(self, now_s: float) -> bool:
-        """Note that the job's objects are gone and its end is not known; return whether the wait is over."""
+        """Record that the job's objects are gone and its end is not known; return whether the wait is over."""
         step = self._step(now_s)
         self._unreachable_s = self._refused_s = 0.0
         self._refused = False
-        # Not set back by looks that fail in between: how the job ended is not told any more.
+        # Failed observations do not reset it: the end of the job cannot become known any more.
         self._gone_s += step
         return self._gone_s >= GONE_S
 
@@ -139,30 +139,30 @@ class Patience:
 
 
 class Wait:
-    """One wait for one run: judges what was seen, and remembers what it told."""
+    """One wait for one run. Keeps the last status and the last progress."""
 
     def __init__(self, goal: WaitGoal, *, job: str = "the job", timeout_s: float | None = None) -> None:
-        """Begin a wait.
+        """Start a wait.
 
         Args:
-            goal: How far the run is to come.
-            job: What messages call the run.
-            timeout_s: Longest wait. None: as long as it takes.
+            goal: The state until which to wait.
+            job: Name of the run in messages.
+            timeout_s: Longest wait in seconds. None: no limit.
         """
         self.goal = goal
         self.job = job
         self.timeout_s = timeout_s
-        self._told: tuple[Any, ...] | None = None
+        self._reported: tuple[Any, ...] | None = None
         self._last: JobStatus | None = None
         self._patience = Patience()
         self._silent = False
 
-    def unanswered(self, error: ClusterError, waited_s: float) -> Turn:
-        """Judge a look that failed: the wait goes on for a while.
+    def failed(self, error: ClusterError, waited_s: float) -> WaitStep:
+        """Return what a failed observation means: the wait continues for a while.
 
         Args:
             error: Why it failed.
-            waited_s: How long the wait has lasted.
+            waited_s: Seconds for which the wait has lasted.
 
         Raises:
             ClusterError: The cluster refused before it ever answered, refused for `REFUSED_S`, did not answer for
@@ -174,10 +174,10 @@ class Wait:
         if self._patience.failed(error, waited_s):
             raise self._given_up(error)
         if self._silent:
-            return Turn()
+            return WaitStep()
         self._silent = True
         does = "does not answer" if error.retryable else "refuses the access"
-        return Turn(line=f"waiting until {self.job} is {self.goal.value}: the cluster {does} ({error})")
+        return WaitStep(line=f"waiting until {self.job} is {self.goal.value}: the cluster {does} ({error})")
 
     def _given_up(self, error: ClusterError) -> ClusterError:
         last = "its state was never seen" if self._last is None else f"it was last seen {progress_line(self._last)}"
@@ -189,17 +189,17 @@ class Wait:
             reason=error.reason,
         )
 
-    def look(self, status: JobStatus | None, waited_s: float) -> Turn:
-        """Judge a run.
+    def observed(self, status: JobStatus | None, waited_s: float) -> WaitStep:
+        """Return what a status means for the wait.
 
         Args:
-            status: The run as seen. None: nobody knows it.
-            waited_s: How long the wait has lasted.
+            status: The observed status. None: the run is not known.
+            waited_s: Seconds for which the wait has lasted.
         """
         if status is None:
-            return Turn(failure=f"{self.job} is not known here; it will not be {self.goal.value}")
+            return WaitStep(failure=f"{self.job} is not known here; it will not be {self.goal.value}")
         if reached(status, self.goal):
-            return Turn(done=True)
+            return WaitStep(done=True)
         self._patience.answered()
         self._silent = False
         where = f"{self.job} is {status.state.value} ({status.reason.value}: {status.message})"
@@ -208,23 +208,23 @@ class Wait:
         else:
             self._last = status
         if status.state.terminal or status.reason is Reason.NOT_FOUND:
-            return Turn(failure=f"{where}; it will not be {self.goal.value}{self._advice(status)}")
+            return WaitStep(failure=f"{where}; it will not be {self.goal.value}{self._advice(status)}")
         if self.late(waited_s):
             missed = f"not {self.goal.value} within {self.timeout_s:g} s; it is left as it is"
-            return Turn(failure=f"{where}, {missed}{self._advice(status)}")
+            return WaitStep(failure=f"{where}, {missed}{self._advice(status)}")
         line = progress_line(status)
-        news = (status.state, status.reason, line.rpartition("; ")[2])
-        if news == self._told:
-            return Turn()
-        self._told = news
-        return Turn(line=f"waiting until {self.job} is {self.goal.value}: {line}")
+        change = (status.state, status.reason, line.rpartition("; ")[2])
+        if change == self._reported:
+            return WaitStep()
+        self._reported = change
+        return WaitStep(line=f"waiting until {self.job} is {self.goal.value}: {line}")
 
     def late(self, waited_s: float) -> bool:
-        """Say whether the wait has lasted as long as it may."""
+        """Return whether the wait has lasted as long as it may."""
         return self.timeout_s is not None and waited_s >= self.timeout_s
 
     def _advice(self, status: JobStatus) -> str:
-        """Say what to do next, by the first diagnosis."""
+        """Return what to do next, by the first diagnosis."""
         first = next(iter(status.diagnoses), None)
         return f"\n  what to do: {first.resolution}" if first is not None and first.resolution else ""
 
@@ -234,28 +234,28 @@ def wait_until(
     goal: WaitGoal,
     *,
     timeout_s: float | None,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
     clock: Clock = time,
     poll_s: float = POLL_S,
     job: str = "the job",
 ) -> JobStatus:
-    """Wait until a run has come as far as the goal. An interrupt leaves the run as it is and says so.
+    """Wait until a run has reached the goal. An interrupt leaves the run unchanged and reports that.
 
     Args:
-        read: Brings the status of the run. None: nobody knows it. A ClusterError is waited out, see `Wait.unanswered`.
-        goal: How far the run is to come.
-        timeout_s: Longest wait. None: as long as the run takes and the cluster answers.
-        tell: Takes lines of progress: state, reason, and how many replicas are ready.
-        clock: What time it is.
-        poll_s: Time between two looks.
-        job: What messages call the run.
+        read: Returns the status of the run. None: it is not known. A ClusterError is retried, see `Wait.failed`.
+        goal: The state until which to wait.
+        timeout_s: Longest wait in seconds. None: while the run lasts and the cluster answers.
+        progress: Takes lines of progress: state, reason, and how many replicas are ready.
+        clock: The clock.
+        poll_s: Time between two observations, in seconds.
+        job: Name of the run in messages.
 
     Returns:
-        The status as last seen.
+        The last observed status.
 
     Raises:
-        JobFailedError: It ended before the goal, is gone, or did not get there in time; `status` is what was seen.
-        ClusterError: See `Wait.unanswered`.
+        JobFailedError: It ended before the goal, is gone, or did not reach it in time; `status` is the last status.
+        ClusterError: See `Wait.failed`.
     """
     begun, wait = clock.monotonic(), Wait(goal, job=job, timeout_s=timeout_s)
     status: JobStatus | None = None
@@ -264,16 +264,16 @@ def wait_until(
             try:
                 status = read()
             except ClusterError as error:
-                turn = wait.unanswered(error, clock.monotonic() - begun)
+                step = wait.failed(error, clock.monotonic() - begun)
             else:
-                turn = wait.look(status, clock.monotonic() - begun)
-            if turn.failure is not None:
-                raise JobFailedError(turn.failure, status=status)
-            if turn.done and status is not None:
+                step = wait.observed(status, clock.monotonic() - begun)
+            if step.failure is not None:
+                raise JobFailedError(step.failure, status=status)
+            if step.done and status is not None:
                 return status
-            if turn.line:
-                tell(turn.line)
+            if step.line:
+                progress(step.line)
             clock.sleep(poll_s)
     except KeyboardInterrupt:
-        tell(f"no longer waiting; {job} is left as it is and goes on")
+        progress(f"no longer waiting; {job} is left as it is and goes on")
         raise

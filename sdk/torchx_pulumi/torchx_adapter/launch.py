@@ -295,7 +295,7 @@ def _wait(context: AdapterContext, entry: RunEntry, chosen: Mapping[str, Any], p
             raise snapshot.error
         return snapshot.status
 
-    wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), tell=progress, job=f"app {entry.app_id}")
+    wait_until(read, goal, timeout_s=chosen.get("wait_timeout_s"), progress=progress, job=f"app {entry.app_id}")
 
 
 def _without_own_labels(options: Options) -> Options:

@@ -48,7 +48,7 @@ def wait(*given: Any, goal: WaitGoal = WaitGoal.COMPLETED, timeout_s: float | No
     lines: list[str] = []
     try:
         found: Any = wait_until(
-            reads(*given), goal, timeout_s=timeout_s, tell=lines.append, clock=Clock(), job="job a/b"
+            reads(*given), goal, timeout_s=timeout_s, progress=lines.append, clock=Clock(), job="job a/b"
         )
     except (JobFailedError, ClusterError, KeyboardInterrupt) as error:
         found = error
@@ -135,7 +135,12 @@ def test_a_wait_that_was_answered_ends_within_the_bound_with_the_last_state(erro
     clock = Clock()
     with pytest.raises(ClusterError, match=f"it was last seen RUNNING: so.*{error}") as caught:
         wait_until(
-            reads(RUNNING, error), WaitGoal.COMPLETED, timeout_s=None, tell=lambda _: None, clock=clock, job="job a/b"
+            reads(RUNNING, error),
+            WaitGoal.COMPLETED,
+            timeout_s=None,
+            progress=lambda _: None,
+            clock=clock,
+            job="job a/b",
         )
     assert bound <= clock.now <= bound + 2
     assert caught.value.retryable is error.retryable

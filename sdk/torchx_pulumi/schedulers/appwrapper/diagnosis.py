@@ -35,10 +35,10 @@ WAITING: Final = (JobState.PENDING, JobState.SUBMITTED)
 
 def describe_mcad(evidence: Evidence) -> str | None:
     """Return what an AppWrapper says about itself, in one line. None: nothing but the reason."""
-    status, head = evidence.status, evidence.job_object
-    if head is None:
+    status, job_object = evidence.status, evidence.job_object
+    if job_object is None:
         return None
-    wrapper = read_app_wrapper(head)
+    wrapper = read_app_wrapper(job_object)
     if status.reason is Reason.RETRIES_EXHAUSTED:
         times = "1 time" if wrapper.restarts == 1 else f"{wrapper.restarts} times"
         exhausted = f"started again {times}, of which {wrapper.limit} were allowed"
@@ -135,30 +135,30 @@ def _age(event: Mapping[str, Any]) -> str:
 
 def diagnose_mcad(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield why an AppWrapper waits, without the problems of its pods."""
-    head, status = evidence.job_object, evidence.status
-    if head is None or status.state not in WAITING:
+    job_object, status = evidence.job_object, evidence.status
+    if job_object is None or status.state not in WAITING:
         return
     if status.phase is None:
-        if evidence.is_old(head):
-            yield absent_controller(read_app_wrapper(head).controller, ref(head, "AppWrapper"))
+        if evidence.is_old(job_object):
+            yield absent_controller(read_app_wrapper(job_object).controller, ref(job_object, "AppWrapper"))
         return
-    pods = [one for one in wrapped_objects(head) if text_at(one, "kind") == "Pod"]
-    needed = number_at(head, "spec", "schedulingSpec", "minAvailable")
+    pods = [one for one in wrapped_objects(job_object) if text_at(one, "kind") == "Pod"]
+    needed = number_at(job_object, "spec", "schedulingSpec", "minAvailable")
     request = request_of(evidence, [mapping_at(pod, "spec") for pod in pods], needed)
     events = [text for word, text in _warnings(evidence.events) if word == SCHEDULING_FAILED]
     gang = list(diagnose_gang(evidence, request, events=events))
     yield from gang
     if status.reason is Reason.UNSCHEDULABLE and not gang:
-        yield diagnose_placement(evidence, request, [status.message], [ref(head, "AppWrapper")])
-    if text_at(head, "status", "state") == "Pending":
-        yield _place_in_queue(evidence, head)
+        yield diagnose_placement(evidence, request, [status.message], [ref(job_object, "AppWrapper")])
+    if text_at(job_object, "status", "state") == "Pending":
+        yield _place_in_queue(evidence, job_object)
 
 
-def _place_in_queue(evidence: Evidence, head: Observed) -> Diagnosis:
+def _place_in_queue(evidence: Evidence, job_object: Observed) -> Diagnosis:
     """Return the place of an AppWrapper in MCAD's queue, and what is before it."""
-    others = [one for one in evidence.neighbours if key_of(one) != key_of(head) and not is_being_deleted(one)]
+    others = [one for one in evidence.neighbours if key_of(one) != key_of(job_object) and not is_being_deleted(one)]
     queued = [one for one in others if text_at(one, "status", "state") in ("Pending", None)]
-    before = sorted((one for one in queued if _order(one) < _order(head)), key=_order)
+    before = sorted((one for one in queued if _order(one) < _order(job_object)), key=_order)
     running = [one for one in others if text_at(one, "status", "state") in ("Running", "RunningHoldCompletion")]
     parts = [f"before it: {_names(before)}"] if before else []
     if running:
@@ -170,7 +170,7 @@ def _place_in_queue(evidence: Evidence, head: Observed) -> Diagnosis:
         detail="\n".join([*parts, evidence.status.message]),
         resolution="wait; MCAD takes one after the other, and one that cannot be placed blocks the rest: delete that "
         "one, or give this job a higher priority",
-        objects=tuple(ref(one, "AppWrapper") for one in (head, *before, *running))[:MAX_OBJECTS],
+        objects=tuple(ref(one, "AppWrapper") for one in (job_object, *before, *running))[:MAX_OBJECTS],
     )
 
 

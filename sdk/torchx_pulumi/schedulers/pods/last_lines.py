@@ -1,6 +1,6 @@
-"""The last lines of the container that failed first, where nobody kept them with its pod.
+"""Read the last lines of the container that failed first, where it has no termination message.
 
-Not read of a pod that is given secrets: what its program printed of them would end in the stack's state.
+The log of a pod that uses secrets is not read: what its program prints of them would be stored in the stack's state.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torchx_pulumi.schedulers.pods.containers import CRASH_LOOP, START_ERRORS, r
 MAX_LINES: Final = 12
 MAX_BYTES: Final = 16_000
 SILENCE_S: Final = 3.0
-"""Longest wait for a node that has the log."""
+"""Longest wait for the node that has the log, in seconds."""
 
 LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def read_last_lines(cluster: Cluster, namespace: str, pods: Sequence[Manifest]) -> Mapping[str, str]:
-    """Read the end of one log: pod to its lines. Empty: nothing failed, or it cannot be read."""
+    """Return the last lines of one log by the name of its pod. Empty: no pod failed, or the log cannot be read."""
     failed = sorted(_failed(pods), key=lambda found: found[0])
     if not failed:
         return {}
-    _, pod, container, previous, told = failed[0]
+    _, pod, container, previous, has_message = failed[0]
     name = text_at(pod, "metadata", "name")
-    if told or name is None or _has_secrets(pod):
+    if has_message or name is None or _has_secrets(pod):
         return {}
     try:
         log = cluster.logs(
@@ -48,7 +48,7 @@ def read_last_lines(cluster: Cluster, namespace: str, pods: Sequence[Manifest]) 
         finally:
             log.close()
     except ClusterError:
-        # It only explains: the exit code is known.
+        # The log only explains a failure that is known from the exit code.
         return {}
     return {name: text} if text.strip() else {}
 

@@ -26,15 +26,15 @@ MAX_TASK_REPLICAS = 10_000
 
 def describe_volcano(evidence: Evidence) -> str | None:
     """Return what the objects of Volcano say about a run, in one line. None: nothing but the reason."""
-    status, head = evidence.status, evidence.job_object
+    status, job_object = evidence.status, evidence.job_object
     if status.reason is Reason.WAITING_IN_QUEUE:
         return f"waiting for queue {queue_of(evidence)!r} to admit the gang"
     if status.reason is Reason.UNSCHEDULABLE:
         return next((text for group in _groups(evidence) if (text := unschedulable(group))), None)
     if not _is_job(evidence):
         return _describe_pods(evidence)
-    said = text_at(head, "status", "state", "message") or text_at(head, "status", "state", "reason")
-    failed = number_at(head, "status", "failed") or 0
+    said = text_at(job_object, "status", "state", "message") or text_at(job_object, "status", "state", "reason")
+    failed = number_at(job_object, "status", "failed") or 0
     if said or status.state is not JobState.SUCCEEDED or not failed:
         return said
     if any(replica.state is JobState.FAILED for replica in status.replicas):
@@ -66,16 +66,16 @@ def _describe_pods(evidence: Evidence) -> str | None:
 
 def diagnose_volcano(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield why a run waits or failed, without the problems of its pods."""
-    head, state = evidence.job_object, evidence.status.state
+    job_object, state = evidence.job_object, evidence.status.state
     if state is JobState.FAILED:
         yield from _retries(evidence)
-    if state not in (JobState.PENDING, JobState.SUBMITTED) or head is None:
+    if state not in (JobState.PENDING, JobState.SUBMITTED) or job_object is None:
         return
     is_job, groups = _is_job(evidence), _groups(evidence)
-    if is_job and not text_at(head, "status", "state", "phase") and evidence.is_old(head):
-        yield absent_controller(CONTROLLER, ref(head, "Job"))
-    elif is_job and not groups and not evidence.pods and evidence.is_old(head):
-        yield absent_controller(CONTROLLER, ref(head, "Job"), "it has created neither PodGroup nor pods")
+    if is_job and not text_at(job_object, "status", "state", "phase") and evidence.is_old(job_object):
+        yield absent_controller(CONTROLLER, ref(job_object, "Job"))
+    elif is_job and not groups and not evidence.pods and evidence.is_old(job_object):
+        yield absent_controller(CONTROLLER, ref(job_object, "Job"), "it has created neither PodGroup nor pods")
     elif any(text_at(group, "status", "phase") in ADMITTED_PHASES for group in groups):
         yield from _diagnose_gang(evidence, _request(evidence))
     elif groups:
@@ -92,11 +92,13 @@ def _groups(evidence: Evidence) -> list[Observed]:
 
 
 def _request(evidence: Evidence) -> Request:
-    head, specs = evidence.job_object, []
-    for task in items_at(head, "spec", "tasks"):
+    job_object, specs = evidence.job_object, []
+    for task in items_at(job_object, "spec", "tasks"):
         count = min(max(number_at(task, "replicas") or 0, 0), MAX_TASK_REPLICAS)
         specs += [mapping_at(task, "template", "spec")] * count
-    return request_of(evidence, specs, number_at(head, "spec", "minAvailable") or number_at(head, "spec", "minMember"))
+    return request_of(
+        evidence, specs, number_at(job_object, "spec", "minAvailable") or number_at(job_object, "spec", "minMember")
+    )
 
 
 def _diagnose_gang(evidence: Evidence, request: Request) -> Iterator[Diagnosis]:
