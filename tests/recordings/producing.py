@@ -39,7 +39,7 @@ from torchx_pulumi.torchx_adapter.run_opts import run_options
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.prerendered import register_app
-from torchx_pulumi_stacks.engine.work_dir import Workplace, place_key
+from torchx_pulumi_stacks.engine.work_dir import WorkDir, place_key
 
 from tests.recordings.engine import UID, run_program
 from tests.recordings.jobs import ProgramJob, TorchxJob
@@ -221,7 +221,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     index.add(entry)
     index.observe(entry, observation_of(entry))
     launched = replace(entry, stage=Stage.LAUNCHED, uid=UID)
-    Workplace(folder / "engine", launched).note_order(ready)
+    WorkDir(folder / "engine", launched).write_request(ready)
     return {"key": place_key(entry.place), "own_backend": own_backend(), "files": files_in(folder)}
 
 

@@ -1,7 +1,7 @@
-"""Which process works on an app, and whether it still does.
+"""Owners of apps: the process that works on an app, and whether it still runs.
 
-Processes of one boot and one PID namespace can see each other: the process table decides. Of all others only the lease
-is known, which an owner renews before each step and while it waits (docs/decisions/0010).
+Processes of the same boot and PID namespace are looked up in the process table. For all others the lease decides, which
+an owner renews before each step and while it waits (docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torchx_pulumi.model.app_entry import Owner
 CheckOwner = Callable[[], None]
 """Called before each step of a launch or a deletion and while it waits.
 
-It renews the lease. It raises TakenOverError where another process has taken the app over; the caller then stops and
-changes nothing more.
+It renews the lease. It raises TakenOverError if another process has taken the app over; the caller then stops without
+further changes.
 """
 
 LEASE_VARIABLE = "TORCHX_PULUMI_LEASE_S"
@@ -31,37 +31,37 @@ LEASE_VARIABLE = "TORCHX_PULUMI_LEASE_S"
 _PROC = Path("/proc")
 
 _BOOT_SLACK_S = 60.0
-"""Where a boot has no id it is known by its time, which moves when the clock is set."""
+"""Tolerance for boot times, which change when the clock is set. They identify a boot that has no id."""
 
 _held: set[tuple[str, int]] = set()
-"""What this process works on: the claim, and the process id (a fork does not continue its parent's work)."""
+"""Claims that this process holds, with its process id: a forked child does not continue its parent's work."""
 
 _guard = threading.Lock()
 
 
 class Life(Enum):
-    """What is known of an owner."""
+    """State of an owner."""
 
     WORKS = "works"
-    """The process is at work; or it cannot be seen from here and its lease has not expired."""
+    """The process runs; or it cannot be looked up from here and its lease has not expired."""
     EXPIRED = "expired"
-    """The process cannot be seen from here, and its lease has expired. It may have ended or be asleep."""
+    """The process cannot be looked up from here, and its lease has expired. It may have ended or be suspended."""
     ENDED = "ended"
-    """The process has ended, or does not work on the app any more."""
+    """The process has ended, or has released the app."""
 
 
 def unowned() -> None:
-    """Check nothing: the `CheckOwner` of a caller that has no index entry."""
+    """Do nothing: the `CheckOwner` of a caller without an index entry."""
 
 
 def lease_s() -> float:
-    """Return for how many seconds an owner is taken to be at work after its last sign of life."""
+    """Return the duration of a lease in seconds: TORCHX_PULUMI_LEASE_S, at least 1; default 120."""
     given = os.environ.get(LEASE_VARIABLE, "")
     return max(float(given), 1.0) if re.fullmatch(r"\d+(\.\d+)?", given) else 120.0
 
 
 def this_process() -> Owner:
-    """Return this process as an owner, with a claim of its own and a new lease."""
+    """Return this process as an owner with a new claim and a new lease."""
     pid = os.getpid()
     now = time.time()
     return Owner(
@@ -83,7 +83,7 @@ def renewed(owner: Owner) -> Owner:
 
 
 def is_same(one: Owner | None, other: Owner | None) -> bool:
-    """Return whether two owners are the same claim of the same process, whatever their leases say."""
+    """Return whether two owners are the same claim of the same process; leases are ignored."""
     if one is None or other is None:
         return one is other
     return dataclasses.replace(one, seen_at=None, lease_until=None) == dataclasses.replace(
@@ -92,19 +92,19 @@ def is_same(one: Owner | None, other: Owner | None) -> bool:
 
 
 def hold(owner: Owner) -> None:
-    """Note that this process works on what an owner claimed."""
+    """Register that this process holds the claim of an owner."""
     with _guard:
         _held.add((owner.claim, os.getpid()))
 
 
 def let_go(owner: Owner) -> None:
-    """Note that this process does not work on it any more."""
+    """Unregister the claim of an owner."""
     with _guard:
         _held.discard((owner.claim, os.getpid()))
 
 
 def life_of(owner: Owner | None) -> Life:
-    """Return what is known of an owner."""
+    """Return the state of an owner. ENDED: there is no owner."""
     if owner is None:
         return Life.ENDED
     if _is_near(owner):
@@ -116,12 +116,12 @@ def life_of(owner: Owner | None) -> Life:
 
 
 def is_working(owner: Owner | None) -> bool:
-    """Return whether an owner has to be taken to be at work."""
+    """Return whether an owner still works, as far as that can be determined from here."""
     return life_of(owner) is Life.WORKS
 
 
 def describe_owner(owner: Owner | None) -> str:
-    """Return an owner in words: its process, its host, and when it gave its last sign of life."""
+    """Return a description of an owner: process id, host, and time since its last lease renewal."""
     if owner is None:
         return "another process"
     where = "" if _is_near(owner) else " (which cannot be seen from here)"
@@ -130,15 +130,15 @@ def describe_owner(owner: Owner | None) -> str:
 
 
 def lives(pid: int, since: str = "") -> bool:
-    """Return whether a process of this machine and PID namespace lives.
+    """Return whether a local process is running; a zombie is not.
 
     Args:
-        pid: Its number.
-        since: When it started, as `started` says it. Empty: not known.
+        pid: Its process id in this PID namespace.
+        since: Its start (`started`). Empty: not known.
     """
     if pid <= 0:
         return False
-    import psutil  # 50 ms, and not needed where nothing is under way
+    import psutil  # 50 ms, and often not needed
 
     try:
         if psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
@@ -146,19 +146,20 @@ def lives(pid: int, since: str = "") -> bool:
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
-        # Another user's process; when it started is not known either.
+        # Another user's process, whose start is not known either.
         return True
     now = started(pid)
     return not since or not now or since == now
 
 
 def started(pid: int) -> str:
-    """Return what tells a process from a later one with its number. Empty: the process is gone or not readable.
+    """Return the start of a process, which distinguishes it from a later process with the same id.
 
-    On Linux: the boot and the clock tick in it, as 0.1.0 wrote it. Elsewhere: the time of its start.
+    Empty: the process has ended or is not readable. On Linux: boot id and clock tick, the format of 0.1.0, which psutil
+    does not provide. Elsewhere: the start time of psutil.
     """
     try:
-        # The name before them may hold spaces and parentheses.
+        # The process name before these fields may contain spaces and parentheses.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
         return f"{_boot_id_of_linux()}:{fields[19].decode()}"
     except (OSError, IndexError):
@@ -173,7 +174,7 @@ def started(pid: int) -> str:
 
 
 def started_at(pid: int) -> float | None:
-    """Return when a process of this machine started, in seconds since 1970. None: the process is gone."""
+    """Return the start time of a local process in seconds since 1970. None: the process has ended."""
     import psutil  # see above
 
     try:
@@ -183,7 +184,7 @@ def started_at(pid: int) -> float | None:
 
 
 def boot_id() -> str:
-    """Return what tells this boot of this machine from all others."""
+    """Return an identifier of this boot: its id on Linux, `host@seconds since 1970` elsewhere."""
     found = _boot_id_of_linux()
     if found:
         return found
@@ -201,14 +202,14 @@ def pid_namespace() -> int | None:
 
 
 def is_here(boot: str | None, namespace: int | None) -> bool:
-    """Return whether processes of a boot and a PID namespace can be seen from this process."""
+    """Return whether this process runs in the same boot and PID namespace."""
     return boot is not None and namespace == pid_namespace() and _is_same_boot(boot, boot_id())
 
 
 def _is_near(owner: Owner) -> bool:
-    """Return whether an owner's process can be looked up.
+    """Return whether an owner's process can be looked up from here.
 
-    0.1.0 noted the host's name and, on Linux, the boot in `started`. Two machines may have one name.
+    0.1.0 stored the host name and, on Linux, the boot id in `started`. Two machines may have the same host name.
     """
     if owner.boot_id is None:
         boot = owner.started.rpartition(":")[0]

@@ -1,8 +1,8 @@
-"""Which of Pulumi's locks are our own: every engine that we start, and every lock that we write, is noted first.
+"""Pulumi's locks on stacks, and notes that identify our own locks.
 
-A lock names a host and a process id, and both exist more than once: containers share host names and number their
-processes from 1. A note has the boot, the PID namespace and the start of the process too. Only a lock that fits a note
-of this boot and namespace, whose process has ended, is removed.
+A lock names a host and a process id, which are not unique: containers share host names and count processes from 1.
+Before an engine starts or a lock is written, a note stores the boot, the PID namespace and the start of the process. A
+lock is removed only if it matches a note of this boot and namespace whose process has ended.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from torchx_pulumi.stack_state.files import read_json, remove_file, write_json
 from torchx_pulumi.stack_state.owner import is_here, lives, started, started_at, this_process
 
 CLOCK_SLACK_S = 5.0
-"""Clocks are set, and boot times are in whole seconds."""
+"""Tolerance for clocks that are set, and for boot times in whole seconds."""
 
 LOCKED = "is currently locked by"
-"""What the CLI says where it meets a lock."""
+"""Message of the CLI about a lock."""
 
 LOCK_RETRY_PAUSES_S = (0.1, 0.3, 0.6)
-"""Pauses before the CLI is started again then."""
+"""Pauses before the CLI is started again after that message."""
 
 LOCK_WITHIN_S = 300.0
-"""An engine takes its lock when it starts: the lock of a later one is another engine's."""
+"""Longest time between a note and its lock: an engine acquires its lock when it starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """A lock on a stack, as its file or the CLI describes it."""
+    """A lock on a stack, from its file or from a message of the CLI."""
 
     path: Path | None
-    """The lock's file. None: the CLI told of it."""
+    """The lock's file. None: a message of the CLI named it."""
     host: str
     pid: int
     user: str
     timestamp: str
-    """When it was taken, RFC 3339."""
+    """Time of acquisition, RFC 3339."""
 
     def __str__(self) -> str:
         return f"{self.user}@{self.host}, process {self.pid}, since {self.timestamp}"
@@ -53,31 +53,31 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockNote:
-    """One process that may hold a lock on a stack."""
+    """A process that may hold a lock on a stack."""
 
     by: Owner
-    """The process that wrote the note; `seen_at` is when."""
+    """The process that wrote the note, at `seen_at`."""
     pid: int | None = None
-    """The process that takes the lock. None: it was about to be started."""
+    """The process that acquires the lock. None: it was not started yet."""
     started: str = ""
-    """When that process started (`owner.started`). Empty: not known."""
+    """Start of that process (`owner.started`). Empty: not known."""
     engine: bool = True
-    """It is a process of the engine, and no status writer."""
+    """True: an engine process. False: a status writer."""
 
     @property
     def is_here(self) -> bool:
-        """Return whether its process can be seen from here."""
+        """Return whether its process can be looked up from here."""
         return is_here(self.by.boot_id, self.by.pid_namespace)
 
     @property
     def running(self) -> int | None:
-        """Return the process id of an engine that still runs here. None: it does not, or is not of this place."""
+        """Return the process id of an engine that still runs here. None: it has ended, or runs elsewhere."""
         if not self.engine or self.pid is None or not self.is_here or not lives(self.pid, self.started):
             return None
         return self.pid
 
     def is_dead(self, lock: Lock) -> bool:
-        """Return whether a lock is of this process, and the process is known to have ended."""
+        """Return whether this process took a lock and has ended."""
         taken, noted = _seconds(lock.timestamp), self.by.seen_at
         if not self.is_here or lock.host != self.by.host or taken is None or noted is None:
             return False
@@ -85,23 +85,23 @@ class LockNote:
             return False
         if self.pid is not None:
             return lock.pid == self.pid and not lives(self.pid, self.started)
-        # Killed after it started the engine and before it noted its process id.
+        # The writer was killed after it started the engine and before it noted the process id.
         return not lives(self.by.pid, self.by.started) and is_over(lock)
 
 
 class OwnedLocks:
-    """The notes of one stack, in the folder where the engine works on it."""
+    """The notes of one stack, in its work folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; nothing is read or made yet."""
+        """Take the work folder; nothing is read or created yet."""
         self._folder = folder / "locks"
 
     def note(self, pid: int | None = None, *, engine: bool = True) -> Path:
-        """Note a process before it takes a lock, and return the note's file.
+        """Write the note of a process before it acquires a lock, and return the note's file.
 
         Args:
-            pid: The process. None: an engine that is about to be started; `note_pid` adds its number.
-            engine: It is a process of the engine, which a recovery may end.
+            pid: The process. None: an engine that is not started yet; `note_pid` adds its process id.
+            engine: It is an engine process, which a recovery may end.
 
         Raises:
             DeployError: The note cannot be written.
@@ -112,7 +112,7 @@ class OwnedLocks:
         return path
 
     def note_pid(self, note: Path, pid: int) -> None:
-        """Add the process id of an engine that was just started.
+        """Add the process id of the started engine to its note.
 
         Raises:
             DeployError: The note cannot be written.
@@ -121,28 +121,28 @@ class OwnedLocks:
         write_json(note, dataclasses.asdict(dataclasses.replace(found, pid=pid, started=started(pid))))
 
     def forget(self, note: Path) -> None:
-        """Remove a note whose process holds no lock any more.
+        """Remove the note of a process that has released its lock.
 
         Raises:
             DeployError: It cannot be removed.
         """
         remove_file(note)
-        with contextlib.suppress(OSError):  # other notes are in it
+        with contextlib.suppress(OSError):  # other notes remain
             self._folder.rmdir()
 
     def notes(self) -> list[LockNote]:
-        """Return all notes; one that is no note is left out."""
+        """Return all notes; unreadable ones are skipped."""
         return [note for path in sorted(self._folder.glob("*.json")) if (note := _read(path)) is not None]
 
     def is_dead(self, lock: Lock) -> bool:
-        """Return whether a lock is one of our own, and its process is known to have ended."""
+        """Return whether a lock is our own and its process has ended."""
         return any(note.is_dead(lock) for note in self.notes())
 
 
 def is_over(lock: Lock) -> bool:
-    """Return whether the process that a lock names does not run in this PID namespace, or started after the lock.
+    """Return whether the process of a lock does not run in this PID namespace, or started after the lock.
 
-    This says nothing of a lock that was taken in another PID namespace.
+    The result is meaningless for a lock of another PID namespace.
     """
     if lock.pid <= 0:
         return False
@@ -153,12 +153,12 @@ def is_over(lock: Lock) -> bool:
 
 
 def is_over_of_0_1_0(lock: Lock) -> bool:
-    """Return whether the process of a lock has ended, as far as what 0.1.0 noted tells: the name of its host."""
+    """Return whether the process of a lock of 0.1.0 has ended; the host is identified by its name only."""
     return lock.host == socket.gethostname() and is_over(lock)
 
 
 def read_locked_message(text: str) -> list[Lock]:
-    """Return the locks that the CLI names. Empty: it names none, or not all of them could be read.
+    """Return the locks in a message of the CLI. Empty: it names none, or not all of them can be parsed.
 
     >>> text = '''error: the stack is currently locked by 1 lock(s). Either wait ...
     ...   s3://b/.pulumi/locks/x.json: created by Jane Doe@laptop (pid 12) at 2026-01-01T00:00:00Z'''
@@ -177,9 +177,9 @@ def read_locked_message(text: str) -> list[Lock]:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """Return the lock of a file. None: it is gone.
+    """Return the lock in a file. None: the file does not exist.
 
-    A half-written one has process 0: its process died, or is about to write the rest, and it is taken to live.
+    An incomplete file gives a lock with process id 0, which is treated as held: its process may still be writing it.
     """
     try:
         value = read_json(path)
@@ -189,11 +189,11 @@ def read_lock(path: Path) -> Lock | None:
 
 
 def lock_of(value: Any, path: Path | None = None) -> Lock:
-    """Return a lock from the JSON value that Pulumi writes; of another value one with process 0."""
+    """Return the lock in Pulumi's JSON; with process id 0 for a value of another shape."""
     try:
         pid, host = int(value["pid"]), str(value["hostname"])
     except (KeyError, TypeError, ValueError):
-        return Lock(path=path, host="an unknown machine", pid=0, user="somebody", timestamp="an unknown time")
+        return Lock(path=path, host="an unknown machine", pid=0, user="an unknown user", timestamp="an unknown time")
     return Lock(path=path, host=host, pid=pid, user=str(value.get("username")), timestamp=str(value.get("timestamp")))
 
 
@@ -206,6 +206,6 @@ def _read(path: Path) -> LockNote | None:
 
 
 def _seconds(timestamp: str) -> float | None:
-    """Return a time of Go's in seconds since 1970. None: it is no time."""
+    """Return an RFC 3339 time in seconds since 1970. None: the text is not a time."""
     taken = parse_time(timestamp)
     return None if taken is None else taken.timestamp()

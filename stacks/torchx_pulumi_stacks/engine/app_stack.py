@@ -1,4 +1,4 @@
-"""The stack of one app: made, brought up, removed, forgotten, with as few processes as each takes."""
+"""The stack of one app: create, update, remove and forget it with as few processes as possible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from torchx_pulumi.stack_state.stack_locks import (
 )
 from torchx_pulumi.stack_state.stacks import read_checkpoint
 
-from torchx_pulumi_stacks.engine.engine_semaphore import slot
+from torchx_pulumi_stacks.engine.engine_semaphore import engine_slot
 from torchx_pulumi_stacks.engine.event_log import EngineNotes, is_of_other_passphrase
 from torchx_pulumi_stacks.engine.orphans import (
     delete_objects,
@@ -39,17 +39,17 @@ from torchx_pulumi_stacks.engine.orphans import (
     refuse_others,
     wait_for_pods,
 )
-from torchx_pulumi_stacks.engine.process import Ended, RunningCli, end_left_overs, run_cli
+from torchx_pulumi_stacks.engine.process import CliResult, RunningCli, end_orphaned_engines, run_cli
 from torchx_pulumi_stacks.engine.program_host import serve
 from torchx_pulumi_stacks.engine.relay import Relay
-from torchx_pulumi_stacks.engine.work_dir import Workplace
+from torchx_pulumi_stacks.engine.work_dir import WorkDir
 
 UP = ("up", "--yes", "--skip-preview", "--suppress-outputs", "--suppress-progress", "--exec-kind", "auto.inline")
-"""What the Automation API asks of the CLI for an inline program."""
+"""Command of the CLI that the Automation API uses for an inline program."""
 
-NOBODY = "127.0.0.1:1"
-NO_PROGRAM = f"--client={NOBODY}"
-"""A deletion runs no program. Told that another process would run it, the engine starts no Python: half the time."""
+NO_ADDRESS = "127.0.0.1:1"
+NO_PROGRAM = f"--client={NO_ADDRESS}"
+"""Flag of a deletion: the engine connects to no program and starts no Python process, which halves the time."""
 
 LOCK_WAIT_S = 5.0
 LOCK_POLL_S = 0.05
@@ -62,37 +62,37 @@ class AppStack:
         self,
         entry: RunEntry,
         root: Path,
-        tell: ProgressCallback,
+        progress: ProgressCallback,
         connect: Connect = KubernetesCluster.connect,
         check: CheckOwner = unowned,
     ) -> None:
-        """Name the stack; nothing is read yet.
+        """Take an app; nothing is read yet.
 
         Args:
             entry: The app.
-            root: Where the engine works.
-            tell: Takes progress.
-            connect: Opens the app's cluster.
-            check: Called before each step; raises where another process has taken the app over.
+            root: Work folder of the engine.
+            progress: Receives progress messages.
+            connect: Connects to the app's cluster.
+            check: Called before each step; raises if another process has taken the app over.
         """
         self.check = check
         self.entry = entry
-        self.tell = tell
-        self.workplace = Workplace(root, entry)
+        self.progress = progress
+        self.work_dir = WorkDir(root, entry)
         self._slots = root / "slots"
         self._connect = connect
         self._root = backend_folder(entry.place.backend)
         self._files = None if self._root is None else FolderStack(self._root, entry.place)
 
     def create(self, run: RegistrationPlan, *, seed: bool) -> None:
-        """Make the stack, which must not be there.
+        """Create the stack.
 
         Raises:
-            DeployError: It is there, or the backend cannot be used.
+            DeployError: The stack exists, or the backend cannot be used.
         """
         place = self.entry.place
         self.check()
-        self.workplace.note_order(run)
+        self.work_dir.write_request(run)
         try:
             if self._root is not None:
                 check_layout(self._root, place.backend)
@@ -104,18 +104,18 @@ class AppStack:
             provider = ["--secrets-provider", place.secrets_provider] if place.secrets_provider else []
             ended = self._run(["stack", "init", place.cli_name, "--no-select", *provider], on_stack=False)
         except FileExistsError:
-            self.workplace.clear()
+            self.work_dir.clear()
             raise self._taken() from None
         except TakenOverError:
             raise
         except BaseException:
-            self.workplace.clear()
+            self.work_dir.clear()
             raise
         if ended.code != 0:
-            self.workplace.clear()
+            self.work_dir.clear()
             if "already exists" in ended.stderr:
                 raise self._taken()
-            raise EngineNotes(self.tell).error(self.entry.app_id, "launched", ended.stderr, code=ended.code)
+            raise EngineNotes(self.progress).error(self.entry.app_id, "launched", ended.stderr, code=ended.code)
 
     def up(self, run: RegistrationPlan) -> Launched:
         """Register a run in the stack.
@@ -124,26 +124,26 @@ class AppStack:
             DeployError: The engine, the cluster or a webhook refused.
             ClusterError: The cluster cannot be reached.
         """
-        notes = EngineNotes(self.tell)
-        with slot(self._slots, self.check), self.workplace.open() as folder:
+        notes = EngineNotes(self.progress)
+        with engine_slot(self._slots, self.check), self.work_dir.open() as folder:
             self.check()
             ended = self._retried(lambda: self._up(run, folder, notes))
         self.check()
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
-        self.workplace.clear()
+        self.work_dir.clear()
         head = next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
         return Launched(uid=head, outputs=notes.outputs or dict(run.exports))
 
     def remove(self, *, take_over: bool = False) -> None:
-        """Delete the app's objects and the stack; fine where some or all of them are gone.
+        """Delete the app's objects and the stack, as far as they exist.
 
         Args:
-            take_over: Remove the stack's locks, regardless of who holds them.
+            take_over: Remove the stack's locks, regardless of their owners.
 
         Raises:
             DeployError: The engine refused, or another process works on the stack.
-            ClusterError: The cluster cannot be reached, or is not the one of the launch; nothing was forgotten.
+            ClusterError: The cluster cannot be reached, or is not the one of the launch; the stack stays.
         """
         self.clear_dead_locks(take_over=take_over)
         checkpoint = self.read()
@@ -155,29 +155,29 @@ class AppStack:
             self.check_cluster()
         if lost:
             self.check()
-            delete_objects(self.entry, self.cluster, self.tell, self.check)
+            delete_objects(self.entry, self.cluster, self.progress, self.check)
         if checkpoint is not None and self._files is not None and not objects and not any(checkpoint.others()):
-            # Nothing outside of the state was made: no process is needed to forget it.
+            # Without objects in the cluster, the files can be removed without a process.
             self.check()
             self._files.sweep(state=True)
         elif checkpoint is not None:
             if objects:
                 self.check()
-                delete_unrecorded(checkpoint, self.entry, self.cluster, self.tell, self.check)
+                delete_unrecorded(checkpoint, self.entry, self.cluster, self.progress, self.check)
             if objects and not engine_reaches(checkpoint, self.entry, self.cluster()):
                 self._remove_without_engine(checkpoint, "the access in its state cannot be used here")
                 return
-            notes = EngineNotes(self.tell)
+            notes = EngineNotes(self.progress)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
-            if ended.code != 0 and not notes.errors and NOBODY in ended.stderr:
+            if ended.code != 0 and not notes.errors and NO_ADDRESS in ended.stderr:
                 ended = self._run(words, notes)
             other_passphrase = ended.code != 0 and is_of_other_passphrase(f"{ended.stderr} {notes.errors}")
             if other_passphrase and objects and not any(checkpoint.others()):
-                # Deleting an object takes no secret, so colleagues need not share a passphrase for it.
+                # The deletion of an object needs no secret, so users need not share a passphrase.
                 self._remove_without_engine(checkpoint, "its state has another passphrase")
                 return
-            # A colleague who deletes the same app may have been faster: the engine then fails in many ways.
+            # Another user may delete the same app at the same time; the engine then fails in many ways.
             if ended.code != 0 and not NO_STACK.search(ended.stderr) and self.read() is not None:
                 raise notes.error(self.entry.app_id, "deleted", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
             self.check()
@@ -186,17 +186,17 @@ class AppStack:
         self.check()
         if self._files is not None:
             self._files.sweep(state=False)
-        self.workplace.clear()
+        self.work_dir.clear()
 
     def forget(self, *, take_over: bool = False) -> None:
         """Remove the stack without its objects.
 
         Args:
-            take_over: Remove the stack's locks, regardless of who holds them.
+            take_over: Remove the stack's locks, regardless of their owners.
 
         Raises:
-            DeployError: The backend cannot be used, another process works on the stack, or a program has put resources
-                of other kinds into it.
+            DeployError: The backend cannot be used, another process works on the stack, or it holds resources of the
+                user's own program.
         """
         self.clear_dead_locks(take_over=take_over)
         refuse_others(self.read(), self.entry)
@@ -205,34 +205,34 @@ class AppStack:
         else:
             ended = self._run(["stack", "rm", "--yes", "--force"])
             if ended.code != 0 and not NO_STACK.search(ended.stderr):
-                raise EngineNotes(self.tell).error(self.entry.app_id, "forgotten", ended.stderr, code=ended.code)
-        self.workplace.clear()
+                raise EngineNotes(self.progress).error(self.entry.app_id, "forgotten", ended.stderr, code=ended.code)
+        self.work_dir.clear()
 
     def read(self) -> Checkpoint | None:
-        """Return the stack's state. None: there is no such stack.
+        """Return the stack's state. None: the stack does not exist.
 
         Raises:
-            DeployError: It cannot be read.
+            DeployError: The state cannot be read.
         """
         return read_checkpoint(self.entry.place)
 
     def locks(self) -> list[Lock]:
-        """Return the stack's locks that are not known to be of dead engines, as far as files tell."""
+        """Return the stack's locks that are not known to be of dead engines, as far as files progress."""
         found = self._files.locks() if self._files is not None else []
         return [lock for lock in found if not self._is_dead(lock)]
 
     def clear_dead_locks(self, *, take_over: bool = False) -> None:
-        """Remove the stack's locks of engines that we started and that have ended; wait a moment for others to end.
+        """Remove the locks of our engines that have ended, and wait up to 5 s until other locks are released.
 
         Args:
-            take_over: Remove all locks, regardless of who holds them.
+            take_over: Remove all locks, regardless of their owners.
 
         Raises:
-            DeployError: Another engine holds a lock, or one that cannot be seen from here.
+            DeployError: Another engine, here or on another machine, holds a lock.
         """
         self.check()
         if self._files is None:
-            # The locks of other backends are seen when they are in the way; see _run.
+            # `_run` handles the locks of other backends when the CLI reports them.
             if take_over:
                 self._cancel()
             return
@@ -243,38 +243,38 @@ class AppStack:
             self.check()
             time.sleep(LOCK_POLL_S)
 
-    def end_left_overs(self) -> None:
-        """End processes of the engine that a dead owner left."""
+    def end_orphaned_engines(self) -> None:
+        """End the engine processes of a dead owner."""
         self.check()
-        end_left_overs(self.workplace.key, self.workplace.locks)
+        end_orphaned_engines(self.work_dir.key, self.work_dir.locks)
 
     def cluster(self) -> LiveCluster:
-        """Open the app's cluster.
+        """Connect to the app's cluster.
 
         Raises:
-            ClusterError: There is no such kubeconfig or context.
+            ClusterError: The kubeconfig or the context does not exist.
         """
         entry = self.entry
         return self._connect(entry.kubeconfig or entry.ambient_kubeconfig, entry.kube_context or entry.ambient_context)
 
     def check_cluster(self) -> None:
-        """Refuse to change anything in a cluster that is not known to be the one of the launch.
+        """Check that the cluster is the one of the launch, before anything in it is changed.
 
-        From here on the app is reached by an access that can be used here, which a colleague's may not be.
+        The entry then has cluster access that works here, which another user's access may not.
 
         Raises:
-            ClusterError: It is another cluster, that is not known, or it cannot be reached.
+            ClusterError: It is another or an unknown cluster, or it cannot be reached.
         """
         self.entry = reachable(self.entry, self._connect)
         check_before_change(self.entry, self.cluster())
 
-    def _up(self, run: RegistrationPlan, folder: Path, notes: EngineNotes) -> Ended:
-        """Start the engine, load Pulumi meanwhile, and let the one find the other."""
+    def _up(self, run: RegistrationPlan, folder: Path, notes: EngineNotes) -> CliResult:
+        """Start the engine, load Pulumi meanwhile, and connect the two by a relay."""
         relay = Relay()
         try:
             words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
             env = {**self._env(), "PULUMI_AUTOMATION_API": "true"}
-            running = RunningCli(find_cli(), words, folder, env, notes, self.workplace.locks, self.check)
+            running = RunningCli(find_cli(), words, folder, env, notes, self.work_dir.locks, self.check)
             try:
                 self._serve(run, folder, relay, running)
                 return running.wait()
@@ -284,7 +284,7 @@ class AppStack:
             relay.close()
 
     def _serve(self, run: RegistrationPlan, folder: Path, relay: Relay, running: RunningCli) -> None:
-        """Offer the program until the engine has ended."""
+        """Serve the program until the engine ends."""
 
         def wait(port: int) -> None:
             relay.pass_on_to(port)
@@ -293,16 +293,16 @@ class AppStack:
         serve(run, self.entry.place.stack, folder, self._env(), wait)
 
     def _remove_without_engine(self, checkpoint: Checkpoint, why: str) -> None:
-        """Delete the objects that the state has by one's own access, then the stack."""
+        """Delete the recorded objects with this user's access to the cluster, then the stack."""
         refuse_others(checkpoint, self.entry)
-        self.tell(f"{self.entry.app_id}: {why}; its objects are deleted by your own access to the cluster")
-        delete_recorded(checkpoint, self.entry, self.cluster, self.tell, self.check)
+        self.progress(f"{self.entry.app_id}: {why}; its objects are deleted by your own access to the cluster")
+        delete_recorded(checkpoint, self.entry, self.cluster, self.progress, self.check)
         self.forget()
 
-    def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> Ended:
+    def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> CliResult:
         whole = [*words, *(["--stack", self.entry.place.cli_name] if on_stack else [])]
-        locks = self.workplace.locks
-        with slot(self._slots, self.check), self.workplace.open() as folder:
+        locks = self.work_dir.locks
+        with engine_slot(self._slots, self.check), self.work_dir.open() as folder:
             self.check()
             cli, env = find_cli(), self._env()
             ended = self._retried(lambda: run_cli(cli, whole, folder, env, notes, locks, self.check))
@@ -310,7 +310,7 @@ class AppStack:
                 held = read_locked_message(ended.stderr)
                 if not held or not all(self._is_dead(lock) for lock in held):
                     raise self._locked(held)
-                # The CLI removes all locks of a stack, and these are all of them.
+                # `pulumi cancel` removes all locks of a stack, and all of them are dead.
                 self.check()
                 run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env)
                 ended = run_cli(cli, whole, folder, env, notes, locks, self.check)
@@ -318,25 +318,25 @@ class AppStack:
         return ended
 
     def _cancel(self) -> None:
-        """Remove all locks of a stack that is not in a folder; fine where there is no stack."""
-        with self.workplace.open() as folder:
+        """Remove all locks of a stack that is not in a folder, if the stack exists."""
+        with self.work_dir.open() as folder:
             words = ["cancel", "--yes", "--stack", self.entry.place.cli_name]
             ended = run_cli(find_cli(), words, folder, self._env())
         if ended.code != 0 and not NO_STACK.search(ended.stderr):
-            raise EngineNotes(self.tell).error(self.entry.app_id, "taken over", ended.stderr, code=ended.code)
+            raise EngineNotes(self.progress).error(self.entry.app_id, "taken over", ended.stderr, code=ended.code)
 
     def _is_dead(self, lock: Lock) -> bool:
-        """Return whether a lock is of an engine that we started and that has ended."""
+        """Return whether our own engine took this lock and has ended."""
         owner = self.entry.owner
-        # 0.1.0 noted no engines. Its dead owner's are known by the name of the host.
+        # 0.1.0 noted no engines; its locks are matched by the name of the host.
         if owner is not None and owner.boot_id is None and life_of(owner) is Life.ENDED and is_over_of_0_1_0(lock):
             return True
-        return self.workplace.locks.is_dead(lock)
+        return self.work_dir.locks.is_dead(lock)
 
-    def _retried(self, run: Callable[[], Ended]) -> Ended:
-        """Run the CLI again where it met a lock: the end of a job is written under one, for a moment.
+    def _retried(self, run: Callable[[], CliResult]) -> CliResult:
+        """Run the CLI again if it found a lock: status writers hold one for a moment.
 
-        The CLI takes the lock before it does anything.
+        The CLI acquires the lock before it changes anything.
 
         Raises:
             DeployError: The lock stays.
@@ -346,7 +346,7 @@ class AppStack:
             if ended.code == 0 or LOCKED not in f"{ended.stdout}\n{ended.stderr}":
                 break
             if self._files is None and all(map(self._is_dead, read_locked_message(ended.stderr))):
-                # No process is going to remove them.
+                # No process removes them.
                 break
             self.clear_dead_locks()
             time.sleep(pause_s)
@@ -354,13 +354,13 @@ class AppStack:
         return ended
 
     def _env(self) -> dict[str, str]:
-        return engine_environment(self.entry, self.workplace.key)
+        return engine_environment(self.entry, self.work_dir.key)
 
     def _taken(self) -> DeployError:
         place = self.entry.place
         return DeployError(
-            f"app {self.entry.app_id} cannot be launched: there is a stack {place.project}/{place.stack} in "
-            f"{without_password(place.backend)} already; delete that app first, or choose another name"
+            f"app {self.entry.app_id} cannot be launched: the stack {place.project}/{place.stack} exists already in "
+            f"{without_password(place.backend)}; delete that app first, or choose another name"
         )
 
     def _locked(self, locks: Sequence[Lock]) -> DeployError:

@@ -1,4 +1,4 @@
-"""AutomationDriver: the Driver over Pulumi's Automation API. Each call is a short way through the modules beside it."""
+"""AutomationDriver: the `Driver` that runs the Pulumi engine."""
 
 from __future__ import annotations
 
@@ -24,67 +24,67 @@ from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
 from torchx_pulumi.stack_state.store import open_store
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
-from torchx_pulumi_stacks.engine.recovery import put_right
+from torchx_pulumi_stacks.engine.recovery import recover_stack
 from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
 from torchx_pulumi_stacks.engine.status_writer import write_status
-from torchx_pulumi_stacks.engine.work_dir import Workplace
+from torchx_pulumi_stacks.engine.work_dir import WorkDir
 
 logger = logging.getLogger(__name__)
 
 
 class AutomationDriver:
-    """Launches, removes and reads the stacks of apps. Safe for threads; processes share what lies on the disk."""
+    """Launches, removes and reads the stacks of apps. Safe for threads and processes, which share files."""
 
     def __init__(
         self, folder: Path | None = None, *, seed: bool = True, connect: Connect = KubernetesCluster.connect
     ) -> None:
-        """Make a driver; nothing is started and Pulumi is not loaded yet.
+        """Create a driver without starting a process or loading Pulumi.
 
         Args:
-            folder: Where the engine works. None: `engine` in the user's state folder.
-            seed: Make a stack in a folder by writing its empty state, which saves a process; else, and where
-                TORCHX_PULUMI_SEED is 0, by `pulumi stack init`.
-            connect: Opens a cluster by kubeconfig and context.
+            folder: Work folder of the engine. None: `engine` in the user's state folder.
+            seed: Create a stack in a folder by writing its empty state, which saves a process. False, or
+                TORCHX_PULUMI_SEED=0: run `pulumi stack init`.
+            connect: Connects to a cluster by kubeconfig and context.
         """
         self._folder = folder
         self._connect = connect
         self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
-    def launch(self, order: LaunchRequest, tell: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+    def launch(self, order: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects in a stack of its own; see `torchx_pulumi.runs.driver.Driver`."""
-        stack = self._stack(order.entry, tell, check)
+        stack = self._stack(order.entry, progress, check)
         run = plan_registration(order)
         with self._changing(order.entry):
             stack.create(run, seed=self._seed)
             try:
                 return stack.up(run)
             except TakenOverError:
-                # What was begun is the new owner's.
+                # The new owner continues or removes what was created.
                 raise
             except BaseException as error:
                 self._undo(stack, error)
                 raise
 
     def recover(
-        self, entry: RunEntry, tell: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
+        self, entry: RunEntry, progress: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
     ) -> RunEntry | None:
-        """Put right what an interrupted launch or deletion left; see `torchx_pulumi.runs.driver.Driver`."""
-        entry = _followed(entry, tell)
+        """Finish or remove an interrupted launch or deletion; see `torchx_pulumi.runs.driver.Driver`."""
+        entry = _followed(entry, progress)
         with self._changing(entry):
-            return put_right(entry, self._stack(entry, tell, check), tell, take_over=take_over)
+            return recover_stack(entry, self._stack(entry, progress, check), progress, take_over=take_over)
 
     def destroy(
         self,
         entry: RunEntry,
-        tell: ProgressCallback,
+        progress: ProgressCallback,
         *,
         forget_unreachable: bool = False,
         check: CheckOwner = unowned,
         take_over: bool = False,
     ) -> None:
         """Delete the app's objects and its stack; see `torchx_pulumi.runs.driver.Driver`."""
-        entry = _followed(entry, tell)
-        stack = self._stack(entry, tell, check)
+        entry = _followed(entry, progress)
+        stack = self._stack(entry, progress, check)
         with self._changing(entry):
             try:
                 stack.remove(take_over=take_over)
@@ -92,7 +92,9 @@ class AutomationDriver:
                 if not forget_unreachable:
                     raise
                 stack.forget(take_over=take_over)
-                tell(f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached")
+                progress(
+                    f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached"
+                )
 
     def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
         """Write an observation to the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
@@ -101,12 +103,12 @@ class AutomationDriver:
             store = open_store(entry.place.backend)
             if store is None:
                 return Recorded.LEFT
-            return write_status(store, entry.place, observed, Workplace(self._root, entry).locks)
+            return write_status(store, entry.place, observed, WorkDir(self._root, entry).locks)
         except PermissionError as error:
             logger.debug("the backend of %s may not be opened: %s", entry.app_id, error)
             return Recorded.LEFT
         except (OSError, ValueError, DeployError) as error:
-            # A folder that is not mounted now, or a URL that is none: the observation is kept, and written later.
+            # The folder may not be mounted. The observation is kept and written later.
             logger.debug("the stack of %s is not written yet: %s", entry.app_id, error)
             return Recorded.DEFERRED
 
@@ -127,18 +129,18 @@ class AutomationDriver:
         return list_stacks(backend, project)
 
     def close(self) -> None:
-        """End what the driver started: nothing outlives the call that started it."""
+        """Do nothing: every process ends with the call that started it."""
 
     @property
     def _root(self) -> Path:
         return self._folder or state_folder() / "engine"
 
-    def _stack(self, entry: RunEntry, tell: ProgressCallback, check: CheckOwner = unowned) -> AppStack:
-        return AppStack(entry, self._root, tell, self._connect, check)
+    def _stack(self, entry: RunEntry, progress: ProgressCallback, check: CheckOwner = unowned) -> AppStack:
+        return AppStack(entry, self._root, progress, self._connect, check)
 
     @contextlib.contextmanager
     def _changing(self, entry: RunEntry) -> Iterator[None]:
-        """Drop what is remembered of a stack before and after it changes: a reader may come in between."""
+        """Drop the cached entry of a stack before and after a change, as a reader may cache it in between."""
         drop_cached(entry.place, self._root)
         try:
             yield
@@ -146,24 +148,24 @@ class AutomationDriver:
             drop_cached(entry.place, self._root)
 
     def _undo(self, stack: AppStack, error: BaseException) -> None:
-        """Remove what a failed launch began; where that fails too, the next call on the app does it."""
+        """Remove what a failed launch created; if that fails too, the next call on the app repeats it."""
         app_id = stack.entry.app_id
         try:
             stack.remove()
         except TakenOverError as second:
-            stack.tell(str(second))
+            stack.progress(str(second))
             error.__context__ = second
         except (ClusterError, DeployError) as second:
-            stack.tell(f"{app_id}: what was begun could not be removed yet: {second}; deleting the app will do it")
+            stack.progress(f"{app_id}: what was begun could not be removed yet: {second}; deleting the app will do it")
             error.__context__ = second
 
 
-def _followed(entry: RunEntry, tell: ProgressCallback) -> RunEntry:
-    """Return an entry with the place of its stack, which `pulumi stack rename` may have changed since the launch.
+def _followed(entry: RunEntry, progress: ProgressCallback) -> RunEntry:
+    """Return an entry with the current name of its stack, which `pulumi stack rename` may have changed.
 
     Raises:
-        BackendAbsentError: The folder of the backend is not there.
-        DeployError: It cannot be read.
+        BackendAbsentError: The folder of the backend is absent.
+        DeployError: The backend cannot be read.
     """
     place, folder = entry.place, backend_folder(entry.place.backend)
     if folder is None or FolderStack(folder, place).exists():
@@ -171,10 +173,10 @@ def _followed(entry: RunEntry, tell: ProgressCallback) -> RunEntry:
     check_there(folder, place.backend)
     moved = find_renamed(folder, entry)
     if moved is not None:
-        tell(f"{entry.app_id}: its stack {place.project}/{place.stack} is {moved.project}/{moved.stack} now")
+        progress(f"{entry.app_id}: its stack {place.project}/{place.stack} is {moved.project}/{moved.stack} now")
         return replace(entry, place=moved)
     if entry.stage is not Stage.LAUNCHING:
-        tell(
+        progress(
             f"{entry.app_id}: there is no stack {place.project}/{place.stack} in {place.backend} any more: it was "
             "removed, or `pulumi stack migrate` moved it elsewhere; its objects are found by their label"
         )

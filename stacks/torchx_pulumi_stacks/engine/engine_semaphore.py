@@ -1,4 +1,4 @@
-"""How many engines run at once on this machine, whatever threads and processes ask for them."""
+"""Semaphore that limits the engines on this machine, across threads and processes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ PAUSE_S = 0.05
 VARIABLE = "TORCHX_PULUMI_MAX_ENGINES"
 
 
-def slot_count() -> int:
-    """Return how many engines may run at once: two a core, for each waits about as long as it works."""
+def max_engines() -> int:
+    """Return the maximum number of engines: two per core, as each waits about as long as it computes."""
     given = os.environ.get(VARIABLE, "")
     return max(int(given), 1) if given.isdigit() else 2 * max(os.cpu_count() or 1, 2)
 
 
 @contextlib.contextmanager
-def slot(folder: Path, check: CheckOwner = unowned) -> Iterator[None]:
-    """Hold one of the slots; wait until one is free. A process that dies gives its own back.
+def engine_slot(folder: Path, check: CheckOwner = unowned) -> Iterator[None]:
+    """Acquire the semaphore, and wait until an engine may start; the end of the process releases it.
 
     Args:
-        folder: Where the slots lie.
+        folder: Folder of the lock files, one for each engine.
         check: Renews the lease while this waits.
 
     Raises:
-        TakenOverError: Another process took over the app that the slot is for.
+        TakenOverError: Another process took over the app.
         DeployError: The folder cannot be written.
     """
     make_folder(folder)
@@ -49,8 +49,8 @@ def slot(folder: Path, check: CheckOwner = unowned) -> Iterator[None]:
 
 
 def _take(folder: Path, stack: contextlib.ExitStack) -> bool:
-    """Take a slot until a stack is closed. False: none is free."""
-    for number in range(slot_count()):
+    """Acquire one of the locks until `stack` closes. False: all are held."""
+    for number in range(max_engines()):
         with contextlib.ExitStack() as one:
             if one.enter_context(held(folder / str(number), wait=False, per_host=True)):
                 stack.enter_context(one.pop_all())

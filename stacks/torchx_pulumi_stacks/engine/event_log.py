@@ -1,4 +1,4 @@
-"""What the engine tells while it works: lines of its event log to progress, outputs and errors."""
+"""Event log of the engine: convert its lines to progress messages, outputs and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchx_pulumi.stack_state.checkpoint import STACK, is_object
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 
 _NOISE = ("update failed", "resource plugin", "preview failed")
-"""Errors that only say that there was one."""
+"""Prefixes of errors without information."""
 
 _UNREACHABLE = (
     "cluster is unreachable",
@@ -32,7 +32,7 @@ _UNREACHABLE = (
     "unable to load Kubernetes client configuration",
     "certificate signed by unknown authority",
 )
-"""What Kubernetes' client says when nothing answers."""
+"""Messages of the Kubernetes client if the cluster cannot be reached."""
 
 LAUNCHED = "launched"
 """Word for a launch in the message of an error."""
@@ -40,7 +40,7 @@ LAUNCHED = "launched"
 _LOCKED = ("is currently locked by", "Another update is currently in progress")
 _PASSPHRASE = ("incorrect passphrase", "passphrase must be set")
 _ENGINE = (*_LOCKED, *_PASSPHRASE, "no space left on device")
-"""What the CLI says of itself that has an error of its own here."""
+"""Messages of the CLI that `error_of` distinguishes."""
 
 _DONE = {"create": "created", "update": "updated", "delete": "deleted", "replace": "replaced"}
 _BEGUN = {"create": "creating", "update": "updating", "delete": "deleting", "replace": "replacing"}
@@ -48,27 +48,27 @@ _BEGUN = {"create": "creating", "update": "updating", "delete": "deleting", "rep
 
 @dataclass(slots=True)
 class EngineNotes:
-    """What one run of the engine told."""
+    """Events of one run of the engine."""
 
-    tell: ProgressCallback
-    """Takes progress."""
+    progress: ProgressCallback
+    """Receives progress messages."""
     outputs: dict[str, Any] = field(default_factory=dict)
-    """Outputs of the stack. Empty: none were registered."""
+    """Outputs of the stack. Empty: the program registered none."""
     uids: dict[str, str] = field(default_factory=dict)
     """URN of a Kubernetes object to its uid."""
     errors: list[str] = field(default_factory=list)
-    """Errors, in the order in which they came, each once."""
-    begun: bool = False
-    """The engine told something: it got past the backend and its credentials."""
+    """Distinct errors in order."""
+    has_events: bool = False
+    """The engine wrote an event, so backend and credentials work."""
 
     def take(self, line: str) -> None:
-        """Take a line of the event log."""
+        """Process one line of the event log."""
         try:
             event = json.loads(line)
         except ValueError:
-            # The last line of a process that was killed. The state says what was done.
+            # The last line of a killed process may be cut off. The state records what was done.
             return
-        self.begun = True
+        self.has_events = True
         if diagnostic := event.get("diagnosticEvent"):
             self._take_diagnostic(diagnostic)
         elif begun := event.get("resourcePreEvent"):
@@ -84,8 +84,8 @@ class EngineNotes:
             if message not in self.errors and not message.startswith(_NOISE):
                 self.errors.append(message)
         elif event.get("severity") in ("warning", "info") and not event.get("ephemeral") and event.get("urn"):
-            # Without a resource it is the engine speaking of itself.
-            self.tell(message)
+            # Messages without a resource are about the engine itself.
+            self.progress(message)
 
     def _take_outputs(self, step: Mapping[str, Any]) -> None:
         new = step.get("new") or {}
@@ -105,16 +105,16 @@ class EngineNotes:
         metadata = (state.get("inputs") or {}).get("metadata") or {}
         kind = str(step.get("type")).rpartition(":")[2]
         name = metadata.get("name") or str(step.get("urn")).rpartition("::")[2]
-        self.tell(f"{word} {kind} {metadata.get('namespace') or 'default'}/{name}")
+        self.progress(f"{word} {kind} {metadata.get('namespace') or 'default'}/{name}")
 
     def error(self, app: str, doing: str, said: str = "", *, code: int = 1) -> TorchxPulumiError:
-        """Return the error that a failed run comes to.
+        """Return the error of a failed run.
 
         Args:
-            app: Which app.
-            doing: What was being done: `launched`, `deleted`.
-            said: What the process said last, for errors before the engine has events.
-            code: Its exit code; below zero, the number of the signal that ended it.
+            app: The app's id.
+            doing: Past participle of the operation: `launched`, `deleted`.
+            said: Output of the process, for errors before the first event.
+            code: Its exit code; negative: the number of the signal that ended it.
         """
         if code < 0:
             return _killed(app, doing, code, self.errors)
@@ -123,9 +123,9 @@ class EngineNotes:
         words = _last_words(said)
         if any(sign in words for sign in _ENGINE):
             return error_of(app, doing, [words])
-        if self.begun:
+        if self.has_events:
             return DeployError(f"app {app} cannot be {doing}: the Pulumi engine ended with exit code {code}: {words}")
-        # No event and none of the known words: the CLI did not get as far as a cluster.
+        # Without an event and a known message, the CLI failed before it used a cluster.
         return DeployError(
             f"app {app} cannot be {doing}: Pulumi could not begin: {words}; check the backend (option pulumi_backend, "
             "PULUMI_BACKEND_URL), its credentials and the secrets provider"
@@ -133,7 +133,7 @@ class EngineNotes:
 
 
 def error_of(app: str, doing: str, errors: list[str]) -> TorchxPulumiError:
-    """Return the error that messages of the engine stand for."""
+    """Return the error for messages of the engine."""
     text = "; ".join(errors)
     if any(sign in text for sign in _UNREACHABLE) and "webhook" not in text:
         return ClusterError(
@@ -174,7 +174,7 @@ def _killed(app: str, doing: str, code: int, errors: list[str]) -> DeployError:
 
 
 def is_of_other_passphrase(said: str) -> bool:
-    """Return whether the CLI refused because the secrets of the state are kept by another passphrase."""
+    """Return whether the CLI failed because another passphrase encrypts the secrets of the state."""
     return any(sign in said for sign in _PASSPHRASE)
 
 
@@ -190,9 +190,9 @@ def tidy(message: str) -> str:
 
 
 def _last_words(said: str) -> str:
-    """Return the error of a process that has no events: before the engine starts, it only writes text."""
+    """Return the error in the output of a process without events."""
     lines = [_COLOUR.sub("", line).rstrip() for line in said.splitlines()]
     for number, line in enumerate(lines):
         if line.startswith("error: "):
             return tidy("\n".join(lines[number:]))
-    return tidy("\n".join(lines[-3:])) or "the Pulumi CLI ended without a word"
+    return tidy("\n".join(lines[-3:])) or "the Pulumi CLI printed no error"

@@ -1,6 +1,6 @@
-"""One run of the Pulumi CLI: in a process group of its own, its events read while it works, ended with whoever asked.
+"""Runs of the Pulumi CLI that change a stack, each in its own process group; their events are read while they run.
 
-All processes of the driver start here, which is where tests count them.
+All engine processes start here; tests count them at this place.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 TAIL_PAUSE_S = 0.03
 INTERRUPT_WAIT_S = 30.0
-"""How long an interrupted engine may take to write its state before it is killed."""
+"""Time that an interrupted engine has to write its state before it is killed."""
 
-LEFT_OVER_WAIT_S = 5.0
-"""How long the engine of a dead owner may take."""
+ORPHAN_WAIT_S = 5.0
+"""Time that the engine of a dead owner has to end after each signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a run of the CLI ended."""
+class CliResult:
+    """Exit code and output of a run of the CLI."""
 
     code: int
     stdout: str
@@ -47,7 +47,7 @@ class Ended:
 
 
 class RunningCli:
-    """The CLI at work. Its end must be waited for."""
+    """A running CLI process. The caller must call `wait` or `interrupt`."""
 
     def __init__(
         self,
@@ -59,21 +59,21 @@ class RunningCli:
         locks: OwnedLocks | None = None,
         check: CheckOwner = unowned,
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
             cli: Path of the CLI.
             words: Its arguments.
-            folder: Where it runs.
-            env: Whole environment.
-            notes: Take its events. None: the command has none.
-            locks: Where its process is noted, as it takes a lock. None: the command takes none.
-            check: Renews the lease while it works; where the app was taken over, it is interrupted.
+            folder: Its working directory.
+            env: Its whole environment.
+            notes: Receives its events. None: the command has none.
+            locks: Receives a note of the process, which acquires a lock. None: the command acquires none.
+            check: Renews the lease while the process runs; if the app is taken over, the process is interrupted.
 
         Raises:
-            DeployError: It cannot be started.
+            DeployError: The process cannot be started.
         """
-        self._ended: Ended | None = None
+        self._ended: CliResult | None = None
         self._locks = locks
         self._ends = contextlib.ExitStack()
         self._out = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the rest
@@ -111,33 +111,33 @@ class RunningCli:
             self.interrupt()
             raise
 
-    def wait(self) -> Ended:
-        """Wait for its end; may be called again.
+    def wait(self) -> CliResult:
+        """Wait until the process ends; may be called again.
 
-        Ctrl-C interrupts the engine, which then writes its state and ends; a second one kills it.
+        Ctrl-C interrupts the engine, which then writes its state and ends; a second Ctrl-C kills it.
 
         Raises:
-            KeyboardInterrupt: The user interrupted it; it has ended.
+            KeyboardInterrupt: The user interrupted the process, which has ended.
         """
         if self._ended is None:
             try:
                 _wait(self._process)
-                self._ended = Ended(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
+                self._ended = CliResult(code=self._process.returncode, stdout=_text(self._out), stderr=_text(self._err))
                 self._forget_note()
             finally:
-                # Events that are left in the log are read here.
+                # This reads the remaining events in the log.
                 self._ends.close()
         return self._ended
 
     def interrupt(self) -> None:
-        """End it, where its end was not waited for."""
+        """Interrupt the process if it still runs."""
         if self._process.poll() is None:
             _send_group(self._process.pid, signal.SIGINT)
             _wait(self._process)
         self._ends.close()
 
     def _forget_note(self) -> None:
-        """Forget its process, which holds no lock any more; one that failed may have left its lock."""
+        """Remove the note of a process that succeeded; a failed process may have left its lock."""
         if self._locks is not None and self._note is not None and self._process.returncode == 0:
             self._locks.forget(self._note)
 
@@ -150,29 +150,29 @@ def run_cli(
     notes: EngineNotes | None = None,
     locks: OwnedLocks | None = None,
     check: CheckOwner = unowned,
-) -> Ended:
-    """Run the CLI to its end; see `RunningCli`.
+) -> CliResult:
+    """Run the CLI until it ends; see `RunningCli`.
 
     Raises:
-        DeployError: It cannot be started.
-        KeyboardInterrupt: The user interrupted it; it has ended.
+        DeployError: The process cannot be started.
+        KeyboardInterrupt: The user interrupted the process, which has ended.
     """
     return RunningCli(cli, words, folder, env, notes, locks, check).wait()
 
 
-def end_left_overs(key: str, locks: OwnedLocks) -> int:
-    """End the engine's processes that a dead owner left for a stack, and return how many there were.
+def end_orphaned_engines(key: str, locks: OwnedLocks) -> int:
+    """End the engine processes of a dead owner of a stack, and return how many there were.
 
-    An engine whose program has gone fails by itself and writes its state; it gets a moment for that.
+    An engine whose program has ended fails by itself and writes its state, so it is not killed at once.
     """
-    import psutil  # 50 ms, and needed after a kill only
+    import psutil  # 50 ms, and needed only after a kill
 
     found = left = _processes_of(key, locks)
     for number in (signal.SIGINT, signal.SIGKILL):
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
-        end = time.monotonic() + LEFT_OVER_WAIT_S
+        end = time.monotonic() + ORPHAN_WAIT_S
         while (left := [process for process in left if _runs(process)]) and time.monotonic() < end:
             time.sleep(0.05)
     return len(found)
@@ -190,13 +190,13 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
             process.wait()
         raise
     finally:
-        # Providers are in the group of the CLI, or end with it; none may outlive it.
+        # Providers are in the group of the CLI and must not outlive it.
         _send_group(process.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
 def _tailed(log: Path, notes: EngineNotes | None) -> Iterator[None]:
-    """Read an event log while it is written, and its rest in the end."""
+    """Read an event log while the block runs, and its remainder at the end."""
     if notes is None:
         yield
         return
@@ -212,7 +212,7 @@ def _tailed(log: Path, notes: EngineNotes | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _renewing(check: CheckOwner, group: int) -> Iterator[None]:
-    """Renew the lease while an engine works; interrupt the engine where another process has taken the app over."""
+    """Renew the lease while an engine runs; interrupt the engine if another process takes the app over."""
     if check is unowned:
         yield
         return
@@ -226,7 +226,7 @@ def _renewing(check: CheckOwner, group: int) -> Iterator[None]:
                 _send_group(group, signal.SIGINT)
                 return
             except DeployError:
-                # The index cannot be read for a moment. The next step says so if it lasts.
+                # The index may be unreadable for a moment; the next step reports a lasting problem.
                 continue
 
     thread = threading.Thread(target=renew, daemon=True, name="torchx-pulumi-lease")
@@ -264,9 +264,9 @@ def _send_group(group: int, number: int) -> None:
 
 
 def _processes_of(key: str, locks: OwnedLocks) -> list[psutil.Process]:
-    """Find the processes of a stack: engines that were noted, their descendants, and those whose environment names it.
+    """Return the processes of a stack: noted engines, their descendants, and processes whose environment names it.
 
-    The environment of some processes is not readable, on macOS of more of them than on Linux.
+    The environment of some processes is not readable, on macOS of more than on Linux.
     """
     import psutil  # see above
 
@@ -288,7 +288,7 @@ def _runs(process: psutil.Process) -> bool:
     import psutil  # see above
 
     try:
-        # A zombie waits for its parent, which may never come.
+        # A zombie has ended, even if its parent never waits for it.
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

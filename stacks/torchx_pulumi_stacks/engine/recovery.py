@@ -1,6 +1,6 @@
-"""After a launch or a deletion was interrupted: what is true, and the way from there to whole or nothing.
+"""Recovery of interrupted launches and deletions: finish the operation, or remove what it created.
 
-docs/decisions/0010 has the cases.
+docs/decisions/0010 lists the cases.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from torchx_pulumi.stack_state.owner import describe_owner, is_working
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 
 
-def put_right(entry: RunEntry, stack: AppStack, tell: ProgressCallback, *, take_over: bool = False) -> RunEntry | None:
-    """Finish what was interrupted, or remove what it made. The caller has claimed the app.
+def recover_stack(
+    entry: RunEntry, stack: AppStack, progress: ProgressCallback, *, take_over: bool = False
+) -> RunEntry | None:
+    """Finish an interrupted operation, or remove what it created. The caller has claimed the app.
 
     Args:
-        entry: The app; its owner is the process that was interrupted.
+        entry: The app; its owner is the interrupted process.
         stack: Its stack.
-        tell: Takes progress.
-        take_over: Do it whoever the owner is and whoever holds locks.
+        progress: Receives progress messages.
+        take_over: Ignore a running owner and the locks of others.
 
     Returns:
-        The entry as it is now. None: nothing of the app is left.
+        The updated entry. None: the app no longer exists.
 
     Raises:
         DeployError: Another process works on the app, or the engine refused.
@@ -36,50 +38,50 @@ def put_right(entry: RunEntry, stack: AppStack, tell: ProgressCallback, *, take_
     """
     if not take_over:
         _refuse_if_working(entry)
-    stack.end_left_overs()
+    stack.end_orphaned_engines()
     stack.clear_dead_locks(take_over=take_over)
     if entry.stage is Stage.DELETING:
-        tell(f"{entry.app_id}: its deletion was interrupted; it is finished now")
+        progress(f"{entry.app_id}: its deletion was interrupted; it is finished now")
         stack.remove()
         return None
     checkpoint = stack.read()
     stack.check()
     if checkpoint is None:
-        # The state is written before an object is made: without one there is no object. Of an app that was launched,
-        # the state was lost, and its object speaks for it.
-        stack.workplace.clear()
+        # The engine writes the state before it creates an object, so without a state there is no object. If the launch
+        # had finished, the state was lost and the objects may exist.
+        stack.work_dir.clear()
         return None if entry.stage is Stage.LAUNCHING else replace(entry, owner=None)
     if is_whole(checkpoint):
-        stack.workplace.clear()
+        stack.work_dir.clear()
         return _launched(entry, checkpoint)
     if entry.stage is Stage.LAUNCHED:
         return replace(entry, owner=None)
-    return _finish_or_remove(entry, stack, checkpoint, tell)
+    return _finish_or_remove(entry, stack, checkpoint, progress)
 
 
 def is_whole(checkpoint: Checkpoint) -> bool:
-    """Say whether a launch came to its end: its last note is there, and nothing is under way."""
+    """Return whether a launch has finished: its last stash exists, and no operation is pending."""
     return checkpoint.stash(APP_SUFFIX) is not None and not checkpoint.pending and not checkpoint.outdated
 
 
 def _finish_or_remove(
-    entry: RunEntry, stack: AppStack, checkpoint: Checkpoint, tell: ProgressCallback
+    entry: RunEntry, stack: AppStack, checkpoint: Checkpoint, progress: ProgressCallback
 ) -> RunEntry | None:
-    order = stack.workplace.order()
+    order = stack.work_dir.order()
     made = any(is_object(item) for item in checkpoint.resources)
     if made and order is not None and not checkpoint.pending and not checkpoint.outdated:
-        tell(f"{entry.app_id}: its launch was interrupted after the job was created; it is finished now")
+        progress(f"{entry.app_id}: its launch was interrupted after the job was created; it is finished now")
         stack.check_cluster()
         try:
             launched = stack.up(order)
         except TakenOverError:
             raise
         except DeployError as error:
-            tell(f"{entry.app_id}: it cannot be finished: {error}")
+            progress(f"{entry.app_id}: it cannot be finished: {error}")
         else:
             done = stack.read()
             return replace(_launched(entry, done), uid=launched.uid or _uid(done)) if done else None
-    tell(f"{entry.app_id}: its launch was interrupted; what it began is removed")
+    progress(f"{entry.app_id}: its launch was interrupted; what it began is removed")
     stack.remove()
     return None
 

@@ -1,7 +1,7 @@
-"""An address for the engine before anybody listens there: it starts while this process still loads Pulumi.
+"""TCP relay that lets the engine start before the program's gRPC server is ready.
 
-The engine connects to a socket of ours at once; what it sends waits until the program's own server is there, and is
-then passed on, both ways. Only the few calls that start and end the program go through here.
+The engine connects to the relay at once. Its data waits until the server's port is known, and is then copied in both
+directions. Only the few calls that start and end the program use the relay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 
 
 class Relay:
-    """Passes connections on to a port that is named later."""
+    """Forwards connections to a port that is set later."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -24,16 +24,16 @@ class Relay:
 
     @property
     def port(self) -> int:
-        """Where the engine connects to."""
+        """Return the port that the engine connects to."""
         return int(self._listener.getsockname()[1])
 
     def pass_on_to(self, port: int) -> None:
-        """Name the port of the server; connections that wait go through."""
+        """Set the port of the server and forward waiting connections."""
         self._target = port
         self._known.set()
 
     def close(self) -> None:
-        """Cut all connections and end all threads. May be called again."""
+        """Close all connections and end all threads. May be called again."""
         self._known.set()
         for each in [*self._open]:
             with contextlib.suppress(OSError):
@@ -73,7 +73,7 @@ class Relay:
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        # A message waits for no other one.
+        # Small messages are sent at once.
         target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while data := source.recv(65536):
             target.sendall(data)

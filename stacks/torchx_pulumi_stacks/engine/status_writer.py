@@ -1,6 +1,6 @@
-"""Writing an observed end into the outputs of a stack, under Pulumi's own lock and without the engine.
+"""Writer of observed final states: updates the outputs of a stack under Pulumi's lock, without the engine.
 
-docs/decisions/0012 says what the engine relies on and what is checked before anything is written.
+docs/decisions/0012 describes what the engine requires and what is checked before a write.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ from torchx_pulumi.stack_state.store import StackStore, Stored
 logger = logging.getLogger(__name__)
 
 HOLD_S = 1.0
-"""Longest time that the lock is held."""
+"""Maximum time for which the lock is held."""
 
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
-"""Time between two attempts where another process has the lock, perhaps for as short a time."""
+"""Pauses between attempts while another process holds the lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hold:
-    """A lock that is held."""
+    """An acquired lock."""
 
     since: float
-    """When it was there: half of its request's time after it was asked for."""
+    """Time of acquisition: the middle of the request that wrote it, by the monotonic clock."""
     request_s: float
-    """How long its request took; the other requests are taken to need as long."""
+    """Duration of that request; the other requests are assumed to take as long."""
 
     def has_time(self, requests: int) -> bool:
-        """Return whether so many requests, the unlocking among them, end before the lock is held for too long."""
+        """Return whether a number of requests, including the release, end within `HOLD_S`."""
         return time.monotonic() - self.since + requests * self.request_s <= HOLD_S
 
 
 def write_status(store: StackStore, place: StackRef, observed: Mapping[str, Any], owned: OwnedLocks) -> Recorded:
-    """Write an observation into the outputs of a stack and of its component, unless they have a newer one.
+    """Write an observation to the outputs of a stack and its component, unless they have a newer one.
 
     Args:
         store: The files of the backend.
         place: The stack.
-        observed: In the shape of the output `torchx.observed`, with the `uid` of the object that was seen.
-        owned: The notes of our own locks on the stack: a killed process leaves one, and its lock is removed.
+        observed: In the shape of the output `torchx.observed`, with the `uid` of the observed object.
+        owned: Notes of our own locks on the stack; the lock of a killed process is removed.
     """
     try:
         for pause_s in (*RETRY_PAUSES_S, None):
@@ -77,7 +77,7 @@ def write_status(store: StackStore, place: StackRef, observed: Mapping[str, Any]
             if outcome is not None:
                 return outcome
             if pause_s is not None:
-                # Two that stood back for each other must not come back at the same moment.
+                # Two writers that gave way to each other must not retry at the same moment.
                 time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
         return Recorded.DEFERRED
     except PermissionError as error:
@@ -89,12 +89,12 @@ def write_status(store: StackStore, place: StackRef, observed: Mapping[str, Any]
 
 
 def _write(store: StackStore, place: StackRef, observed: Mapping[str, Any], owned: OwnedLocks) -> Recorded | None:
-    """Write once; see `write_status`. None: another process has the lock, or has written."""
+    """Write once; see `write_status`. None: another process holds the lock, or has changed the state."""
     judged = _judge(_find(store, place), observed)
     if isinstance(judged, Recorded):
         return judged
     path, before, packed = judged
-    # With the check, the write and the unlocking.
+    # The check, the write and the release.
     requests = 4 if store.keeps_backups else 3
     with _locked(store, place, owned) as hold:
         if hold is None:
@@ -123,7 +123,7 @@ def _too_slow(place: StackRef, hold: _Hold) -> Recorded:
 
 @contextmanager
 def _locked(store: StackStore, place: StackRef, owned: OwnedLocks) -> Iterator[_Hold | None]:
-    """Hold the lock of a stack as Pulumi takes it. None: somebody else has it."""
+    """Acquire the lock of a stack in Pulumi's format. None: another process holds it."""
     folder, name, owner = lock_folder(place), f"{uuid.uuid4()}.json", this_process()
     if _locks(store, folder, owned):
         yield None
@@ -135,17 +135,17 @@ def _locked(store: StackStore, place: StackRef, owned: OwnedLocks) -> Iterator[_
         store.lock(f"{folder}/{name}", json.dumps(content, separators=(",", ":")).encode())
         request_s = time.monotonic() - begun
         hold = _Hold(since=begun + request_s / 2, request_s=request_s)
-        # Of two that come at the same time each sees the other's lock, or is seen; both then stand back.
-        # Without time for one more request the caller finds that out by itself.
+        # Of two concurrent writers, at least one sees the other's lock and gives way.
+        # Without time for one more request, the caller checks that itself.
         yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
     finally:
-        # A lock that cannot be removed keeps its note.
+        # If the lock cannot be removed, its note stays.
         store.remove(f"{folder}/{name}")
         owned.forget(note)
 
 
 def _locks(store: StackStore, folder: str, owned: OwnedLocks) -> list[str]:
-    """Return the locks on a stack, after those of our own that killed processes left are removed."""
+    """Remove our own locks of killed processes, and return the names of the other locks."""
     stay = []
     for name in store.names(folder):
         found = store.read(f"{folder}/{name}")
@@ -167,7 +167,7 @@ def _user() -> str:
     try:
         return getuser()
     except (KeyError, OSError):
-        # A container may run under a number that has no name.
+        # A container may run as a user id without a name.
         return str(os.getuid())
 
 
@@ -181,14 +181,14 @@ def lock_folder(place: StackRef) -> str:
 
 
 def _find(store: StackStore, place: StackRef) -> tuple[str, Stored] | None:
-    """Return path and content of a stack's checkpoint. None: there is none, or one in a form not written here."""
+    """Return path and content of a stack's checkpoint. None: there is none, or it has another format."""
     path = f".pulumi/stacks/{place.project}/{place.stack}.json"
     found = [(name, stored) for name in (path, f"{path}.gz") if (stored := store.read(name)) is not None]
     return found[0] if len(found) == 1 else None
 
 
 def _judge(found: tuple[str, Stored] | None, observed: Mapping[str, Any]) -> Recorded | tuple[str, Stored, bytes]:
-    """Return the content to be written with what it replaces, or why there is none."""
+    """Return path, current content and new content, or why nothing is written."""
     if found is None:
         return Recorded.LEFT
     path, stored = found
@@ -196,16 +196,16 @@ def _judge(found: tuple[str, Stored] | None, observed: Mapping[str, Any]) -> Rec
         changed = change(decode_checkpoint(stored.data, path), observed)
         return changed if isinstance(changed, Recorded) else (path, stored, encode_checkpoint(changed, path))
     except DAMAGED as error:
-        # Cut off, or being written in place by an old engine.
+        # Cut off, or an old engine is writing it in place.
         logger.debug("checkpoint %s cannot be read: %s", path, error)
         return Recorded.DEFERRED
 
 
 def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
-    """Return the text of a checkpoint with an observation in it, or why it stays as it is.
+    """Return the text of a checkpoint with an observation, or why it stays unchanged.
 
     Raises:
-        ValueError: The text is no JSON.
+        UnreadableStateError: The text is not a checkpoint.
     """
     checkpoint = parse_checkpoint(text)
     resources = checkpoint.resources
@@ -214,7 +214,7 @@ def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
     if not resources or checkpoint.pending:
         return Recorded.DEFERRED
     if not any(item.get("type") == STASH and str(item.get("urn")).endswith(APP_SUFFIX) for item in resources):
-        # A program's own stack, or a launch that is not whole.
+        # The stack of a user's own program, or of an unfinished launch.
         return Recorded.LEFT
     uid = observed.get("uid")
     runs = [
@@ -236,7 +236,7 @@ def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
     for place, item in enumerate(resources):
         outputs = item.get("outputs") or {}
         if item.get("type") != STACK or item.get("delete") or "torchx" not in outputs:
-            # A program that has taken the stack over may export something else.
+            # A program that took the stack over may export other values.
             continue
         if SECRET in json.dumps(outputs):
             return Recorded.LEFT
@@ -249,7 +249,7 @@ def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
 
 
 def _without_none(value: Any) -> Any:
-    """Leave out what is None, as Pulumi's state does."""
+    """Return a value without None, as Pulumi stores it."""
     if isinstance(value, Mapping):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return [_without_none(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,4 +1,4 @@
-"""The folders in which the engine runs: one for each stack, and the order of a launch that is under way."""
+"""Work folders of the engine: one for each stack, with the request of a pending launch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 
 
 def place_key(place: StackRef) -> str:
-    """Return what tells a stack from all others, 24 hex digits.
+    """Return the key of a stack in names of files and in environments: 24 hex digits.
 
-    Of a backend with a password it is made of the URL as the entry has it: without the password, or in entries of
-    0.1.0 with it, so that what lies on the disk is found.
+    The key covers the backend's URL as the entry stores it: without credentials, but in entries of 0.1.0 with them, so
+    that existing files are found.
     """
     parts = [place.backend, place.project, place.stack]
     if place.organization != ORGANIZATION:
@@ -32,17 +32,17 @@ def place_key(place: StackRef) -> str:
 
 
 def requested_entry(root: Path, place: StackRef) -> Any:
-    """Return the entry of an app whose launch was begun here and did not come to its end. None: there is none.
+    """Return the entry of an app whose launch started here and has not finished. None: no such launch.
 
     Raises:
-        DeployError: It cannot be read.
+        DeployError: The file cannot be read.
     """
     order = read_json(root / "work" / place_key(place) / "order.json")
     return order.get("entry") if isinstance(order, dict) else None
 
 
-class Workplace:
-    """Where the engine works on one stack."""
+class WorkDir:
+    """Work folder of one stack."""
 
     def __init__(self, root: Path, entry: RunEntry) -> None:
         self.key = place_key(entry.place)
@@ -50,21 +50,21 @@ class Workplace:
         self._folder = root / "work" / self.key
         self._entry = entry
         self.locks = OwnedLocks(self._folder)
-        """Which locks on the stack are our own."""
+        """Notes of our own locks on the stack."""
 
-    def note_order(self, run: RegistrationPlan) -> None:
-        """Keep what is about to be launched, until it is known to be.
+    def write_request(self, run: RegistrationPlan) -> None:
+        """Write the request of a launch, which stays until the launch finishes.
 
         Raises:
-            DeployError: It cannot be written.
+            DeployError: The file cannot be written.
         """
         write_json(self._folder / "order.json", dataclasses.asdict(run))
 
     def order(self) -> RegistrationPlan | None:
-        """Return what was about to be launched. None: it is not known.
+        """Return the request of a pending launch. None: there is none, or another release wrote it.
 
         Raises:
-            DeployError: It cannot be read.
+            DeployError: The file cannot be read.
         """
         value = read_json(self._folder / "order.json")
         try:
@@ -74,15 +74,15 @@ class Workplace:
                 else RegistrationPlan(**{**value, "entry": without_backend_password(value["entry"])})
             )
         except (TypeError, KeyError):
-            # Another release wrote it. What it made is removed then.
+            # Another release wrote it; the caller then removes the objects of the launch.
             return None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
-        """Make a folder for one run of the CLI, which is gone afterwards.
+        """Create a temporary folder for one run of the CLI.
 
         Raises:
-            DeployError: It cannot be made.
+            DeployError: The folder cannot be created.
         """
         make_folder(self._folder)
         try:
@@ -103,14 +103,13 @@ class Workplace:
             shutil.rmtree(folder, ignore_errors=True)
 
     def clear(self) -> None:
-        """Remove all of it."""
+        """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _settings(self) -> dict[str, object]:
-        """Return the stack's settings.
+        """Return the stack's settings: the kubeconfig context that was current at the launch.
 
-        The default provider is told the context that was current at the launch: it goes into the state, so that a
-        deletion finds the same cluster whatever is current then.
+        The default provider stores it in the state, so a deletion uses the same cluster if the current context changes.
         """
         entry = self._entry
         if entry.kubeconfig is None and entry.kube_context is None and entry.ambient_context is not None:

@@ -1,4 +1,4 @@
-"""All apps of a Pulumi backend, read from its stacks alone; from the clusters too where that is asked for."""
+"""All apps of a Pulumi backend, read from its stacks, and on request from the clusters."""
 
 from torchx_pulumi.fleet.collect.reading import read_fleet
 from torchx_pulumi.fleet.collect.row import BrokenStack, Fleet, FleetRow

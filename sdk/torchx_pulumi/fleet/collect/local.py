@@ -1,4 +1,4 @@
-"""What this machine saw of the apps of a backend, later than their stacks may have it."""
+"""Observations that this machine has recorded for the apps of a backend; they may be newer than the stacks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torchx_pulumi.stack_state.stacks import StackName
 
 
 class LocalObservations:
-    """The records of observations of one backend's apps. Nothing is read before the first question."""
+    """Recorded observations of the apps of one backend, read on first use."""
 
     def __init__(self, backend: str, index: RunIndex | None = None) -> None:
-        """Name the backend.
+        """Take a backend.
 
         Args:
             backend: Its URL.
@@ -29,13 +29,13 @@ class LocalObservations:
         self._index = index or RunIndex()
         self._entries: dict[StackName, list[RunEntry]] | None = None
         self.problems: list[str] = []
-        """What could not be read; the rows say what their stacks say then."""
+        """Problems while reading; affected rows show the observation in the stack."""
 
     def __call__(self, name: StackName) -> Mapping[str, Any] | None:
-        """Return what was seen of a stack's app last, in the shape of `observed`. None: nothing."""
+        """Return the last observation of a stack's app, in the shape of `observed`. None: there is none."""
         owner, _, stack = name.stack.rpartition("/")
         there = self._known().get(StackName(project=name.project, stack=stack), [])
-        # The CLI leaves out the default organization; 0.1.0 noted none.
+        # The CLI omits the default organization; 0.1.0 stored none.
         entry = next((one for one in there if not owner or one.place.organization in (owner, ORGANIZATION)), None)
         if entry is None:
             return None
@@ -44,7 +44,7 @@ class LocalObservations:
         except DeployError as error:
             self.problems.append(str(error))
             return None
-        # Without a time it cannot be said to be the newer one.
+        # An observation without a time cannot be compared with the stack's.
         return None if observation is None or parse_time(observation.observed_at) is None else as_observed(observation)
 
     @property
@@ -68,5 +68,5 @@ class LocalObservations:
 
 
 def _known_as(backend: str) -> str:
-    """Return the name by which two spellings of a backend are one."""
+    """Return a normalized URL of a backend."""
     return absolute_backend(without_password(backend)).rstrip("/")

@@ -1,4 +1,4 @@
-"""Reading a fleet: every stack of a backend at the same time, what this machine saw later laid over it."""
+"""Read a fleet: all stacks of a backend, merged with newer observations of this machine and of the clusters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from torchx_pulumi.stack_state.files import path_exists
 from torchx_pulumi.stack_state.stacks import StackName, Stacks, open_stacks
 
 Observations = Callable[[StackName], Mapping[str, Any] | None]
-"""Stack to what this machine saw of its app last, in the shape of `observed`; `checked_at` in it says when that was."""
+"""Function from a stack to the last observation of its app on this machine, in the shape of `observed`."""
 
 
 def read_fleet(
@@ -45,24 +45,24 @@ def read_fleet(
     stacks: Stacks | None = None,
     now: datetime | None = None,
 ) -> Fleet:
-    """Return all apps of a backend, read from its stacks; no cluster is asked unless `live` says so.
+    """Return all apps of a backend, read from its stacks; clusters are queried only if `live` is not False.
 
     Args:
         backend: URL of the Pulumi backend. None: PULUMI_BACKEND_URL, else this user's own folder, which may be absent.
         project: Pulumi project. None: all of them.
         organization: Organization of a Pulumi service. None: all that this user may see.
-        selection: Which apps are wanted. None: all.
-        observations: What was seen of the apps last. None: what this machine has noted.
-        live: Ask the clusters about what has not ended, as far as they can be reached. None: as far as they answer
-            within `live.PATIENCE_S`; without a kubeconfig none is asked, and nothing is said of that.
-        connect: How to reach a cluster. None: by kubeconfig.
-        make_driver: Makes the engine, by which ends that are seen of apps of `torchx run` are written to their stacks.
-            None: they are not.
+        selection: Filter of apps. None: all.
+        observations: Last observations of apps. None: those of this machine.
+        live: Query the clusters of unfinished apps. None: only clusters that respond within `live.PATIENCE_S`, and
+            clusters without access are skipped silently.
+        connect: Connects to a cluster. None: by kubeconfig.
+        make_driver: Creates the driver that writes observed final states of apps of `torchx run` to their stacks. None:
+            they are not written.
         stacks: The stacks. None: those of the backend.
-        now: The time that ages are counted to, aware. None: this moment.
+        now: End of all ages, aware. None: the current time.
 
     Raises:
-        DeployError: The backend cannot be read. A stack that cannot be read is in `broken` of what is returned.
+        DeployError: The backend cannot be read. A single stack that cannot be read is in `Fleet.broken`.
     """
     moment = now or datetime.now(timezone.utc)
     named = backend or os.environ.get("PULUMI_BACKEND_URL")
@@ -109,7 +109,7 @@ def read_fleet(
 def _note_end(
     make_driver: Callable[[], Driver], backend: str, name: StackName, entry: RunEntry, status: JobStatus, at: datetime
 ) -> None:
-    """Keep the end of an app that `torchx run` launched."""
+    """Write the final state of an app that `torchx run` launched."""
     place = StackRef(backend=backend, project=name.project, stack=name.stack)
     recording.note(RunIndex(), make_driver, replace(entry, place=place), status, at)
 
@@ -146,7 +146,7 @@ def _each(
 
 
 def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
-    """Read one stack. Text: why it cannot be read."""
+    """Read one stack. A text says why it cannot be read; None: it holds no app."""
     try:
         return read_app(stacks.read(name))
     except (UnreadableStateError, DeployError) as error:
@@ -166,7 +166,7 @@ def _row(
 
 
 def _asked(row: FleetRow, selection: Selection | None) -> bool:
-    """Say whether a cluster is asked about an app: it has not ended, and nothing but its state rules it out."""
+    """Return whether to query the cluster of an app: it has not ended, and only its state may exclude it."""
     if row.state.terminal:
         return False
     return selection is None or selection.whatever_the_state().wants(row)

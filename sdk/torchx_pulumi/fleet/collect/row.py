@@ -1,4 +1,4 @@
-"""What a fleet is made of: one row for each app, and what could not be read. Data only."""
+"""Data of a fleet: one row for each app, and the stacks that could not be read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torchx_pulumi.model.status import JobState
 from torchx_pulumi.stack_state.stacks import StackName
 
 STALE_AFTER_S = 900.0
-"""News of an unfinished app that are older than this are called stale."""
+"""Age from which an observation of an unfinished app is stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRow:
-    """One app, as its stack and this machine's record of observations have it."""
+    """One app, from its stack and the observations of this machine."""
 
     app_id: str
     """`namespace:job_name`."""
@@ -28,23 +28,23 @@ class FleetRow:
     """App name as the user wrote it."""
     namespace: str
     queue: str | None
-    """None: the scheduler has none, or the app names none."""
+    """None: the scheduler has no queues, or the app names none."""
     state: JobState
     reason: str
-    """Reason of the state, in one word."""
+    """Reason of the state: a CamelCase word."""
     message: str
-    """The reason in full. Empty: there is no more to say."""
+    """Explanation of the reason. Empty: there is none."""
     phase: str | None
-    """The scheduler's own word for the state. None: not known."""
+    """The scheduler's phase. None: not known."""
     roles: Sequence[Mapping[str, Any]]
-    """Roles as asked for and as seen: name, image, digest, wanted, ready, counts, omitted, replicas."""
+    """Requested and observed roles: name, image, digest, wanted, ready, counts, omitted, replicas."""
     replicas_ready: int
-    """Replicas that run or have ended well."""
+    """Replicas that run or have succeeded."""
     replicas_wanted: int
     resources_total: Mapping[str, Any]
-    """What the app asks for: cpu, gpu, memory_mb, devices."""
+    """Resources of all replicas: cpu, gpu, memory_mb, devices."""
     user: str | None
-    """Who asked for the app. None: not known."""
+    """User who launched the app. None: not known."""
     attempt: int
     """1 for the first launch."""
     age_s: float | None
@@ -53,35 +53,35 @@ class FleetRow:
     started_at: datetime | None
     finished_at: datetime | None
     observed_at: datetime | None
-    """When what was seen last changed. None: nothing was ever seen."""
+    """Time of the last change of the observation. None: never observed."""
     checked_at: datetime | None
-    """Time of the last news: `observed_at`, or just now where the cluster was asked."""
+    """Time of the last observation: `observed_at`, or now if the cluster was queried."""
     freshness_s: float | None
-    """Seconds since `checked_at`. None: nothing was ever seen."""
+    """Seconds since `checked_at`. None: never observed."""
     stale: bool
-    """The app had not ended by the last news of it, which are older than `STALE_AFTER_S`.
+    """The app had not ended at its last observation, which is older than `STALE_AFTER_S`.
 
-    A stack does not tell how often nothing had changed; only `live` does."""
+    A stack records changes only; `live` queries the cluster."""
     source: str
-    """`state`: the stack says so; `local`: this machine saw it later; `live`: the cluster said so just now."""
+    """Source of the observation: `state` (the stack), `local` (this machine, newer) or `live` (the cluster, now)."""
     diagnoses: Sequence[Mapping[str, Any]]
-    """Why, the likeliest first: reason, summary, detail, resolution, objects."""
+    """Diagnoses, the most likely first: reason, summary, detail, resolution, objects."""
     stack: StackName
     updating: bool
-    """Somebody works on the stack at this moment."""
+    """The stack is locked by a running update."""
     log_command: str | None
     ui_url: str | None
     note: str = ""
-    """Why `source` is not what was asked for. Empty: it is."""
+    """Why the cluster was not queried although `live` was requested. Empty: no problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenStack:
-    """A stack that could not be read."""
+    """A stack that cannot be read."""
 
     stack: StackName
     why: str
-    """What was found, and what to do next."""
+    """The problem, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,8 @@ class Fleet:
     """Unfinished ones first, the youngest first among them."""
     broken: Sequence[BrokenStack] = ()
     others: int = 0
-    """Stacks that hold no app."""
+    """Number of stacks without an app."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
-    """Clusters that were asked and gave no answer: what they are called, to why."""
+    """Name of each cluster that did not respond, to the reason."""
     warnings: Sequence[str] = ()
-    """What else could not be read; the rows say what their stacks say then."""
+    """Other problems while reading; the rows then show the observation in the stack."""

@@ -1,4 +1,4 @@
-"""From what a stack says of an app, and what was seen of it later, to a row. Pure; odd values never raise."""
+"""Build a row from an app's stack and a newer observation. Pure; values of an unexpected shape never raise."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.stack_state.stacks import StackName
 
 CLAIM_S = 60.0
-"""Age of an observation up to which it may say that no controller or scheduler has acted on the job."""
+"""Maximum age of an observation that may report a missing controller or scheduler."""
 
 ABSENCES = (Reason.CONTROLLER_ABSENT.value, Reason.SCHEDULER_ABSENT.value)
-"""Reasons that say so."""
+"""Reasons of a missing controller or scheduler."""
 
 READY_STATES = (JobState.RUNNING.value, JobState.SUCCEEDED.value)
 
@@ -36,14 +36,14 @@ def build_row(
     """Build the row of an app.
 
     Args:
-        stack: Where it was found.
-        app: What its stack says.
-        now: The time of reading, aware.
-        seen: `observed` as seen later than the stack has it. None: the stack's own.
-        checked_at: When `seen` was looked at. None: not known.
-        source: Where `seen` comes from: `local` or `live`; `state` for the stack's own.
-        updating: Somebody works on the stack.
-        note: What else there is to say of the reading.
+        stack: Its stack.
+        app: Its output in the stack.
+        now: Time of reading, aware.
+        seen: An observation newer than the stack's. None: the stack's own.
+        checked_at: Time of `seen`. None: not known.
+        source: Source of `seen`: `local` or `live`; `state` for the stack's own.
+        updating: The stack is locked by a running update.
+        note: See `FleetRow.note`.
     """
     output = app.output
     identity, declared = _mapping(output.get("app")), _mapping(output.get("declared"))
@@ -94,12 +94,12 @@ def build_row(
 
 
 def without_stale_claims(observed: Mapping[str, Any], state: JobState, freshness_s: float | None) -> Mapping[str, Any]:
-    """Return an observation without what only a fresh look can tell: that nobody has acted on the job.
+    """Return an observation without an outdated report of a missing controller or scheduler.
 
     Args:
-        observed: What was seen.
-        state: The state in it.
-        freshness_s: Seconds since then. None: not known.
+        observed: The observation.
+        state: Its state.
+        freshness_s: Its age in seconds. None: not known.
     """
     claims = [item for item in _items(observed.get("diagnoses")) if item.get("reason") in ABSENCES]
     waits = state is JobState.SUBMITTED or observed.get("reason") in ABSENCES
@@ -145,7 +145,7 @@ def join_roles(declared: object, observed: object) -> list[dict[str, Any]]:
 
 
 def complete(seen: Mapping[str, Any], recorded: object) -> Mapping[str, Any]:
-    """Add to a short observation what a fuller, earlier one of the same run says that cannot have changed since."""
+    """Add to a short observation the lasting fields of an earlier, complete one of the same run."""
     if not isinstance(recorded, Mapping) or _count(seen.get("attempt")) != _count(recorded.get("attempt")):
         return seen
     same = (seen.get("state"), seen.get("reason")) == (recorded.get("state"), recorded.get("reason"))
@@ -154,7 +154,7 @@ def complete(seen: Mapping[str, Any], recorded: object) -> Mapping[str, Any]:
 
 
 def sort_rows(rows: Sequence[FleetRow]) -> list[FleetRow]:
-    """Put unfinished apps first, and the youngest first among them and the others."""
+    """Return rows with unfinished apps first, then by age, the youngest first."""
 
     def place(row: FleetRow) -> tuple[bool, float, str]:
         return row.state.terminal, row.age_s if row.age_s is not None else float("inf"), row.app_id
@@ -163,7 +163,7 @@ def sort_rows(rows: Sequence[FleetRow]) -> list[FleetRow]:
 
 
 def _seconds(time: datetime | None, now: datetime) -> float | None:
-    # A clock that runs ahead elsewhere is no reason to show less than nothing.
+    # A clock elsewhere may run ahead; an age is never negative.
     return None if time is None else max((now - time).total_seconds(), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Which apps of a fleet are wanted."""
+"""Filter of the apps of a fleet."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
 
 class SelectionError(TorchxPulumiError, ValueError):
-    """Apps were asked for in words that mean nothing."""
+    """A filter is not valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which apps are wanted. A sequence that is empty wants them all."""
+    """Filter of apps. An empty sequence matches every app."""
 
     states: Sequence[JobState] = ()
     queues: Sequence[str] = ()
@@ -29,10 +29,10 @@ class Selection:
     namespaces: Sequence[str] = ()
     schedulers: Sequence[str] = ()
     younger_than_s: float | None = None
-    """Launched at most so many seconds ago; apps whose launch is not known are wanted too. None: any age."""
+    """Maximum age in seconds; apps of unknown age match. None: any age."""
 
     def wants(self, row: FleetRow) -> bool:
-        """Say whether an app is wanted."""
+        """Return whether an app matches."""
         lists = (
             (self.states, row.state),
             (self.queues, row.queue),
@@ -44,15 +44,15 @@ class Selection:
         return young and all(not wanted or value in wanted for wanted, value in lists)
 
     def whatever_the_state(self) -> Selection:
-        """Return the same with apps in every state."""
+        """Return the filter without states."""
         return replace(self, states=())
 
 
 def read_duration(text: str) -> float:
-    """Read a duration in seconds: numbers with the units s, m, h, d, w.
+    """Return a duration in seconds, from numbers with the units s, m, h, d, w.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a duration.
 
     >>> read_duration("2d")
     172800.0
@@ -74,10 +74,10 @@ def read_selection(
     scheduler: Sequence[str] = (),
     since: str | None = None,
 ) -> Selection:
-    """Read which apps are wanted from a user's words.
+    """Parse a filter from command line arguments.
 
     Args:
-        state: States in any case; `active` stands for all that have not ended.
+        state: States in any case; `active` is every state that is not final.
         queue: Queues.
         user: Users.
         namespace: Namespaces.
@@ -85,7 +85,7 @@ def read_selection(
         since: A duration such as `2d`. None: any age.
 
     Raises:
-        SelectionError: A word is none of those that are allowed; all problems at once.
+        SelectionError: An argument is not valid; the message lists all problems.
     """
     problems: list[Problem] = []
     states: list[JobState] = []

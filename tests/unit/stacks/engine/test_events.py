@@ -109,7 +109,7 @@ def test_before_the_engine_starts_the_process_has_the_last_word() -> None:
     notes = EngineNotes(print)
     said = "Updating\nerror: unable to open bucket s3://b:\n  no credentials\n"
     assert "unable to open bucket s3://b: no credentials" in str(notes.error("a", "launched", said, code=1))
-    assert "without a word" in str(notes.error("a", "launched", "", code=1))
+    assert "printed no error" in str(notes.error("a", "launched", "", code=1))
 
 
 def test_tidy_is_one_line() -> None:

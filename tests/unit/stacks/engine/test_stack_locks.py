@@ -22,9 +22,9 @@ from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.stack_state.stack_locks import Lock, LockNote, OwnedLocks, read_locked_message
 from torchx_pulumi_stacks.engine import app_stack, process
 from torchx_pulumi_stacks.engine.app_stack import AppStack
-from torchx_pulumi_stacks.engine.process import end_left_overs, run_cli
-from torchx_pulumi_stacks.engine.recovery import put_right
-from torchx_pulumi_stacks.engine.work_dir import Workplace
+from torchx_pulumi_stacks.engine.process import end_orphaned_engines, run_cli
+from torchx_pulumi_stacks.engine.recovery import recover_stack
+from torchx_pulumi_stacks.engine.work_dir import WorkDir
 
 GONE = 2**22 + 1
 """No process has this number."""
@@ -164,13 +164,13 @@ def test_engines_of_the_dead_are_ended_by_note_or_environment_without_proc(
     locks: OwnedLocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: bool
 ) -> None:
     monkeypatch.setattr(owner_module, "_PROC", tmp_path / "no-proc")
-    monkeypatch.setattr(process, "LEFT_OVER_WAIT_S", 0.3)
+    monkeypatch.setattr(process, "ORPHAN_WAIT_S", 0.3)
     env = {**os.environ, **({"TORCHX_PULUMI_PLACE": "this-key"} if environ else {})}
     child, other = sleeper(env), sleeper({**os.environ, "TORCHX_PULUMI_PLACE": "another"})
     try:
         if not environ:
             locks.note(child.pid)
-        assert end_left_overs("this-key", locks) == 1
+        assert end_orphaned_engines("this-key", locks) == 1
         assert child.wait(30) == -signal.SIGKILL
         assert other.poll() is None
     finally:
@@ -207,7 +207,7 @@ def test_b8_a_lock_of_the_same_host_name_in_another_namespace_stays(stack: AppSt
 
 
 def test_a_lock_of_our_own_dead_engine_is_cleared(stack: AppStack, tmp_path: Path) -> None:
-    stack.workplace.locks.note(GONE)
+    stack.work_dir.locks.note(GONE)
     path = folder_lock(tmp_path / "backend", lock(GONE))
     assert stack.locks() == []
     stack.clear_dead_locks()
@@ -262,7 +262,7 @@ def test_b8_a_dead_lock_of_ours_does_not_cancel_a_live_one_of_a_user_with_a_spac
 ) -> None:
     alive = replace(lock(4711, host="elsewhere"), user="Jane Doe")
     stack, calls = s3_stack(make_order, tmp_path, monkeypatch, held_by(lock(GONE), alive))
-    stack.workplace.locks.note(GONE)
+    stack.work_dir.locks.note(GONE)
     with pytest.raises(DeployError, match="Jane Doe@elsewhere, process 4711"):
         stack._run(["destroy"])
     # It may be held for a moment only, so that the CLI is started again; nothing is cancelled.
@@ -277,7 +277,7 @@ def test_locks_in_a_bucket_are_cancelled_where_all_are_of_our_dead_engines(
         stack._run(["destroy"])
     assert set(calls.read_text().split()) == {"destroy"}
     calls.unlink()
-    stack.workplace.locks.note(GONE)
+    stack.work_dir.locks.note(GONE)
     assert stack._run(["destroy"]).code == 0
     assert calls.read_text().split() == ["destroy", "cancel", "destroy"]
     stack.clear_dead_locks(take_over=True)
@@ -295,8 +295,8 @@ def test_an_owner_that_lost_the_app_touches_nothing(make_order: Callable[..., An
         lambda: stack.create(None, seed=True),  # type: ignore[arg-type]
         stack.remove,
         stack.forget,
-        stack.end_left_overs,
-        lambda: put_right(replace(order.entry, stage=Stage.DELETING), stack, print),
+        stack.end_orphaned_engines,
+        lambda: recover_stack(replace(order.entry, stage=Stage.DELETING), stack, print),
     ):
         with pytest.raises(TakenOverError):
             step()
@@ -316,7 +316,7 @@ def test_a_note_survives_being_written_and_read(locks: OwnedLocks) -> None:
 
 
 def test_the_workplace_keeps_the_notes(make_order: Callable[..., Any], tmp_path: Path) -> None:
-    place = Workplace(tmp_path, make_order().entry)
+    place = WorkDir(tmp_path, make_order().entry)
     place.locks.note(GONE)
     place.clear()
     assert list((tmp_path / "work").iterdir()) == []
