@@ -14,7 +14,7 @@ from torchx_pulumi.model.app_entry import RunEntry, read_entry, write_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
 from torchx_pulumi.runs.observation import Observation, newer, read_observation, write_observation
-from torchx_pulumi.runs.whereabouts import match_identity
+from torchx_pulumi.runs.whereabouts import describe_access, match_identity
 from torchx_pulumi.stack_state.backend import state_folder
 from torchx_pulumi.stack_state.file_lock import locked
 from torchx_pulumi.stack_state.files import file_error, names_in, path_exists, read_json, remove_file, write_json
@@ -256,14 +256,8 @@ def _in_cluster(entries: list[RunEntry], cluster: ClusterIdentity) -> RunEntry |
 
 
 def _several(app_id: str, entries: list[RunEntry]) -> str:
-    places = "; ".join(_cluster_words(entry) for entry in entries)
+    places = "; ".join(describe_access(entry) for entry in entries)
     return (
         f"{app_id!r} was launched in {len(entries)} clusters: {places}. Say which is meant with the kubeconfig or the "
         "context in force (KUBECONFIG, `kubectl config use-context`)"
     )
-
-
-def _cluster_words(entry: RunEntry) -> str:
-    config = entry.kubeconfig or entry.ambient_kubeconfig or "the ambient kubeconfig"
-    context = entry.kube_context or entry.ambient_context
-    return f"{config}, context {context}" if context else config

@@ -6,7 +6,7 @@ Nothing is concluded from the absence of an object in another cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.kube import LiveCluster
@@ -87,7 +87,7 @@ def check_before_change(entry: RunEntry, cluster: LiveCluster) -> None:
 def other_cluster(entry: RunEntry, present: ClusterIdentity, match: Match) -> ClusterError:
     """Return the error about a cluster that is not, or not known to be, the one of an app."""
     recorded = entry.cluster_identity
-    launched_in = recorded if recorded is not None and recorded.name else f"the cluster of {_access_words(entry)}"
+    launched_in = recorded if recorded is not None and recorded.name else f"the cluster of {describe_access(entry)}"
     return ClusterError(
         f"{mismatch_words(f'app {entry.app_id}', launched_in, present, match)}. Nothing was changed. Let KUBECONFIG, "
         "or the options kubeconfig and kube_context, name the cluster of the launch; if that one is gone, give the "
@@ -96,27 +96,18 @@ def other_cluster(entry: RunEntry, present: ClusterIdentity, match: Match) -> Cl
     )
 
 
-def _access_words(entry: RunEntry) -> str:
+def describe_access(entry: RunEntry) -> str:
+    """Return the recorded context and kubeconfig of an app, for messages."""
     named = entry.kubeconfig or entry.ambient_kubeconfig
     config = "the kubeconfig in force at the launch" if named is None or is_contents(named) else f"kubeconfig {named}"
     context = entry.kube_context or entry.ambient_context
     return f"context {context!r} of {config}" if context else config
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ambient:
-    """Kubeconfig and context that are used where an option is not set."""
+def ambient(kubeconfig: str | None, context: str | None) -> tuple[str | None, str | None]:
+    """Return the path of the kubeconfig and the context in force, each only where its option is None.
 
-    kubeconfig: str | None = None
-    """Path. None: the option is set, or several files or none are read."""
-    context: str | None = None
-    """None: the option is set, or the kubeconfig has no current context."""
-
-
-def ambient(kubeconfig: str | None, context: str | None) -> Ambient:
-    """Return which kubeconfig and context are in force where an option is not set, for later calls to use.
-
-    A kubeconfig that is put together of several files, or the account of a pod, has no one path.
+    The path is None too where several kubeconfigs are merged, or a pod's service account is used.
 
     Raises:
         ClusterError: The kubeconfig cannot be read.
@@ -124,7 +115,7 @@ def ambient(kubeconfig: str | None, context: str | None) -> Ambient:
     paths = [] if kubeconfig is not None and is_contents(kubeconfig) else locations(kubeconfig)
     one = str(paths[0].absolute()) if len(paths) == 1 and is_file(paths[0]) else None
     current = None if context is not None or one is None else find_access(kubeconfig).context
-    return Ambient(kubeconfig=None if kubeconfig is not None else one, context=current)
+    return None if kubeconfig is not None else one, current
 
 
 def reachable(entry: RunEntry, connect: Connect, own: Callable[[], Mapping[str, Any]] = dict) -> RunEntry:
@@ -165,8 +156,8 @@ def _ways(
 
 def _with_access(entry: RunEntry, kubeconfig: str | None, context: str | None) -> RunEntry:
     """Put an access into an entry; what was named by an option stays named, since the engine's providers are by it."""
-    here = ambient(kubeconfig, context)
-    path, current = kubeconfig or here.kubeconfig, context or here.context
+    path, current = ambient(kubeconfig, context)
+    path, current = kubeconfig or path, context or current
     return replace(
         entry,
         kubeconfig=path if entry.kubeconfig is not None else None,

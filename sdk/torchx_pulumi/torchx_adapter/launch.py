@@ -41,7 +41,7 @@ from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.observation import observed
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
-from torchx_pulumi.runs.whereabouts import Ambient, ambient
+from torchx_pulumi.runs.whereabouts import ambient
 from torchx_pulumi.schedulers import backend_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
@@ -145,7 +145,8 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
     replicas = {role.name: role.replicas for role in plan.roles}
     run = run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION)
     user, queue = _user(), getattr(plan.options, "queue", None)
-    here = Ambient() if context.client is not None else ambient(chosen.get("kubeconfig"), chosen.get("kube_context"))
+    named = chosen.get("kubeconfig"), chosen.get("kube_context")
+    ambient_kubeconfig, ambient_context = (None, None) if context.client is not None else ambient(*named)
     return RunEntry(
         app_id=f"{namespace}:{name}",
         scheduler=scheduler,
@@ -173,8 +174,8 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
         ui_url=_link(chosen.get("ui_url"), namespace=namespace, name=name, scheduler=scheduler, queue=queue),
         options={key: value for key, value in _in_force(chosen_plan, plan).items() if value is not None},
         log_options={key: value for key, value in chosen.items() if key.startswith("log_") and value is not None},
-        ambient_kubeconfig=here.kubeconfig,
-        ambient_context=here.context,
+        ambient_kubeconfig=ambient_kubeconfig,
+        ambient_context=ambient_context,
     )
 
 

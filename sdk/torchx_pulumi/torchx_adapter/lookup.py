@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, UnknownStack
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
+from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import is_redacted
 from torchx_pulumi.planning.names import HASH_LENGTH
@@ -18,10 +21,10 @@ from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
 from torchx_pulumi.runs.whereabouts import is_ours, match_identity
+from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
-from torchx_pulumi.torchx_adapter.cluster_lookup import find_in_cluster
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import variant_named
 
@@ -204,11 +207,14 @@ class AppLookup:
                 retryable=True,
             )
 
+    def _cluster_in_force(self) -> LiveCluster:
+        options = self.ambient()
+        return self.context.cluster(options.get("kubeconfig"), options.get("kube_context"))
+
     def ambient_cluster(self) -> ClusterIdentity | None:
         """Return the identity of the cluster in force. None: there is no kubeconfig, or it does not answer."""
-        options = self.ambient()
         try:
-            return self.context.cluster(options.get("kubeconfig"), options.get("kube_context")).identify()
+            return self._cluster_in_force().identify()
         except ClusterError:
             return None
 
@@ -217,15 +223,16 @@ class AppLookup:
         if not is_app_id(app_id):
             return None
         options = self.ambient()
-        kubeconfig, context = options.get("kubeconfig"), options.get("kube_context")
         try:
-            entry = find_in_cluster(self.context.cluster(kubeconfig, context), self.scheduler, app_id)
+            entry = _find_by_objects(self._cluster_in_force(), self.scheduler, app_id)
         except ClusterError as error:
             if self._warned.get(app_id) != str(error):
                 self._warned[app_id] = str(error)
                 logger.warning("%s is not in the index, and was not searched in the cluster: %s", app_id, error)
             return None
-        return None if entry is None else replace(entry, kubeconfig=kubeconfig, kube_context=context)
+        if entry is None:
+            return None
+        return replace(entry, kubeconfig=options.get("kubeconfig"), kube_context=options.get("kube_context"))
 
     def _find_in_backend(self, app_id: str, *, to_change: bool) -> RunEntry | None:
         namespace, _, name = app_id.partition(":")
@@ -265,10 +272,73 @@ class AppLookup:
 
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object of an entry."""
-        options, variant = self.ambient(), variant_named(entry.scheduler, entry.choice)
+        variant = variant_named(entry.scheduler, entry.choice)
         try:
-            cluster = self.context.cluster(options.get("kubeconfig"), options.get("kube_context"))
-            head = cluster.get(variant.job_object, entry.namespace, entry.job_name)
+            head = self._cluster_in_force().get(variant.job_object, entry.namespace, entry.job_name)
         except ClusterError:
             return False
         return head is not None and entry.uid is not None and is_ours(entry, head)
+
+
+def _find_by_objects(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEntry | None:
+    """Return an app of torchx-pulumi by its objects. None: no object of that name was launched by this package.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    namespace, _, name = app_id.partition(":")
+    for variant in find_backend(scheduler).variants.values():
+        try:
+            seen = variant.observe(cluster, namespace, name)
+        except ClusterError as error:
+            if error.retryable:
+                raise
+            # The cluster does not serve the kind, or the user may not read it.
+            continue
+        metadata = (seen.job_object or {}).get("metadata") or {}
+        if (metadata.get("labels") or {}).get(labels.LAUNCH) and not metadata.get("ownerReferences"):
+            return _entry(cluster, scheduler, variant, app_id, seen)
+    return None
+
+
+def _entry(cluster: LiveCluster, scheduler: str, variant: Variant, app_id: str, seen: ObservedObjects) -> RunEntry:
+    head: Mapping[str, Any] = seen.job_object or {}
+    metadata = head["metadata"]
+    own: Mapping[str, str] = metadata.get("labels") or {}
+    name = app_id.partition(":")[2]
+    pods: dict[str, list[str]] = {}
+    images: dict[str, str] = {}
+    for role, pod, image in _replicas(variant, seen):
+        pods.setdefault(role, []).append(pod)
+        images.setdefault(role, image)
+    roles = [{"name": role, "image": images[role], "num_replicas": len(names)} for role, names in pods.items()]
+    return RunEntry(
+        app_id=app_id,
+        scheduler=scheduler,
+        choice=variant.name,
+        place=UnknownStack(),
+        cluster=cluster.identity,
+        kubeconfig=None,
+        kube_context=None,
+        session=own.get(labels.SESSION, ""),
+        user="",
+        name=own.get(labels.KUBE_APP_NAME) or name,
+        queue=(head.get("spec") or {}).get("queue"),
+        app={"name": name, "roles": roles, "metadata": {}},
+        pods=pods,
+        declared={},
+        launch=own[labels.LAUNCH],
+        run=(metadata.get("annotations") or {}).get(labels.RUN, ""),
+        launched_at=str(metadata.get("creationTimestamp") or ""),
+        uid=metadata.get("uid"),
+    )
+
+
+def _replicas(variant: Variant, observed: ObservedObjects) -> Iterator[tuple[str, str, str]]:
+    """Yield role, pod and image of every replica: of the job object, or of the observed pods."""
+    templates = variant.pod_templates(observed.job_object or {})
+    for pod, template in templates or [(pod["metadata"]["name"], pod) for pod in observed.pods or ()]:
+        role = text_at(template, "metadata", "labels", labels.ROLE_NAME)
+        if role:
+            container = next(iter(items_at(template, "spec", "containers")), {})
+            yield role, pod, str(container.get("image", ""))

@@ -89,7 +89,7 @@ def test_files_and_folders_are_the_users_own(index: RunIndex, tmp_path: Path) ->
 def test_an_id_of_two_clusters_is_asked_about(index: RunIndex) -> None:
     index.add(entry())
     index.add(entry(cluster="beef", kubeconfig="/kube/b", kube_context="b"))
-    with pytest.raises(InvalidJobError, match=r"2 clusters: .*/kube/b, context b"):
+    with pytest.raises(InvalidJobError, match=r"2 clusters: .*context 'b' of kubeconfig .*/kube/b"):
         index.find("default:train-1", "volcano")
     found = index.find("default:train-1", "volcano", cluster=lambda: ClusterIdentity(address="beef"))
     assert found is not None
