@@ -18,14 +18,12 @@ from torchx_pulumi.inputs.overlay_file import read_overlay_file
 from torchx_pulumi.inputs.run_options import snake_case
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.model.labels import INSTANCE_TYPE
+from torchx_pulumi.model.options import OPTION_TO_ARGUMENT
 from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, join
 from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 
 from torchx_pulumi_components import args as shapes
 from torchx_pulumi_components.input_resolution import PLACEHOLDER, is_other, is_placeholder
-
-OPTION_TO_ARGUMENT: Mapping[str, str] = {"priority_class_name": "priority_class"}
-"""Options whose argument has another name: the same name in all components."""
 
 _BYTES = (bytes, bytearray, memoryview)
 _NO_TEXT = (Mapping, list, tuple, Set, *_BYTES)

@@ -3,17 +3,16 @@
 from typing import Any
 
 import pulumi
-from torchx_pulumi.model.registration_plan import component_type
 
 from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs
 from torchx_pulumi_components.read_args import MCAD
-from torchx_pulumi_components.training_job import ComponentType, TrainingJob
+from torchx_pulumi_components.training_job import TrainingJob
 
 
 class MCADTrainingJob(TrainingJob):
     """A training job in an AppWrapper, run by MCAD or by its successor, the AppWrapper operator."""
 
-    _component_type = ComponentType(token=component_type("mcad"), reader=MCAD)
+    _arguments = MCAD
 
     app_id: pulumi.Output[str]
     """Id of the app in TorchX's words: `namespace:job_name`."""

@@ -9,13 +9,13 @@ from typing import Any
 from torchx_pulumi.inputs.appdef import installed_torchx_version
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.options import OPTION_TO_ARGUMENT, Options
 from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.typed_reader import FieldValues, field_types, uncovered
 from torchx_pulumi.runs.decision import Policy
 from torchx_pulumi.schedulers import find_backend
 
-from torchx_pulumi_components.arg_values import OPTION_TO_ARGUMENT, ArgumentReader
+from torchx_pulumi_components.arg_values import ArgumentReader
 from torchx_pulumi_components.args import VolcanoTrainingJobArgs, WaitFor
 from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs
 

@@ -16,7 +16,7 @@ from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.registration_plan import RegistrationPlan
+from torchx_pulumi.model.registration_plan import RegistrationPlan, component_type
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
 from typing_extensions import Self
@@ -45,16 +45,6 @@ CREATED_BEFORE = ("namespace", "queue", "priority_class", "service_account", "im
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentType:
-    """One component class: its type token and its arguments."""
-
-    token: str
-    """Type token, for example `torchx:index:VolcanoTrainingJob`."""
-    reader: ArgsReader
-    """Reads its arguments."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """What is known of a component besides its outputs."""
 
@@ -69,9 +59,13 @@ class Made:
 
 
 class TrainingJob(pulumi.ComponentResource):
-    """A training job of any scheduler. A subclass has the constructor with its arguments, and the outputs."""
+    """A training job of any scheduler.
 
-    _component_type: ClassVar[ComponentType]
+    A subclass has the outputs, as annotated attributes, and a constructor that calls `_construct`.
+    """
+
+    _arguments: ClassVar[ArgsReader]
+    """Arguments and scheduler of the subclass."""
     _made: Made
 
     @classmethod
@@ -158,16 +152,17 @@ class _Construction:
         leaves: Leaves,
     ) -> None:
         self.component, self.name, self.given, self.spec = component, name, given, spec
-        self.opts, self.leaves, self.type = opts, leaves, component._component_type
+        self.opts, self.leaves, self.reader = opts, leaves, component._arguments
+        self.token = component_type(self.reader.scheduler)
         self.now = datetime.now(timezone.utc)
         self.resolved = leaves.resolve(given)
-        self.args = read_args(name, self.resolved, self.type.reader, spec)
+        self.args = read_args(name, self.resolved, self.reader, spec)
         self.failure: str | None = None
 
     def run(self) -> Made:
         args, settings, opts = self.args, self.args.settings, self.opts
         other = self._read_other(with_other_unknowns(self.resolved)) if self.leaves.unknown else None
-        state = read_stack_state(self.type.token, self.name, opts, variant_of(args.options).job_object)
+        state = read_stack_state(self.token, self.name, opts, variant_of(args.options).job_object)
         own_provider = has_provider(opts)
         cluster, why_not = connect(settings.kubeconfig, settings.kube_context, own_provider=own_provider)
         if why_not and settings.wait_for is not WaitFor.CREATED and not pulumi.runtime.is_dry_run():
@@ -192,7 +187,7 @@ class _Construction:
             marked = MarkedPlan(leaves=self.leaves, plan=launch.plan, kept=state.outputs)
         else:
             marked = mark_plan(self.leaves, launch, args, self._read_changed, other)
-        pulumi.ComponentResource.__init__(self.component, self.type.token, self.name, {}, _component_options(opts))
+        pulumi.ComponentResource.__init__(self.component, self.token, self.name, {}, _component_options(opts))
         self._log(launch, why_not)
         self._register(launch, marked, state, cluster, own_provider=own_provider)
         if self.failure is not None:
@@ -280,7 +275,7 @@ class _Construction:
     def _read_other(self, resolved: Mapping[str, Any]) -> ParsedArgs | None:
         """Read arguments with other values in some places. None: they are refused although the given ones are not."""
         try:
-            return read_args(self.name, resolved, self.type.reader, self.spec)
+            return read_args(self.name, resolved, self.reader, self.spec)
         except InvalidJobError:
             return None
 

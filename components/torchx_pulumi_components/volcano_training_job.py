@@ -3,17 +3,16 @@
 from typing import Any
 
 import pulumi
-from torchx_pulumi.model.registration_plan import component_type
 
 from torchx_pulumi_components.args import VolcanoTrainingJobArgs
 from torchx_pulumi_components.read_args import VOLCANO
-from torchx_pulumi_components.training_job import ComponentType, TrainingJob
+from torchx_pulumi_components.training_job import TrainingJob
 
 
 class VolcanoTrainingJob(TrainingJob):
     """A gang-scheduled training job, run by Volcano."""
 
-    _component_type = ComponentType(token=component_type("volcano"), reader=VOLCANO)
+    _arguments = VOLCANO
 
     app_id: pulumi.Output[str]
     """Id of the app in TorchX's words: `namespace:job_name`."""

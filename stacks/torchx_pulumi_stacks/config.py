@@ -10,10 +10,9 @@ from typing import Any
 import pulumi
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
-from torchx_pulumi.model.options import Options, defaults_of
+from torchx_pulumi.model.options import Options
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.schedulers import scheduler_names
-from torchx_pulumi_components.arg_values import OPTION_TO_ARGUMENT
 from torchx_pulumi_components.args import OnRunningChange, WaitFor
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
@@ -117,14 +116,3 @@ def _collect(settings: Settings, key: str, read: Callable[[], Any]) -> Any:
             path = problem.path if not key or problem.path.startswith(key) else f"{key}: {problem.path}"
             settings.problems.append(Problem(settings.path(path), problem.message, problem.rule))
         return None
-
-
-def chosen_options(options: Options) -> Mapping[str, Any]:
-    """Return the options that differ from their defaults, by the names of the component's arguments."""
-    default = defaults_of(type(options))
-    chosen = {each.name: getattr(options, each.name) for each in fields(options)}
-    return {
-        OPTION_TO_ARGUMENT.get(name, name): value
-        for name, value in chosen.items()
-        if name not in default or value != default[name]
-    }

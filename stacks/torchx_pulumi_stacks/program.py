@@ -8,11 +8,12 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
+from torchx_pulumi.model.options import chosen_arguments
 from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, export_outputs
 from torchx_pulumi_components.waiting import failures_deferred
 
-from torchx_pulumi_stacks.config import StackConfig, chosen_options
+from torchx_pulumi_stacks.config import StackConfig
 from torchx_pulumi_stacks.images import Images, prepare_images
 
 TrainingJob = VolcanoTrainingJob | MCADTrainingJob
@@ -22,6 +23,10 @@ COMPONENTS: Mapping[str, type[VolcanoTrainingJob] | type[MCADTrainingJob]] = {
     "mcad": MCADTrainingJob,
 }
 """Scheduler to the component that runs a job on it."""
+
+
+SETTINGS = ("on_running_change", "wait_for", "timeout_s", "rerun", "delete_timeout_s", "kubeconfig", "kube_context")
+"""Fields of the configuration that are component arguments."""
 
 
 def deploy(config: StackConfig) -> TrainingJob:
@@ -55,7 +60,7 @@ def create_job(config: StackConfig) -> TrainingJob:
         config.name or config.app.name,
         config.app,
         app_id=config.job_name,
-        **chosen_options(config.options),
+        **chosen_arguments(config.options),
         **chosen_settings(config),
         opts=pulumi.ResourceOptions(provider=provider, depends_on=before),
     )
@@ -78,15 +83,7 @@ def create_namespace(config: StackConfig, provider: kubernetes.Provider | None) 
 
 def chosen_settings(config: StackConfig) -> Mapping[str, Any]:
     """Return the settings of the launch that are set, as component arguments."""
-    settings = {
-        "on_running_change": config.on_running_change,
-        "wait_for": config.wait_for,
-        "timeout_s": config.timeout_s,
-        "rerun": config.rerun,
-        "delete_timeout_s": config.delete_timeout_s,
-        "kubeconfig": config.kubeconfig,
-        "kube_context": config.kube_context,
-    }
+    settings = {name: getattr(config, name) for name in SETTINGS}
     return {name: value for name, value in settings.items() if value is not None}
 
 

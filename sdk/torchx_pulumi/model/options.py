@@ -82,3 +82,18 @@ def defaults_of(options: type[Any]) -> dict[str, Any]:
         elif item.default_factory is not MISSING:
             defaults[item.name] = item.default_factory()
     return defaults
+
+
+OPTION_TO_ARGUMENT: Mapping[str, str] = {"priority_class_name": "priority_class"}
+"""Options whose component argument has another name: the same name in all components."""
+
+
+def chosen_arguments(options: Any) -> dict[str, Any]:
+    """Return the options that differ from their defaults, and all required ones, by names of component arguments."""
+    default = defaults_of(type(options))
+    chosen = {item.name: getattr(options, item.name) for item in fields(options)}
+    return {
+        OPTION_TO_ARGUMENT.get(name, name): value
+        for name, value in chosen.items()
+        if name not in default or value != default[name]
+    }

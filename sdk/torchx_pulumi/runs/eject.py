@@ -20,12 +20,9 @@ from torchx_pulumi.inputs.json_values import KEY_ORDER, in_key_order, is_text_on
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.options import defaults_of
+from torchx_pulumi.model.options import chosen_arguments
 from torchx_pulumi.model.redaction import MARK, is_redacted, without_password
 from torchx_pulumi.model.registration_plan import component_type
-
-ARGUMENTS: Mapping[str, str] = {"priority_class_name": "priority_class"}
-"""Run options whose component argument has another name."""
 
 _MARKED = ("metadata", "pod_overlay")
 """Keys of a role in an AppDef file that are read with the marks of `json_values`."""
@@ -117,13 +114,7 @@ def _chosen_options(entry: RunEntry) -> dict[str, Any]:
     """Return the run options that differ from their defaults as component arguments."""
     given = {**entry.options, **({} if entry.queue is None else {"queue": entry.queue})}
     options: Any = read_options({**given, "namespace": entry.namespace}, entry.scheduler)
-    default = defaults_of(type(options))
-    chosen = {item.name: getattr(options, item.name) for item in dataclasses.fields(options)}
-    return {
-        ARGUMENTS.get(name, name): _argument(value)
-        for name, value in chosen.items()
-        if name not in default or value != default[name]
-    }
+    return {name: _argument(value) for name, value in chosen_arguments(options).items()}
 
 
 def _argument(value: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.model.errors import InvalidJobError
-from torchx_pulumi_stacks.config import KEYS, StackConfig, chosen_options, read_config
+from torchx_pulumi.model.options import chosen_arguments
+from torchx_pulumi_stacks.config import KEYS, StackConfig, read_config
 
 # TorchX nightly prefers dist.torchrun, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*dist.ddp is deprecated")
@@ -96,7 +97,7 @@ def test_every_setting_is_taken(tmp_path: Path) -> None:
     assert (config.create_namespace, config.delete_timeout_s, config.kube_context) == (True, 30, "lab")
     assert isinstance(config.kubeconfig, pulumi.Output)
     assert "hush" not in repr(config)
-    assert set(chosen_options(config.options)) == {"queue", "namespace", "gang"}
+    assert set(chosen_arguments(config.options)) == {"queue", "namespace", "gang"}
 
 
 def test_all_problems_come_in_one_error(tmp_path: Path) -> None:
