@@ -1,4 +1,4 @@
-"""Component arguments as typed values, in whatever form another language sends them.
+"""Component arguments of any language as typed values.
 
 Other languages send 2.0 for 2, numbers and booleans for texts, camelCase in nested objects, and `{}` for a nested
 object that was an Output. Values that are not known in a preview are placeholders (`input_resolution`); what a
@@ -56,10 +56,10 @@ _NUMBER_PLACEHOLDERS: Mapping[str, tuple[int, int]] = {
     # Not every variant takes retries.
     "max_retries": (0, 3),
 }
-"""What stands for numbers that are not known, and another value, so that the rest of a subtraction is positive."""
+"""Placeholders of numbers that are not known: two values, such that differences of numbers stay positive."""
 
 _ANY_NUMBER_PLACEHOLDER = (1000, 3000)
-"""The same for other numbers: more than nodes keep of anything, and valid as a port."""
+"""Placeholders of all other numbers: larger than the reserved amounts, and valid as a port."""
 
 _KEY_PLACEHOLDERS: Mapping[str, str] = {"devices": f"example.com/{PLACEHOLDER}k", "capabilities": INSTANCE_TYPE}
 """Field to the key of the other value of a mapping that is not known."""
@@ -103,8 +103,8 @@ class ArgumentReader(TypedReader):
                 self.refuse(join(path, str(key)), elsewhere[snake_case(str(key))])
             elif key not in spellings:
                 near = difflib.get_close_matches(str(key), names, 1)
-                meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
-                self.refuse(join(path, str(key)), f"is not a field; {meant}")
+                advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
+                self.refuse(join(path, str(key)), f"is not a field; {advice}")
             elif value is not None and not (value == "" and spellings[key] in _DEFAULT_IF_EMPTY):
                 given[spellings[key]] = value
         return self._known(given, hints, path)

@@ -47,7 +47,7 @@ class OnRunningChange(str, Enum):
     """What a change does that would end a run which has not finished."""
 
     FAIL = "fail"
-    """Stops in preview, and says what would be lost."""
+    """Stops in preview, with a message about what would be lost."""
     REPLACE = "replace"
     """Deletes the run, waits until it is gone, and launches the new one."""
     IGNORE = "ignore"
@@ -136,7 +136,7 @@ class Role(TypedDict):
     port_map: NotRequired[Mapping[str, int]]
     """Port name to container port."""
     mounts: NotRequired[Sequence[Mount]]
-    """What is mounted, beside `/dev/shm`."""
+    """What is mounted, in addition to `/dev/shm`."""
     metadata: NotRequired[Mapping[str, Any]]
     """TorchX metadata; carried along, not rendered."""
     node_selector: NotRequired[Mapping[str, pulumi.Input[str]]]

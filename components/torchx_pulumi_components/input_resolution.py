@@ -1,10 +1,12 @@
-"""Outputs among the arguments: their values where they are known, and the way back into what is made of them.
+"""Outputs among the arguments: resolve them to values, and mark what is rendered from secret or unknown ones.
 
-A job can only be decided about when its fields have values, so a component waits for them (docs/decisions/0004).
-What is not known yet (in a preview) is planned with a stand-in, and whatever is made of it becomes unknown again.
-What is secret or unknown is marked by its place: what is rendered of the arguments is compared with what is rendered of
-them with other values in those places, and whatever differs depends on them. So macros, rounding and conversions change
-nothing about the marks.
+The decision about a job needs the values of its fields, so a component waits for them (docs/decisions/0004). A value
+that is not known in a preview is planned with a placeholder text, and what is rendered from it becomes unknown again.
+A dependency on a secret or unknown value is found by comparison: the manifest is rendered a second time with another
+value in that place, and the parts that differ depend on it. So macros, rounding and conversions need no tracking.
+
+Placeholders are texts and not a type of their own, because they pass through the typed values, rules and renderers of
+all schedulers, whose fields are texts. Only this module and `arg_values` create and recognize them.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from torchx_pulumi.model.redaction import HIDDEN, hide, texts_in
 T = TypeVar("T")
 
 PLACEHOLDER = "unknown-leaf-"
-"""Stand-in texts start with this; valid as image, name and value alike."""
+"""Prefix of placeholders; valid in images, names and values."""
 
 OTHER = "-other"
-"""End of the texts that stand for another value of what is not known."""
+"""Suffix of the second placeholder of a value, for the comparison."""
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -39,7 +41,7 @@ _WORDS = (
     ("Equal", "Exists"),
 )
 _OTHER_WORD = {word: other for pair in _WORDS for word, other in (pair, pair[::-1])}
-"""Words that stand for a choice, to another one."""
+"""A valid word of a field with few values to another one."""
 
 _SHOWN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<=\bis )-?\d[\w.]*|(?<=\bfound )\S+")
 """A value in a message: quoted, or after `is` or `found`."""
@@ -56,19 +58,19 @@ ValuePath = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class Leaves:
-    """What was found in one set of arguments."""
+    """The secret and unknown Outputs of one set of arguments."""
 
     unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
-    """Stand-in text to the Output it stands for."""
+    """Placeholder to its Output."""
     secret_places: list[ValuePath] = field(default_factory=list)
-    """Where the secret Outputs are. By these what is made of them is marked, never by their text."""
+    """Places of the secret Outputs. What depends on them is found by place, never by text."""
     secrets: set[str] = field(default_factory=set)
     """Texts that are secret, for messages only."""
     resources: set[pulumi.Resource] = field(default_factory=set)
     """Resources that the Outputs come from."""
 
     def resolve(self, value: Any, place: ValuePath = ()) -> Any:
-        """Return the value with every Output in it replaced by what it holds, or by a stand-in."""
+        """Return the value with every Output in it replaced by its value, or by a placeholder."""
         if inspect.isawaitable(value):
             value = pulumi.Output.from_input(value)
         if isinstance(value, pulumi.Output):
@@ -80,20 +82,20 @@ class Leaves:
             # In a pod overlay a tuple replaces a list.
             return tuple(items) if isinstance(value, tuple) else items
         if _is_unknown(value):
-            return self._stand_in(pulumi.Output.from_input(value))
+            return self._placeholder(pulumi.Output.from_input(value))
         return value
 
     def _resolve_output(self, output: pulumi.Output[Any], place: ValuePath) -> Any:
         value = wait_for(output.future(with_unknowns=True))
         self.resources |= set(wait_for(output.resources()))
         if not wait_for(output.is_known()) and (value is None or _is_unknown(value)):
-            return self._stand_in(output)
+            return self._placeholder(output)
         if wait_for(output.is_secret()):
             self.secret_places.append(place)
             self.secrets |= set(texts_in(value))
         return self.resolve(in_fixed_order(value), place)
 
-    def _stand_in(self, output: pulumi.Output[Any]) -> str:
+    def _placeholder(self, output: pulumi.Output[Any]) -> str:
         text = f"{PLACEHOLDER}{len(self.unknown)}"
         self.unknown[text] = output
         return text
@@ -167,7 +169,7 @@ class Leaves:
         return hide(text, self.secrets) if self.secrets else text
 
     def hidden(self, value: Any) -> Any:
-        """Return plain data, what was seen in a cluster for example, without the secrets of the arguments."""
+        """Return plain data, for example observed objects, without the secrets of the arguments."""
         if not self.secrets:
             return value
         if isinstance(value, Mapping):
@@ -200,7 +202,7 @@ def path_of(place: ValuePath) -> str:
 
 
 def in_fixed_order(value: Any) -> Any:
-    """Return a value with the keys of all mappings sorted: on its way from an engine or a program their order is lost.
+    """Return a value with the keys of all mappings sorted, because engines and programs do not keep their order.
 
     >>> in_fixed_order({"b": 1, "a": [{"d": 1, "c": 2}]})
     {'a': [{'c': 2, 'd': 1}], 'b': 1}
@@ -219,19 +221,19 @@ def known(value: pulumi.Output[T] | None) -> T | None:
 
 
 def is_placeholder(value: Any) -> bool:
-    """Return whether a value stands for an Output that is not known yet."""
+    """Return whether a value is a placeholder of an Output that is not known yet."""
     return isinstance(value, str) and value.startswith(PLACEHOLDER)
 
 
 def is_other(value: Any) -> bool:
-    """Return whether a value stands for another value of an Output that is not known yet."""
+    """Return whether a value is the second placeholder of an Output that is not known yet."""
     return is_placeholder(value) and value.endswith(OTHER)
 
 
 def with_other_unknowns(resolved: Any) -> Any:
-    """Return resolved arguments with another stand-in for every value that is not known.
+    """Return resolved arguments with the second placeholder for every value that is not known.
 
-    What is rendered differently of these is not known.
+    What is rendered differently from these is not known.
     """
     if isinstance(resolved, Mapping):
         return {key: with_other_unknowns(item) for key, item in resolved.items()}

@@ -114,6 +114,6 @@ def _setting_problems(options: Any, settings: Settings) -> Iterator[Problem]:
 
 
 def in_words_of_args(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the planner's problems with the paths that arguments have: options stand beside the roles."""
+    """Return the planner's problems with the paths that arguments have: options are on the same level as the roles."""
     named = ((problem, problem.path.removeprefix("options.")) for problem in problems)
     return [replace(problem, path=OPTION_TO_ARGUMENT.get(path, path)) for problem, path in named]

@@ -22,10 +22,10 @@ from torchx_pulumi_stacks.settings import Settings, key_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackConfig:
-    """What the stack's configuration says. The text under a field describes its key, written in camelCase."""
+    """The stack's configuration. The text under a field describes its key, written in camelCase."""
 
     app: Any
-    """Not a key: the AppDef that `component` and `arguments`, or `appFile`, come to."""
+    """Not a key: the AppDef of `component` and `arguments`, or of `appFile`."""
     options: Options
     """Mapping of the scheduler's run options, in snake_case or camelCase: `queue` (required by Volcano), `gang`..."""
     component: str | None = None
@@ -59,11 +59,11 @@ class StackConfig:
     ui_url: str | None = None
     """Template of a link to the job: `https://ui.example/{namespace}/{name}`, also `{scheduler}` and `{queue}`."""
     images: ImageConfig = field(default_factory=ImageConfig)
-    """Not a key: what `workspace`, `imageRepo` and the other keys of `ImageConfig` come to."""
+    """Not a key: the values of `workspace`, `imageRepo` and the other keys of `ImageConfig`."""
 
 
 NO_KEYS = ("app", "images")
-"""Fields that several keys come to."""
+"""Fields of several keys."""
 KEYS = tuple(key_of(each.name) for each in fields(StackConfig) if each.name not in NO_KEYS)
 """All keys of the program."""
 

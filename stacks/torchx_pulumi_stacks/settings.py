@@ -135,7 +135,7 @@ def _how(path: str) -> str:
 
 
 def _plain(value: object) -> str:
-    """Return a value as it stands in the stack's YAML."""
+    """Return a value as written in the stack's YAML."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

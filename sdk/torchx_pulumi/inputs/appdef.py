@@ -98,7 +98,7 @@ class AppReader(TypedReader):
             return None
 
     def with_extras(self, given: dict[str, Any], metadata: object, path: str) -> dict[str, Any]:
-        """Add what `metadata["torchx_pulumi"]` says of a role: secrets, node selector, tolerations."""
+        """Add the fields in `metadata["torchx_pulumi"]` of a role: secrets, node selector, tolerations."""
         extras = metadata.get(EXTRAS_KEY, {}) if isinstance(metadata, Mapping) else {}
         if not isinstance(extras, Mapping):
             self.refuse(path, f"{found(extras)}, must be a mapping: {', '.join(EXTRAS)}")
@@ -145,7 +145,7 @@ def read_with(reader: TypedReader, app: Any) -> JobSpec:
 
 
 def installed_torchx_version() -> str | None:
-    """Return the version of the TorchX that is installed, None where there is none."""
+    """Return the version of the installed TorchX. None: TorchX is not installed."""
     if "torchx" not in sys.modules:
         try:
             importlib.import_module("torchx")

@@ -42,7 +42,7 @@ def read_app_file(path: str | Path) -> JobSpec:
     """Read an AppDef file.
 
     Raises:
-        InvalidJobError: The file cannot be read, is no valid YAML or JSON, or says what no AppDef says.
+        InvalidJobError: The file cannot be read, is not valid YAML or JSON, or is not an AppDef.
     """
     name = str(path)
     try:
@@ -74,7 +74,7 @@ def read_app_mapping(app: Mapping[str, Any]) -> JobSpec:
 
 
 class MappingReader(AppReader):
-    """Reads mappings of YAML and JSON: numbers and booleans are taken as text, and 2.0 as 2."""
+    """Reads mappings of YAML and JSON. Numbers and booleans are accepted as text, and 2.0 as 2."""
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
         """Return the fields of a mapping."""

@@ -1,4 +1,4 @@
-"""YAML or JSON text -> plain data that remembers its lines. Knows nothing of jobs but where text is wanted."""
+"""YAML or JSON text as plain data with the line of every part. Values of fields of text stay as written."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TUPLE_TAG = "tag:yaml.org,2002:python/tuple"
 
 
 class DocumentError(ValueError):
-    """The text is no YAML or JSON; the message says where."""
+    """The text is not valid YAML or JSON; the message has the line."""
 
 
 class _KeyTwiceError(DocumentError):
-    """A mapping has a key twice."""
+    """A mapping has the same key twice."""
 
     def __init__(self, key: str, line: int | None = None) -> None:
         where = "" if line is None else f"line {line}: "
@@ -64,7 +64,7 @@ def parse_document(text: str) -> Document:
     JSON is read as JSON: YAML refuses or changes characters and numbers that JSON has.
 
     Raises:
-        DocumentError: It is neither, or a key stands twice in one mapping.
+        DocumentError: It is neither, or a mapping has the same key twice.
     """
     if not text.lstrip().startswith("{"):
         return _parse_yaml(text)
@@ -104,7 +104,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _of_json(value: Any, path: str) -> Any:
@@ -122,7 +122,7 @@ def _of_json(value: Any, path: str) -> Any:
 
 
 def _lines_of(text: str) -> Mapping[str, int]:
-    """Return the lines of JSON as far as YAML can read it, which knows them."""
+    """Return the lines of a JSON text. Empty: YAML cannot read it."""
     lines: dict[str, int] = {}
     with contextlib.suppress(yaml.YAMLError, RecursionError, DocumentError):
         node = yaml.compose(_without_tabs(text), Loader=yaml.SafeLoader)
@@ -175,14 +175,14 @@ def _mapping(node: yaml.MappingNode, path: str, lines: dict[str, int]) -> dict[s
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    seen = set()
+    keys = set()
     for key_node, _ in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
             raise DocumentError(f"line {line}: a key must be text")
-        if key_node.value in seen:
+        if key_node.value in keys:
             raise _KeyTwiceError(key_node.value, line)
-        seen.add(key_node.value)
+        keys.add(key_node.value)
 
 
 def _scalar(node: yaml.Node) -> Any:

@@ -1,6 +1,6 @@
-"""Values of Python that JSON has no form for, as JSON values and back: tuples, mappings with other keys, nulls.
+"""Codec for Python values without a JSON form: tuples, mappings with keys other than text, nulls.
 
-An overlay means another thing with a tuple than with a list. Pulumi's state drops nulls from mappings, and sorts them.
+In an overlay a tuple replaces a list and a list extends it. Pulumi's state drops nulls from mappings and sorts keys.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from enum import Enum
 from typing import Any
 
 MARK = "$torchx"
-"""Key of a mapping that stands for a value: its kind is `tuple`, `pairs`, `null` or `text`."""
+"""Key of a mapping that encodes a value; its value is the kind: `tuple`, `pairs`, `null` or `text`."""
 
 KEY_ORDER = "key_order"
-"""Key of a role for the order of keys in its mappings, where it is another than the sorted one."""
+"""Key of a role for the order of keys in its mappings, where they are not sorted."""
 
 _OPERATOR = "__"
-"""Begin of the keys of a pod overlay that work in their order."""
+"""Prefix of the keys of a pod overlay whose order has a meaning."""
 
 
 def write_value(value: Any) -> Any:
     """Return a value as JSON values.
 
-    Of a set a list in a fixed order is kept. Of what is neither JSON nor one of the kinds above, the text is kept.
+    A set becomes a list in a fixed order. Any other value becomes its text.
 
     >>> write_value({"a": (1, None)}), write_value({"a": None})
     ({'a': {'$torchx': 'tuple', 'value': [1, None]}}, {'a': {'$torchx': 'null'}})
@@ -51,7 +51,7 @@ def _write_item(item: Any) -> Any:
 
 
 def _loses_order(value: Mapping[str, Any]) -> bool:
-    """Return whether a mapping means another thing once its keys are sorted."""
+    """Return whether sorting the keys of a mapping changes its meaning."""
     keys = list(value)
     return any(key.startswith(_OPERATOR) for key in keys) and keys != sorted(keys)
 

@@ -1,4 +1,4 @@
-"""Overlays that live in a file: read through fsspec where that is installed, else plain paths and `file://` only."""
+"""Files with pod overlays: paths and `file://` URIs, and all other URIs where fsspec is installed."""
 
 from __future__ import annotations
 

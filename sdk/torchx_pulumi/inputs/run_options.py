@@ -63,8 +63,8 @@ class OptionsReader(TypedReader):
                 self._spelling[f"{path}.{name}"] = f"{path}.{spelling}"
             elif name not in ignored:
                 known = ", ".join((*fields, *ignored))
-                meant = self._foreign.get(name, f"is unknown; known are {known}")
-                self.refuse(f"{path}.{spelling}", meant)
+                advice = self._foreign.get(name, f"is unknown; known are {known}")
+                self.refuse(f"{path}.{spelling}", advice)
         unset = {name for name in _UNSET_IF_EMPTY if given.get(name) == ""}
         return {name: item for name, item in given.items() if item is not None and name not in unset}
 

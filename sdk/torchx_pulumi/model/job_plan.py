@@ -86,7 +86,7 @@ class ReplicaPlan:
     env: Sequence[EnvPlan]
     labels: Mapping[str, str]
     surplus: bool = False
-    """True: launched once, asked for no more; rendered with 0 replicas."""
+    """True: launched earlier and no longer requested; rendered with 0 replicas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,4 +103,4 @@ class JobPlan(Generic[OptionsT]):
     options: OptionsT
     roles: Sequence[RolePlan]
     warnings: Sequence[str] = field(default_factory=tuple)
-    """What the user should know and need not mend."""
+    """What the user should know about a job that passed the checks."""

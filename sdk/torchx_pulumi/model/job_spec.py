@@ -1,7 +1,6 @@
-"""What a user asks for: a job and its roles, before macros, defaults and names.
+"""A job as requested: roles before macros, defaults and names. Data only.
 
-Both doors end here: a TorchX AppDef (`appdef.read_app`), an AppDef file (`appfile.read_app_file`), and the component
-arguments (`torchx_pulumi_components.args`). Data only; nothing here checks or renders.
+It is read from a TorchX AppDef, an AppDef file (`inputs`), or component arguments (`torchx_pulumi_components`).
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class RoleSpec:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """TorchX metadata; carried along, not rendered."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    """Labels that the node must have, beside the instance type."""
+    """Labels that the node must have, in addition to the instance type."""
     tolerations: Sequence[Mapping[str, Any]] = ()
     """Kubernetes tolerations."""
     pod_overlay: Mapping[str, Any] | None = None
@@ -101,4 +100,4 @@ class JobSpec:
     roles: Sequence[RoleSpec]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     torchx_version: str | None = None
-    """Value of the version label, filled in by the doors. None: no label (there is no TorchX)."""
+    """Value of the version label, set by the readers in `inputs`. None: no label (TorchX is not installed)."""

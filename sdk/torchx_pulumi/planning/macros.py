@@ -1,4 +1,4 @@
-"""TorchX's macros in arguments and environment. Text substitution only."""
+"""Substitution of TorchX's macros in arguments and environment."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from string import Template
 
 RANK0_HOST_ENV = "TORCHX_RANK0_HOST"
-"""Rank 0 itself reads its own host here; its value is `localhost`."""
+"""Variable with the host of rank 0 in the pod of rank 0; its value is `localhost`."""
 
 IMAGE_ENV = "TORCHX_IMAGE"
-"""Every replica reads its image reference here."""
+"""Variable with the image reference, in every pod."""
 
 
 def macro_values(*, app_id: str, replica: int, rank0_env: str) -> dict[str, str]:
-    """List the macros of one replica.
+    """Return the macros of one replica and their values.
 
     Args:
-        app_id: What the job is called.
-        replica: Replica in the role, from 0.
+        app_id: Name of the job object.
+        replica: Index of the replica in its role, from 0.
         rank0_env: Name of the variable that holds rank 0's host.
     """
     return {
@@ -30,7 +30,7 @@ def macro_values(*, app_id: str, replica: int, rank0_env: str) -> dict[str, str]
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Fill in macros as TorchX does: `$$` is one dollar sign, an unknown `${x}` stays as it is.
+    """Return a text with its macros substituted as TorchX does: `$$` is one dollar sign, an unknown `${x}` stays.
 
     >>> substitute("--id=${app_id} $$HOME ${other} $", {"app_id": "a-1"})
     '--id=a-1 $HOME ${other} $'

@@ -1,6 +1,6 @@
-"""Names: what Kubernetes and Volcano allow, and how ours are made. One function per rule; text in, text out.
+"""Rules of names in Kubernetes and Volcano, and the names of a job's objects. One function per rule.
 
-No name is ever cut silently: what is shortened or altered carries a hash of all that it stands for.
+A name that is shortened or changed ends with a hash of the whole original.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 
 MAX_LABEL = 63
-"""Longest DNS label, label value and pod name, in characters."""
+"""Maximum length of a DNS label, label value and pod name, in characters."""
 
 MAX_ROLE = 40
-"""Longest role name in object names: leaves room for the job, the replica and the task index in a pod name."""
+"""Maximum length of a role name in object names, so that job, replica and task index fit into a pod name."""
 
 HASH_LENGTH = 8
 """Hexadecimal digits of a hash in a name."""
@@ -25,7 +25,7 @@ _ENV = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
 def is_dns_label(text: str) -> bool:
-    """Tell whether a text is a DNS label (RFC 1123): pods, tasks, containers, namespaces.
+    """Return whether a text is a DNS label (RFC 1123): pods, tasks, containers, namespaces.
 
     >>> is_dns_label("trainer-0"), is_dns_label("0"), is_dns_label("-a"), is_dns_label("A"), is_dns_label("a" * 64)
     (True, True, False, False, False)
@@ -34,7 +34,7 @@ def is_dns_label(text: str) -> bool:
 
 
 def is_service_name(text: str) -> bool:
-    """Tell whether a text can name a Service (RFC 1035): a DNS label that starts with a letter.
+    """Return whether a text can name a Service (RFC 1035): a DNS label that starts with a letter.
 
     >>> is_service_name("train-1"), is_service_name("1-train")
     (True, False)
@@ -43,7 +43,7 @@ def is_service_name(text: str) -> bool:
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Tell whether a text is a DNS subdomain: queues, priority classes, secrets, service accounts.
+    """Return whether a text is a DNS subdomain: queues, priority classes, secrets, service accounts.
 
     >>> is_dns_subdomain("my.queue"), is_dns_subdomain("my_queue"), is_dns_subdomain("")
     (True, False, False)
@@ -52,7 +52,7 @@ def is_dns_subdomain(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Tell whether a text can be the value of a label.
+    """Return whether a text can be the value of a label.
 
     >>> is_label_value(""), is_label_value("a.B_c-1"), is_label_value("a/b"), is_label_value("a-")
     (True, True, False, False)
@@ -61,7 +61,7 @@ def is_label_value(text: str) -> bool:
 
 
 def is_qualified_name(text: str) -> bool:
-    """Tell whether a text can be the key of a label or annotation, or the name of a resource.
+    """Return whether a text can be the key of a label or annotation, or the name of a resource.
 
     >>> is_qualified_name("nvidia.com/gpu"), is_qualified_name("gpu"), is_qualified_name("a/b/c")
     (True, True, False)
@@ -73,7 +73,7 @@ def is_qualified_name(text: str) -> bool:
 
 
 def is_port_name(text: str) -> bool:
-    """Tell whether a text can name a container port.
+    """Return whether a text can name a container port.
 
     >>> is_port_name("c10d"), is_port_name("tcp_store"), is_port_name("29500"), is_port_name("a" * 16)
     (True, False, False, False)
@@ -88,7 +88,7 @@ def is_port_name(text: str) -> bool:
 
 
 def is_env_name(text: str) -> bool:
-    """Tell whether a text can name an environment variable in every supported Volcano.
+    """Return whether a text can name an environment variable in every supported Volcano.
 
     >>> is_env_name("MY_VAR"), is_env_name("1A"), is_env_name("A=B")
     (True, False, False)
@@ -97,7 +97,7 @@ def is_env_name(text: str) -> bool:
 
 
 def short_hash(*parts: str) -> str:
-    """Hash texts to a few hexadecimal digits; where one part ends and the next begins matters.
+    """Return a hash of texts in a few hexadecimal digits. The boundaries between the texts count.
 
     >>> short_hash("ab", "c") == short_hash("a", "bc")
     False
@@ -110,7 +110,7 @@ def short_hash(*parts: str) -> str:
 
 
 def normalize(text: str) -> str:
-    """Reduce a text to lower case letters, digits and inner dashes, as TorchX's `normalize_str` does.
+    """Return the lower case letters, digits and inner dashes of a text, as TorchX's `normalize_str` does.
 
     >>> normalize("My_Trainer.v2"), normalize("--a-")
     ('mytrainerv2', 'a-')
@@ -119,7 +119,7 @@ def normalize(text: str) -> str:
 
 
 def role_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Name the roles of one job for use in object names: distinct, and TorchX's own where those are distinct.
+    """Return distinct names for the roles of one job in object names: TorchX's names where those are distinct.
 
     A role whose TorchX name is empty, too long, or shared with another role of the job gets a hash of its own name.
 
@@ -142,7 +142,7 @@ def _hashed_role(normal: str, name: str, taken: set[str]) -> str:
 
 
 def task_name(role: str, index: int) -> str:
-    """Name the task and the container of a replica.
+    """Return the name of the task and of the container of a replica.
 
     >>> task_name("trainer", 3)
     'trainer-3'
@@ -151,11 +151,11 @@ def task_name(role: str, index: int) -> str:
 
 
 def job_name(app_name: str, *identity: str, tail: int = 0) -> str:
-    """Make the name of a job whose id nobody chose: `<name>-<short hash>`, short enough for its longest pod name.
+    """Return a name for a job without a fixed one: `<name>-<short hash>`, short enough for its longest pod name.
 
     Args:
         app_name: App name as the user wrote it.
-        *identity: What tells this run from others of the same name: hashes of the run and of its owner.
+        *identity: What differs between runs of the same name: hashes of the run and of its owner.
         tail: Characters that pod names add (`Variant.name_tail`).
 
     >>> job_name("My_Train", "1")
@@ -171,9 +171,9 @@ def job_name(app_name: str, *identity: str, tail: int = 0) -> str:
 
 
 def label_value(text: str) -> str:
-    """Make a valid label value; a valid one stays as it is.
+    """Return a valid label value for a text. A valid one is returned unchanged.
 
-    Characters that are not allowed become dots, as in TorchX nightly. What that cannot mend carries a hash.
+    Characters that are not allowed become dots, as in TorchX nightly. If that is not enough, a hash is added.
 
     >>> label_value("my_app"), label_value("team/app"), label_value("")
     ('my_app', 'team.app', '')

@@ -1,7 +1,6 @@
-"""TorchX nightly's overlay rules (`torchx.specs.overlays`), for every TorchX: merge, append, PUT, JOIN, DEL.
+"""Pod overlays by the rules of TorchX nightly (`torchx.specs.overlays`): merge, append, PUT, JOIN, DEL.
 
-Here: which overlay a role's metadata holds, and how it is laid over a pod. Texts that point to files are read by the
-doors (`appdef`, `appfile`), never here.
+Overlay files are read in `inputs`.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ _DEL = "__del__:"
 _NOTHING = object()
 
 _TEXT_MAPS = ("labels", "annotations", "nodeSelector", "limits", "requests")
-"""Maps whose values Kubernetes wants as text, whatever YAML made of them."""
+"""Maps whose values must be text in Kubernetes; YAML may have read them as numbers or booleans."""
 
 
 class OverlayError(ValueError):
-    """An overlay that does not fit; the message says which field and what is wanted."""
+    """An overlay does not fit the pod; the message has the field and the allowed values."""
 
 
 def select_overlay(namespace_value: object, kind: str) -> dict[str, Any]:
-    """Find the overlay of one kind in `metadata[<scheduler>]`, as TorchX's `get_overlay` does; none: empty.
+    """Return the overlay of one kind in `metadata[<scheduler>]`, as TorchX's `get_overlay` does. Empty: there is none.
 
     >>> select_overlay({"V1Pod": {"spec": {}}}, "V1Pod")
     {'spec': {}}
@@ -44,13 +43,13 @@ def select_overlay(namespace_value: object, kind: str) -> dict[str, Any]:
         return dict(namespace_value[kind])
     if namespace_value.get(FORMAT_KEY):
         return {}
-    # Several kinds, none of them ours, are the nested form without its marker.
+    # Several kinds without this one are the nested form without its marker.
     several_kinds = len(namespace_value) > 1 and all(isinstance(value, dict) for value in namespace_value.values())
     return {} if several_kinds else dict(namespace_value)
 
 
 def given_overlay(value: dict[str, Any]) -> dict[str, Any] | None:
-    """Take a role's own `pod_overlay`: the pod's fields, or the same under the pod's kind; empty: None.
+    """Return a role's `pod_overlay`: the fields of the pod, given directly or under the pod's kind. None: it is empty.
 
     >>> given_overlay({"spec": {}, "metadata": {}})
     {'spec': {}, 'metadata': {}}
@@ -62,7 +61,7 @@ def given_overlay(value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def overlay_pod(template: Manifest, overlay: Mapping[str, Any]) -> Manifest:
-    """Lay an overlay over a pod template; only metadata and spec are kept. The template is used up.
+    """Merge an overlay into a pod template and return metadata and spec. The template is changed.
 
     Raises:
         OverlayError: A field of the overlay does not fit.
@@ -79,7 +78,7 @@ def overlay_pod(template: Manifest, overlay: Mapping[str, Any]) -> Manifest:
 
 
 def _check_pod(pod: Manifest) -> None:
-    """Refuse a pod whose parts are not of the form that every pod has; PUT and new fields can bring in anything."""
+    """Refuse a pod whose parts have other types than in every pod, as PUT and new fields can cause."""
     if not pod["spec"].get("containers"):
         raise OverlayError("leaves no spec.containers, which must be a list with at least one container")
     for field in ("labels", "annotations"):
@@ -173,7 +172,7 @@ def _join(base: dict[str, Any], key: str, value: Any, field: str) -> None:
         raise OverlayError(f"JOIN needs {field} of the pod to be a list of mappings, it is {_kind(old)}")
     before = list(old)
     for item in value:
-        # Several items of the same name: the last one is meant, as in TorchX.
+        # As in TorchX, the last one of several items of the same name is merged.
         target = next((found for found in reversed(before) if on in item and found.get(on, _NOTHING) == item[on]), None)
         if target is None:
             old.append(_fresh(item))
@@ -182,7 +181,7 @@ def _join(base: dict[str, Any], key: str, value: Any, field: str) -> None:
 
 
 def _fresh(value: Any) -> Any:
-    """Copy what the pod does not have yet; operators inside it have nothing to work on but their own value."""
+    """Return a copy of a value that the pod does not have yet; operators inside it work on the value itself."""
     if isinstance(value, dict):
         made: dict[str, Any] = {}
         merge(made, value)
@@ -198,7 +197,7 @@ def _kind(value: Any) -> str:
 
 
 def _without_none(value: Any, *, text: bool = False) -> Any:
-    """Drop what is null, as the API server does, and write as text what must be text."""
+    """Return a value without nulls, as the API server does, and with text where text is required."""
     if isinstance(value, dict):
         return {
             key: _without_none(item, text=key in _TEXT_MAPS) if not text else _as_text(item)

@@ -13,7 +13,7 @@ from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning import names, quantities
 from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.macros import IMAGE_ENV, RANK0_HOST_ENV, macro_values, substitute
-from torchx_pulumi.planning.ports import is_port
+from torchx_pulumi.planning.quantities import is_port
 from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
 
 FIELD_PATH = "[FIELD_PATH]"

@@ -1,4 +1,4 @@
-"""Which systems apps can be launched and followed from. Imported before anything that exists on POSIX systems only."""
+"""Check of the operating system. It is a module because it runs before modules are imported that need POSIX."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from torchx_pulumi.model.errors import DeployError
 
 
 def check_platform() -> None:
-    """Refuse a system without POSIX file locks.
+    """Check that the system has POSIX file locks.
 
     Raises:
-        DeployError: This is such a system: Windows.
+        DeployError: It has none: Windows.
     """
     try:
-        import fcntl  # noqa: F401 - whether it is there is the question
+        import fcntl  # noqa: F401 - only its presence is checked
     except ImportError as error:
         raise DeployError(
             "torchx-pulumi runs on Linux and macOS. Windows is not supported: the index of apps needs POSIX file "

@@ -1,15 +1,18 @@
-"""Numbers of an AppDef -> Kubernetes quantity texts. Pure; the spelling is TorchX's (`4000m`, `16000M`)."""
+"""Numbers of an AppDef as Kubernetes quantities, in TorchX's spelling (`4000m`, `16000M`), and its ports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from torchx_pulumi.model.job_spec import ResourceSpec
 from torchx_pulumi.model.labels import EFA, GPU
 
+DEFAULT_PORT = 29500
+"""Port of PyTorch's rendezvous, used where no role has a port."""
+
 
 def cpu_milli(cores: float, *, reserved_milli: int = 0) -> str:
-    """Write cores in millicores, less what the node keeps; what is below a millicore is dropped.
+    """Return cores in millicores, less those reserved for the node. Fractions of a millicore are dropped.
 
     >>> cpu_milli(4), cpu_milli(0.5), cpu_milli(4, reserved_milli=100), cpu_milli(0.05, reserved_milli=100)
     ('4000m', '500m', '3900m', '0m')
@@ -18,7 +21,7 @@ def cpu_milli(cores: float, *, reserved_milli: int = 0) -> str:
 
 
 def memory_mb(mb: float, *, reserved_mb: int = 0) -> str:
-    """Write memory in MB (10^6 bytes), less what the node keeps.
+    """Return memory in MB (10^6 bytes), less that reserved for the node.
 
     >>> memory_mb(16000), memory_mb(16000, reserved_mb=1024), memory_mb(512, reserved_mb=1024)
     ('16000M', '14976M', '0M')
@@ -27,7 +30,7 @@ def memory_mb(mb: float, *, reserved_mb: int = 0) -> str:
 
 
 def canonical(quantity: str) -> str:
-    """Write a quantity of ours as the API server stores it in its own kinds.
+    """Return a quantity as the API server stores it in its own kinds.
 
     >>> [canonical(text) for text in ("2000m", "1500m", "0m", "16000M", "1500M", "0M", "8")]
     ['2', '1500m', '0', '16G', '1500M', '0', '8']
@@ -45,7 +48,7 @@ def canonical(quantity: str) -> str:
 
 
 def limits(resource: ResourceSpec, *, efa_device_count: int | None) -> dict[str, str]:
-    """Write the upper bounds of a replica; what is None, zero or less is left out.
+    """Return the resource limits of a replica. An amount of None, zero or less is left out.
 
     >>> limits(ResourceSpec(cpu=2, gpu=0, devices={"vpc.amazonaws.com/efa": 4}), efa_device_count=None)
     {'cpu': '2000m', 'vpc.amazonaws.com/efa': '4'}
@@ -67,7 +70,7 @@ def limits(resource: ResourceSpec, *, efa_device_count: int | None) -> dict[str,
 
 
 def requests(resource: ResourceSpec, *, reserved_cpu_milli: int, reserved_memory_mb: int) -> dict[str, str]:
-    """Write what the scheduler sets aside for a replica: the limits less the node's own share, without devices.
+    """Return the resource requests of a replica: the limits less those reserved for the node, without devices.
 
     >>> requests(ResourceSpec(cpu=2, memory_mb=4000, gpu=1), reserved_cpu_milli=100, reserved_memory_mb=1024)
     {'cpu': '1900m', 'memory': '2976M', 'nvidia.com/gpu': '1'}
@@ -83,3 +86,22 @@ def requests(resource: ResourceSpec, *, reserved_cpu_milli: int, reserved_memory
 
 def _gpus(resource: ResourceSpec) -> Mapping[str, str]:
     return {GPU: str(int(resource.gpu))} if resource.gpu is not None and resource.gpu > 0 else {}
+
+
+def is_port(number: int) -> bool:
+    """Return whether a number can be a TCP port.
+
+    >>> is_port(1), is_port(65535), is_port(0), is_port(65536)
+    (True, True, False, False)
+    """
+    return 1 <= number <= 65535
+
+
+def service_port(port_maps: Iterable[Mapping[str, int]]) -> int:
+    """Return the port of the Service as TorchX does: the last of the last role with ports, else the default.
+
+    >>> service_port([{"a": 1, "b": 2}, {"c": 3}, {}]), service_port([{}]), service_port([{"a": 8080}, {"b": 70000}])
+    (3, 29500, 29500)
+    """
+    ports = [port for ports in port_maps for port in ports.values()]
+    return ports[-1] if ports and is_port(ports[-1]) else DEFAULT_PORT

@@ -110,7 +110,7 @@ class MissingRunOptionError(InvalidRunConfigException, TypeError):  # type: igno
 
 
 class GivenOptions(dict[str, Any]):
-    """Options of the command line, to which TorchX 0.7.0 adds those of `.torchxconfig` in whatever spelling they have.
+    """Options of the command line, to which TorchX 0.7.0 adds those of `.torchxconfig` in any spelling.
 
     What was given first wins over another spelling of it, as in TorchX nightly.
     """
@@ -165,12 +165,12 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
             self.add(name, type_=type_, help=text, default=getattr(default, "value", default), required=required)
 
     def canonical_key(self, name: str) -> str | None:
-        """Return the option that a name means, in snake_case or camelCase. None: there is none."""
+        """Return the option that a name means, in snake_case or camelCase. None: no option has this name."""
         snake = snake_case(name)
         return next((key for key in (name, snake) if key in self._opts), None)
 
     def get(self, name: str) -> Any:
-        """Return an option. None: there is none of that name."""
+        """Return an option. None: no option has this name."""
         key = self.canonical_key(name)
         return None if key is None else self._opts[key]
 
@@ -224,7 +224,7 @@ class CheckedOptions(specs.runopts):  # type: ignore[misc]
         try:
             words = to_dict(self._with_colons(cfg_str or ""))
         except ValueError:
-            # What stands there may be a secret.
+            # The text may have a secret.
             text = "the run options cannot be read; write name=value,name=value, lists as a;b, mappings as a:1;b:2"
             raise InvalidRunConfigException(text, "cfg", {}) from None
         for given, text in words.items():

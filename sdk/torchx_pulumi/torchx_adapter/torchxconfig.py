@@ -25,7 +25,7 @@ FILE_VARIABLE = "TORCHXCONFIG"
 
 
 def section(name: str, options: CheckedOptions) -> Mapping[str, Any]:
-    """Return the options of a section; the first file that has one wins, and unknown ones are left to TorchX to say.
+    """Return the options of a section; the first file that has one wins, and TorchX itself reports unknown ones.
 
     Raises:
         InvalidJobError: A file is not there or no configuration, or a value is not of its option's type.
@@ -43,7 +43,7 @@ def section(name: str, options: CheckedOptions) -> Mapping[str, Any]:
 
 def _add(found: dict[str, Any], path: str, name: str, options: CheckedOptions) -> None:
     """Add the options that a file has and no file before it; what is not added is not read."""
-    seen: dict[str, Any] = {}
+    read: dict[str, Any] = {}
     for spelling, text in _section(path, name).items():
         key = options.canonical_key(spelling)
         if key is None or key in found:
@@ -52,10 +52,10 @@ def _add(found: dict[str, Any], path: str, name: str, options: CheckedOptions) -
             value = None if text == NOTHING else compat.read_file_option(text, options.get(key))
         except ValueError as error:
             raise invalid_job("unnamed", [Problem(f"{path} [{name}] {spelling}", str(error))]) from error
-        if seen.setdefault(key, value) != value and compat.ONE_SPELLING_PER_FILE:
+        if read.setdefault(key, value) != value and compat.ONE_SPELLING_PER_FILE:
             problem = f"is another spelling of {key}, with another value; keep one, as {key}"
             raise invalid_job("unnamed", [Problem(f"{path} [{name}] {spelling}", problem)])
-    found.update(seen)
+    found.update(read)
 
 
 def _section(path: str, name: str) -> Mapping[str, str]:
@@ -72,7 +72,7 @@ def _section(path: str, name: str) -> Mapping[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """Say what is wrong with a file, without its lines: a backend's URL may have a password."""
+    """Return what is wrong with a file, without its lines: a backend's URL may have a password."""
     if isinstance(error, configparser.InterpolationError):
         return (
             f"[{error.section}] {error.option}: write a percent sign as %%, and the value of another line as %(name)s"

@@ -106,7 +106,7 @@ def installed(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
         assert client is None
         return world.scheduler(kind, session)
 
-    monkeypatch.setattr(entrypoints, "_create", create)
+    monkeypatch.setattr(entrypoints, "create_scheduler", create)
     return world
 
 

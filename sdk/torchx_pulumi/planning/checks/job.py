@@ -27,7 +27,7 @@ from torchx_pulumi.planning.checks.values import (
     shown,
     unknown_keys,
 )
-from torchx_pulumi.planning.ports import is_port
+from torchx_pulumi.planning.quantities import is_port
 from torchx_pulumi.planning.typed_reader import check_typed
 
 MAX_REPLICAS = 100_000

@@ -1,4 +1,4 @@
-"""What values may be, whatever they are for: texts, numbers, labels, keys. Rules yield problems and never raise."""
+"""Rules of single values (labels, names, texts), and how messages show values. Rules yield problems and never raise."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torchx_pulumi.planning import names
 MAX_INT32 = 2**31 - 1
 
 _UNSET_TEXTS = ("", "<MISSING>", "<NONE>", "<UNKNOWN>", "<NOT_SET>")
-"""What TorchX and its users write for a text that is not there."""
+"""Texts that TorchX and its users write for an unset text."""
 
 
 def check_labels(path: str, found_labels: Mapping[str, str]) -> Iterator[Problem]:
-    """Labels have valid keys and values."""
+    """Check that labels have valid keys and values."""
     yield from check_keys(path, found_labels)
     for key, value in found_labels.items():
         yield from check_label_value(f"{path}[{shown(key)}]", value)
 
 
 def check_keys(path: str, mapping: Iterable[str]) -> Iterator[Problem]:
-    """Keys of labels and annotations are qualified names."""
+    """Check that keys of labels or annotations are qualified names."""
     for key in mapping:
         if not names.is_qualified_name(key):
             yield Problem(
@@ -32,7 +32,7 @@ def check_keys(path: str, mapping: Iterable[str]) -> Iterator[Problem]:
 
 
 def check_label_value(path: str, value: object) -> Iterator[Problem]:
-    """Values of labels are short and plain."""
+    """Check that a value can be the value of a label."""
     if not is_text(value) or not names.is_label_value(value):
         yield Problem(
             path, f"{found(value)}, must be at most 63 letters, digits, '-', '_' and '.', no sign first or last"
@@ -40,19 +40,19 @@ def check_label_value(path: str, value: object) -> Iterator[Problem]:
 
 
 def check_object_name(path: str, value: str) -> Iterator[Problem]:
-    """Names of objects are DNS subdomains."""
+    """Check that the name of an object is a DNS subdomain."""
     if not names.is_dns_subdomain(value):
         yield Problem(path, f"{found(value)}, must be a name of a-z, 0-9, '-' and '.', at most 253 characters")
 
 
 def check_text(path: str, value: str) -> Iterator[Problem]:
-    """A text must be set."""
+    """Check that a text is set."""
     if value in _UNSET_TEXTS or not value.strip():
         yield Problem(path, f"is not set (found {value!r}); give a value")
 
 
 def unknown_keys(path: str, mapping: Mapping[Any, Any], known: Iterable[str]) -> Iterator[Problem]:
-    """Refuse keys that nobody reads, by name."""
+    """Yield a problem for every unknown key."""
     allowed = tuple(known)
     for key in mapping:
         if key not in allowed:
@@ -61,27 +61,27 @@ def unknown_keys(path: str, mapping: Mapping[Any, Any], known: Iterable[str]) ->
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Tell whether a value is text that can be written as UTF-8."""
+    """Return whether a value is text that can be written as UTF-8."""
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value))
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Tell whether a value is a whole number; true and false are not."""
+    """Return whether a value is a whole number. True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Tell whether a value is a finite number."""
+    """Return whether a value is a finite number."""
     return is_int(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """Tell whether a value is a list; a text is none."""
+    """Return whether a value is a list or tuple."""
     return isinstance(value, (list, tuple))
 
 
 def found(value: object) -> str:
-    """Say what was found, shortened.
+    """Return what was found, for a message.
 
     >>> found("x"), found(None)
     ("is 'x'", 'is not set')
@@ -104,7 +104,7 @@ def shown(value: object) -> str:
 
 
 def amount(value: object) -> str:
-    """Return what was found where a number is wanted; a text there is none, and may be anything.
+    """Return what was found in place of a number. A text is not shown, because it may be a secret.
 
     >>> amount(-1), amount("hunter22")
     ('is -1', 'is of type str')

@@ -15,7 +15,7 @@ from torchx_pulumi.planning.checks.values import (
     found,
     is_text,
 )
-from torchx_pulumi.planning.ports import DEFAULT_PORT, is_port
+from torchx_pulumi.planning.quantities import DEFAULT_PORT, is_port
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
 
 GROWTHS = ("exponential", "linear", "none")

@@ -7,7 +7,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning import names
-from torchx_pulumi.planning.ports import service_port
+from torchx_pulumi.planning.quantities import service_port
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER_LABEL,
     NETWORKS,
