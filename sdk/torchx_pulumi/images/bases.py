@@ -57,16 +57,16 @@ def resolve(image: str, registry: Registry, client: Any = None) -> Base:
         return Base(image=image, digest=reference.digest, source=DigestSource.PINNED)
     try:
         digest = registry.digest(reference)
-        said = f"registry {reference.registry}: does not have {reference.name}:{reference.version}"
+        problem = f"registry {reference.registry}: does not have {reference.name}:{reference.version}"
         retryable = False
     except ImageError as error:
-        digest, said, retryable = None, str(error), error.retryable
+        digest, problem, retryable = None, str(error), error.retryable
     if digest:
         return Base(image=image, digest=digest, source=DigestSource.REGISTRY)
-    return _of_daemon(image, said, retryable, client)
+    return _of_daemon(image, problem, retryable, client)
 
 
-def _of_daemon(image: str, said: str, retryable: bool, client: Any) -> Base:
+def _of_daemon(image: str, problem: str, retryable: bool, client: Any) -> Base:
     from torchx_pulumi.images.building.daemon import Daemon
 
     try:
@@ -82,7 +82,7 @@ def _of_daemon(image: str, said: str, retryable: bool, client: Any) -> Base:
     if found is None:
         raise ImageError(
             f"base image {image!r} cannot be found, so the patched image has no reference:\n"
-            f"  - {said}\n  - {also}\ngive a name that the registry has, pin it with @sha256:..., or pull it",
+            f"  - {problem}\n  - {also}\ngive a name that the registry has, pin it with @sha256:..., or pull it",
             retryable=retryable,
         )
     pulled = [each.rpartition("@")[2] for each in found.get("RepoDigests") or [] if retryable]

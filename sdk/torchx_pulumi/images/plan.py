@@ -1,4 +1,4 @@
-"""The plan of a patched image: its reference and all that it is made of, known before any daemon is asked."""
+"""The plan of a patched image: its inputs and its reference, computed without a daemon."""
 
 from __future__ import annotations
 
@@ -87,11 +87,6 @@ class ImagePlan:
     def target(self) -> tuple[str, str]:
         """Return the repository and the tag, as TorchX splits an image's name."""
         return self.repository or LOCAL_REPOSITORY, self.tag
-
-    @property
-    def local_only(self) -> bool:
-        """Return whether only pods on this machine's daemon can use the image."""
-        return self.repository is None
 
 
 def plan_patch(

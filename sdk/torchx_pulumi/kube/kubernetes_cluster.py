@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -65,7 +66,7 @@ class KubernetesCluster:
         """
         access = find_access(kubeconfig, context)
         return cls(
-            transport_of(access).get,
+            partial(transport_of, access),
             access.description,
             api_server(access),
             lambda: authority_of(access),

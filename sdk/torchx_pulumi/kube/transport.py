@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -63,43 +62,23 @@ class Transport(Protocol):
         ...
 
 
-class LazyTransport:
-    """A transport that is created at the first use."""
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._transport: Transport | None = None
-        self._process = 0
-        self._lock = threading.Lock()
-
-    def get(self) -> Transport:
-        """Return the transport.
-
-        Raises:
-            ClusterError: The kubeconfig cannot be used, or a package is missing.
-        """
-        with self._lock:
-            # Processes must not share a connection after a fork.
-            if self._transport is None or self._process != os.getpid():
-                self._transport, self._process = new_transport(self._access), os.getpid()
-            return self._transport
+_transports: dict[tuple[Access, int], Transport] = {}
+"""One transport, and so one pool of connections, for each access and process."""
 
 
-_transports: dict[Access, LazyTransport] = {}
-"""One transport, and so one pool of connections, for each access."""
-
-
-def transport_of(access: Access) -> LazyTransport:
-    """Return the shared transport of an access."""
-    return _transports.setdefault(access, LazyTransport(access))
-
-
-def new_transport(access: Access) -> Transport:
-    """Create the transport of an access.
+def transport_of(access: Access) -> Transport:
+    """Return the shared transport of an access. It is created at the first use.
 
     Raises:
         ClusterError: The kubeconfig cannot be used, or urllib3 is missing.
     """
+    # Processes must not share a connection after a fork.
+    key = (access, os.getpid())
+    # Threads may create several transports at once, which make no connection. All use the same one.
+    return _transports.get(key) or _transports.setdefault(key, _new_transport(access))
+
+
+def _new_transport(access: Access) -> Transport:
     try:
         urllib3()
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Fakes of the seams, for tests without a cluster. Each passes the contract suite of the real thing."""
+"""Fakes for tests without a cluster. Each passes the contract suite of the real implementation."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.manifest_objects import all_kinds
 
 KNOWN = tuple(all_kinds())
-"""Kinds that a fake cluster serves unless it is told otherwise: all that this package reads or writes."""
+"""Kinds that a fake cluster serves by default: all kinds that this package reads or writes."""
 STAMP = "2026-01-01T00:00:00.000000000Z"
-"""When every line of a fake log was written."""
+"""Time of every line of a fake log."""
 
 
 class FakeLog:
-    """Lines that are there already."""
+    """`LogLines` of given texts."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = deque(lines)
         self.finished = False
 
     def __iter__(self) -> Iterator[str]:
-        """Return itself."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> str:
@@ -44,12 +44,12 @@ class FakeLog:
         return line
 
     def close(self) -> None:
-        """Give up what is left."""
+        """Drop the remaining lines."""
         self._lines.clear()
 
 
 class FakeCluster:
-    """A cluster in memory that holds objects; nothing moves but what is asked for.
+    """A cluster in memory. Its objects change only through its methods.
 
     >>> cluster = FakeCluster([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}])
     >>> cluster.get(kinds.NAMESPACE, None, "a")["metadata"]["name"]
@@ -70,20 +70,20 @@ class FakeCluster:
         namespace: str = "default",
         readable: Iterable[str] | None = None,
     ) -> None:
-        """Fill the cluster.
+        """Create a cluster with objects.
 
         Args:
-            objects: What is in it.
-            served: Kinds that it knows.
+            objects: The objects.
+            served: Kinds that the cluster serves.
             logs: Namespace and pod to the lines of its log.
             error: Raised by every call. None: the cluster answers.
-            denied: Verbs that are not allowed on a kind, or on a part of it (`("get", POD, "log")`); `allowed` says
-                so, and the calls raise. Without `get` of namespaces its uid is not known.
-            api_server: Its address.
-            uid: Uid of its namespace `kube-system`. None: one that is made of the address. Empty: it is not known.
-            authority: Its certificate authority. None: the access names none.
+            denied: Denied verbs of a kind or a subresource (`("get", POD, "log")`): `allowed` returns False, and the
+                calls raise. Without `get` of namespaces, the uid of the cluster is unknown.
+            api_server: Address of the API server.
+            uid: Uid of the namespace `kube-system`. None: derived from the address. Empty: unknown.
+            authority: Certificate authority. None: the access has none.
             namespace: Namespace of the context.
-            readable: Namespaces whose objects may be listed, each by itself. None: all, also at once.
+            readable: Namespaces whose objects may be listed separately. None: all namespaces, also together.
         """
         self._served = set(served)
         self._logs = {key: list(lines) for key, lines in (logs or {}).items()}
@@ -100,11 +100,11 @@ class FakeCluster:
 
     @property
     def identity(self) -> str:
-        """Digest of its address."""
+        """Digest of the address."""
         return identity_of(self.api_server)
 
     def identify(self) -> ClusterIdentity:
-        """Return what tells this cluster from others."""
+        """Return the identity of the cluster."""
         self._answer()
         authority = self.authority.encode() if self.authority else None
         uid = f"uid of {self.api_server}" if self.uid is None else self.uid
@@ -116,17 +116,17 @@ class FakeCluster:
         )
 
     def put(self, manifest: Manifest) -> None:
-        """Add an object, or put it in the place of the one that has its name."""
+        """Add an object, or replace the one of its name."""
         meta = manifest["metadata"]
         key = (manifest["apiVersion"], manifest["kind"], meta.get("namespace") or "", meta["name"])
         self._objects[key] = copy.deepcopy(manifest)
 
     def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
-        """Remove an object; an absent one is left absent."""
+        """Remove an object, if it exists."""
         self._objects.pop((kind.api_version, kind.kind, namespace or "", name), None)
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object, None if it is absent."""
+        """Return an object. None: it does not exist."""
         self._check("get", kind)
         if (kind, name) == (kinds.NAMESPACE, HOME_NAMESPACE):
             meta = {"name": name, "uid": self.identify().uid}
@@ -134,7 +134,7 @@ class FakeCluster:
         return self.find(kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
-        """Return the objects of a kind, by name."""
+        """Return the objects of a kind, sorted by namespace and name."""
         self._check("list", kind)
         if self._readable is not None and kind.namespaced and namespace not in self._readable:
             where = f"in namespace {namespace}" if namespace else "at the cluster scope"
@@ -142,7 +142,7 @@ class FakeCluster:
         return [*self.find_all(kind, namespace, selector)]
 
     def serves(self, kind: Kind) -> bool:
-        """Tell whether the cluster knows the kind."""
+        """Return whether the cluster serves the kind."""
         self._answer()
         return kind in self._served
 
@@ -161,7 +161,7 @@ class FakeCluster:
         silence_s: float | None = None,  # noqa: ARG002 - a fake pod is never silent
         keep_ends: bool = False,
     ) -> FakeLog:
-        """Return the lines of a pod's log; a fake pod has ended, has one container, and was never restarted."""
+        """Return the lines of a pod's log. A fake pod has ended, has one container, and was never restarted."""
         self._check("get", kinds.POD, "log")
         lines = self._logs.get((namespace, pod))
         if lines is None:
@@ -183,12 +183,12 @@ class FakeCluster:
         return "v1.0.0-fake"
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:  # noqa: ARG002 - the same everywhere
-        """Tell whether something is allowed; all is but what was denied."""
+        """Return whether a verb is allowed: all are, except the denied ones."""
         self._answer()
         return not self._is_denied(verb, kind, subresource)
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Create an object and return it with a uid; namespaces need not be there."""
+        """Create an object and return it with a uid. Its namespace need not exist."""
         self._check("create", kind)
         made = copy.deepcopy(manifest)
         meta = made.setdefault("metadata", {})
@@ -207,7 +207,7 @@ class FakeCluster:
         return copy.deepcopy(made)
 
     def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
-        """Delete an object at once, and what it owns."""
+        """Delete an object and the objects that it owns, at once."""
         self._check("delete", kind)
         found = self._objects.get((kind.api_version, kind.kind, namespace or "", name))
         if found is None or (uid is not None and found["metadata"].get("uid") != uid):

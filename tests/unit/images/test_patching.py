@@ -384,7 +384,7 @@ def test_without_a_repository_an_image_stays_here(
     workspace: Path, registry_: KnownRegistry, workshop: ImageBuilder, docker: FakeDocker
 ) -> None:
     one = plan(workspace, registry_, repository=None)
-    assert one.local_only
+    assert one.repository is None
     assert one.reference.startswith("torchx-pulumi-local:")
     assert [(made.built, made.pushed) for made in workshop.build([one])] == [(True, False)]
     assert [(made.built, made.pushed) for made in workshop.build([one])] == [(False, False)]

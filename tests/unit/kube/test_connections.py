@@ -26,7 +26,7 @@ def connect(config: Config) -> KubernetesCluster:
 
 
 def transport_for(config: Config) -> Transport:
-    return transport_of(find_access(json.dumps(config))).get()
+    return transport_of(find_access(json.dumps(config)))
 
 
 def status(answer: Any) -> int:

@@ -104,17 +104,17 @@ def read_events(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, An
 
 def explained(text: object) -> str:
     """Return a message of the daemon with the next step for the user."""
-    said = str(text).strip().rstrip(".")
-    low = said.lower()
+    message = str(text).strip().rstrip(".")
+    low = message.lower()
     if "no space left" in low:
-        return f"{said}; the disk is full: `docker system prune` frees what the daemon does not need, then run again"
+        return f"{message}; the disk is full: `docker system prune` frees what the daemon does not need, then run again"
     if "unauthorized" in low or "authentication required" in low or "denied" in low or "no basic auth" in low:
-        return f"{said}; run `docker login` for this registry with an account that may use the repository"
+        return f"{message}; run `docker login` for this registry with an account that may use the repository"
     if "connection refused" in low or "no such host" in low or "i/o timeout" in low:
-        return f"{said}; check that the registry runs and that the daemon may reach it, then run again"
+        return f"{message}; check that the registry runs and that the daemon may reach it, then run again"
     if "http response to https client" in low:
-        return f"{said}; name the registry under insecure-registries in the daemon's configuration"
-    return said
+        return f"{message}; name the registry under insecure-registries in the daemon's configuration"
+    return message
 
 
 def is_passing(text: str) -> bool:

@@ -173,11 +173,11 @@ class TorchxRules:
         return first is None or self._result(path, first)[1] or self._defaults.ignores(path)
 
     def may_skip(self, folder: str) -> bool:
-        """Say that nothing in a folder that is left out is ever brought back."""
+        """Return True: no exception includes a path of an excluded folder."""
         return bool(folder)
 
     def _start(self, folder: str) -> int | None:
-        """Return the first pattern that counts in a folder. None: the folder is left out."""
+        """Return the index of the first pattern that applies in a folder. None: the folder is excluded."""
         if folder in self._first:
             return self._first[folder]
         above = self._start(posixpath.dirname(folder))
@@ -216,21 +216,21 @@ Rules = DockerRules | TorchxRules
 
 
 def docker_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a `.dockerignore` that are no comments to Docker, with their numbers."""
+    """Yield the lines of a `.dockerignore` with their numbers, without comments."""
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         if not line.startswith("#"):
             yield number, line
 
 
 def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
-    """Read a `.dockerignore` by Docker's rules.
+    """Parse a `.dockerignore` by Docker's rules.
 
     Args:
-        text: The file.
-        defaults: Patterns that leave out what no exception of the file names.
+        text: Text of the file.
+        defaults: Patterns of paths that are excluded unless an exception of the file names them.
 
     Raises:
-        ImageError: A line is no pattern; all such lines.
+        ImageError: Lines are not valid patterns. The message lists them.
     """
     patterns, wrong = [], []
     for number, line in docker_lines(text):
@@ -247,7 +247,7 @@ def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
 
 
 def torchx_rules(text: str, defaults: Sequence[str] = ()) -> TorchxRules:
-    """Read a `.dockerignore` by TorchX's rules; see `docker_rules`."""
+    """Parse a `.dockerignore` by TorchX's rules; see `docker_rules`."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return TorchxRules((line for line in lines if line and line != "."), defaults)
 
@@ -259,11 +259,11 @@ def _compile(pattern: str) -> Pattern:
 
 
 _Names = Sequence[tuple[Match, Match]]
-"""What judges a folder by the beginning of a pattern, and its name by the last part of that beginning."""
+"""Match functions of a folder (by a prefix of a pattern) and of its name (by the last part of that prefix)."""
 
 
 def _names(text: str) -> _Names:
-    """Return what judges whether a pattern, or the beginning of it up to a `/`, names a path; see `_Defaults`."""
+    """Return match functions for the paths that a pattern, or a prefix of it up to a `/`, names; see `_Defaults`."""
     ends, position = [], 0
     for part in _split(text):
         position += len(part)
@@ -273,14 +273,14 @@ def _names(text: str) -> _Names:
     for end in (*ends, len(text)):
         last, begin = text[begin:end], end + 1
         if not _is_wildcard(last):
-            # A part of a pattern may be none: `a/|{2}` is one, `|{2}` is not.
+            # A part of a pattern may be no valid pattern: `a/|{2}` is valid, `|{2}` is not.
             with contextlib.suppress(ValueError):
                 names.append((match_of(text[:end]), match_of(last)))
     return names
 
 
 def _included(exceptions: Iterable[tuple[Pattern, _Names]], excluded: str, path: str) -> bool:
-    """Return whether an exception names an excluded path, and matches the path, which is the same or below it."""
+    """Return whether an exception names an excluded path and matches `path`, which is the same or below it."""
     name = posixpath.basename(excluded)
     ends = [at for at in range(len(excluded), len(path)) if path[at] == "/"]
     below = [*(path[:end] for end in ends), path]
@@ -292,5 +292,5 @@ def _included(exceptions: Iterable[tuple[Pattern, _Names]], excluded: str, path:
 
 
 def _split(text: str) -> Sequence[str]:
-    """Return a pattern's parts: `*`, `**`, `**/`, `?`, classes, and single characters behind a backslash."""
+    """Return the parts of a pattern: `*`, `**`, `**/`, `?`, classes, escaped and single characters."""
     return re.findall(r"\*\*/?|\*|\?|\[\^?(?:\\.|[^\]\\])+\]|\\.|[^*?\\]", text, re.DOTALL)
