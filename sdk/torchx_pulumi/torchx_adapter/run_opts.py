@@ -21,6 +21,7 @@ from torchx.util.types import to_dict
 
 from torchx_pulumi.inputs.run_options import read_pairs, snake_case
 from torchx_pulumi.model.redaction import MARK, without_password
+from torchx_pulumi.model.text import is_text_list
 from torchx_pulumi.planning.typed_reader import field_types
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT
@@ -342,7 +343,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if kind == TEXTS:
-        return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+        return is_text_list(value)
     if kind == PAIRS:
         pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
         return all(isinstance(key, str) and isinstance(item, str) for key, item in pairs)

@@ -19,6 +19,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers import Variant, find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
@@ -147,10 +148,9 @@ def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
         return
     place = entry.place
     names = [f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]!r}" for item in others]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     raise DeployError(
         f"app {entry.app_id} cannot be forgotten: its stack {place.project}/{place.stack} also holds "
-        f"{', '.join(names[:5])}{more}, which would stay without a state. In the folder of the program that made "
+        f"{listed(names, 5)}, which would stay without a state. In the folder of the program that made "
         "them, run `pulumi destroy`; if the cluster is gone for good, set PULUMI_K8S_DELETE_UNREACHABLE=true and "
         "run `pulumi refresh` first"
     )
