@@ -18,9 +18,7 @@ from torchx_pulumi.schedulers.pods.status import (
     finished_at,
     group_pods,
     job_conditions,
-    make_roles,
-    read_replica,
-    role_of,
+    read_roles,
     started_at,
     sum_up,
 )
@@ -118,14 +116,9 @@ def _read_roles(wrapper: AppWrapper, pods: Sequence[Mapping[str, Any]], state: J
     if not wrapper.templates:
         return group_pods(pods)
     by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
-    roles: dict[str, list[ReplicaStatus]] = {}
-    for template in wrapper.templates:
-        name = text_at(template, "metadata", "name") or ""
-        role, replica_id = role_of(name, mapping_at(template, "metadata", "labels"))
-        pod = by_name.get(name)
-        replica = _without_pod(replica_id, name, wrapper, state) if pod is None else read_replica(replica_id, pod)
-        roles.setdefault(role, []).append(replica)
-    return make_roles(roles)
+    names = [(text_at(template, "metadata", "name") or "", template) for template in wrapper.templates]
+    tasks = [(name, mapping_at(template, "metadata", "labels"), by_name.get(name)) for name, template in names]
+    return read_roles(tasks, lambda replica_id, name: _without_pod(replica_id, name, wrapper, state))
 
 
 def _without_pod(replica_id: int, pod: str, wrapper: AppWrapper, state: JobState) -> ReplicaStatus:

@@ -29,8 +29,7 @@ from torchx_pulumi.schedulers.pods.status import (
     group_pods,
     job_conditions,
     make_roles,
-    read_replica,
-    role_of,
+    read_roles,
     started_at,
     sum_up,
 )
@@ -232,17 +231,18 @@ def _read_roles(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], state
     job_name = text_at(job, "metadata", "name") or ""
     by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
     by_task = {text_at(pod, "metadata", "labels", VOLCANO_TASK_SPEC): pod for pod in pods}
-    roles: dict[str, list[ReplicaStatus]] = {}
-    for task in items_at(job, "spec", "tasks"):
-        name = text_at(task, "name") or ""
-        if not name or number_at(task, "replicas") == 0:
-            continue
-        role, replica_id = role_of(name, mapping_at(task, "template", "metadata", "labels"))
-        pod_name = f"{job_name}-{name}-0"
-        pod = by_name.get(pod_name) or by_task.get(name)
-        replica = read_replica(replica_id, pod) if pod else _without_pod(replica_id, pod_name, job, name, state)
-        roles.setdefault(role, []).append(replica)
-    return make_roles(roles)
+    tasks = [
+        (
+            name,
+            mapping_at(task, "template", "metadata", "labels"),
+            by_name.get(f"{job_name}-{name}-0") or by_task.get(name),
+        )
+        for task in items_at(job, "spec", "tasks")
+        if (name := text_at(task, "name")) and number_at(task, "replicas") != 0
+    ]
+    return read_roles(
+        tasks, lambda replica_id, task: _without_pod(replica_id, f"{job_name}-{task}-0", job, task, state)
+    )
 
 
 def _without_pod(replica_id: int, pod: str, job: Mapping[str, Any], task: str, state: JobState) -> ReplicaStatus:
