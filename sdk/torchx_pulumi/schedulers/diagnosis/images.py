@@ -7,11 +7,9 @@ cause.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-
-ABSENT: Final = "check name and tag (`docker manifest inspect IMAGE`), push it, and launch again"
-CREDENTIALS: Final = "give the service account, or the job, an image pull secret of that registry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,53 +20,40 @@ class PullError:
     resolution: str = "check the image's name and that nodes can pull it"
 
 
+ADD_CREDENTIALS: Final = "give the service account, or the job, an image pull secret of that registry"
+RATE_LIMIT: Final = PullError(
+    "the registry limits how often it may be asked", "wait, pull with credentials, or use a mirror of the registry"
+)
 UNREACHABLE: Final = PullError(
     "the registry cannot be reached", "check the registry's host in the image's name, and that nodes can reach it"
 )
-
-PATTERNS: Final[tuple[tuple[str, PullError], ...]] = (
-    (
-        r"toomanyrequests|too many requests|rate.?limit|\b429\b",
-        PullError(
-            "the registry limits how often it may be asked",
-            "wait, pull with credentials, or use a mirror of the registry",
-        ),
-    ),
-    (
-        r"unauthori[sz]ed|authentication required|\b401\b|\b403\b|forbidden|authorization failed|no basic auth",
-        PullError("the registry refuses the credentials, or wants some", CREDENTIALS),
-    ),
-    (
-        r"pull access denied|requested access to the resource is denied",
-        PullError("it does not exist, or needs credentials", f"check name and tag, and {CREDENTIALS}"),
-    ),
-    (
-        r"no match for platform|no matching manifest|exec format",
-        PullError(
-            "it is not made for the node's processor",
-            "build the image for the node's platform, or select other nodes",
-        ),
-    ),
-    (
-        r"no such host|connection refused|i/o timeout|dial tcp|network is unreachable|tls|x509|certificate|"
-        r"deadline exceeded|server gave http response|connection reset|\bEOF\b",
-        UNREACHABLE,
-    ),
-    (
-        r"not ?found|manifest unknown|does not exist|name unknown|\b404\b|no such image",
-        PullError("it is not in the registry", ABSENT),
-    ),
-    (
-        r"no space left",
-        PullError("the node's disk is full", "free space on the node's disk, or select other nodes"),
-    ),
+PLATFORM: Final = PullError(
+    "it is not made for the node's processor", "build the image for the node's platform, or select other nodes"
 )
+ABSENT: Final = PullError(
+    "it is not in the registry",
+    "check name and tag (`docker manifest inspect IMAGE`), push it, and launch again",
+)
+
+PATTERNS: Final[Mapping[str, PullError]] = {
+    r"toomanyrequests|too many requests|rate.?limit|\b429\b": RATE_LIMIT,
+    r"unauthori[sz]ed|authentication required|\b401\b|\b403\b|forbidden|authorization failed|no basic auth": PullError(
+        "the registry refuses the credentials, or wants some", ADD_CREDENTIALS
+    ),
+    r"pull access denied|requested access to the resource is denied": PullError(
+        "it does not exist, or needs credentials", f"check name and tag, and {ADD_CREDENTIALS}"
+    ),
+    r"no match for platform|no matching manifest|exec format": PLATFORM,
+    r"no such host|connection refused|i/o timeout|dial tcp|network is unreachable|tls|x509|certificate": UNREACHABLE,
+    r"deadline exceeded|server gave http response|connection reset|\bEOF\b": UNREACHABLE,
+    r"not ?found|manifest unknown|does not exist|name unknown|\b404\b|no such image": ABSENT,
+    r"no space left": PullError("the node's disk is full", "free space on the node's disk, or select other nodes"),
+}
 """Pattern of the registry's message -> the error; the first that matches counts."""
 
-WORDS: Final = {
+REASONS: Final = {
     "InvalidImageName": PullError(
-        "its name is not one of an image",
-        "correct the image's name: registry/repository:tag, in small letters",
+        "its name is not one of an image", "correct the image's name: registry/repository:tag, in small letters"
     ),
     "ErrImageNeverPull": PullError("it is not on the node, and imagePullPolicy Never forbids pulling it"),
     "RegistryUnavailable": UNREACHABLE,
@@ -89,10 +74,10 @@ def find_pull_error(reason: str, message: str) -> PullError | None:
     >>> find_pull_error("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: x: not found').cause
     'it is not in the registry'
     """
-    if reason in WORDS:
-        return WORDS[reason]
+    if reason in REASONS:
+        return REASONS[reason]
     text = registry_message(message)
-    return next((error for pattern, error in PATTERNS if re.search(pattern, text, re.IGNORECASE)), None)
+    return next((error for pattern, error in PATTERNS.items() if re.search(pattern, text, re.IGNORECASE)), None)
 
 
 def registry_message(message: str) -> str:
