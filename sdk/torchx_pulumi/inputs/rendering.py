@@ -13,7 +13,6 @@ from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.planning.checks.values import found
-from torchx_pulumi.planning.planner import find_problems
 from torchx_pulumi.planning.typed_reader import TypedReader
 from torchx_pulumi.schedulers import find_backend, plan_job, scheduler_names, variant_of
 
@@ -62,7 +61,7 @@ def read_job_and_options(
     spec = app_reader.read(JobSpec, app, "")
     chosen = options_reader.options(options)
     unread = [*problems, *app_reader.problems, *options_reader.problems]
-    problems = find_problems(backend, spec, chosen, unread, app_id=app_id)
+    problems = backend.find_problems(spec, chosen, unread, app_id=app_id)
     if problems:
         raise invalid_job(spec.name or None, problems)
     return spec, chosen

@@ -20,11 +20,9 @@ class LogLines(Protocol):
     @property
     def finished(self) -> bool:
         """Return whether the log was read to its end and the last line was returned."""
-        ...
 
     def __iter__(self) -> Iterator[str]:
         """Return the iterator itself."""
-        ...
 
     def __next__(self) -> str:
         """Return the next line. A followed log blocks until there is one.
@@ -32,11 +30,9 @@ class LogLines(Protocol):
         Raises:
             ClusterError: The stream was interrupted (retryable). Earlier lines are complete.
         """
-        ...
 
     def close(self) -> None:
         """Close the connection. Threads that wait for a line return. Further calls have no effect."""
-        ...
 
 
 class Cluster(Protocol):
@@ -48,7 +44,6 @@ class Cluster(Protocol):
         Raises:
             ClusterError: No answer, no permission, or the cluster does not serve the kind.
         """
-        ...
 
     def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
         """Return the objects of a kind, sorted by namespace and name.
@@ -61,7 +56,6 @@ class Cluster(Protocol):
         Raises:
             ClusterError: No answer, no permission, or the cluster does not serve the kind.
         """
-        ...
 
     def serves(self, kind: Kind) -> bool:
         """Return whether the cluster serves the kind.
@@ -69,7 +63,6 @@ class Cluster(Protocol):
         Raises:
             ClusterError: No answer, or no permission.
         """
-        ...
 
     def identify(self) -> ClusterIdentity:
         """Return the identity of the cluster.
@@ -80,7 +73,6 @@ class Cluster(Protocol):
         Raises:
             ClusterError: No answer, or the credentials are not accepted.
         """
-        ...
 
     def logs(
         self,
@@ -117,7 +109,6 @@ class Cluster(Protocol):
         Raises:
             ClusterError: No answer, no permission, no such pod, or (retryable) a container that has not started.
         """
-        ...
 
 
 class ClusterActions(Protocol):
@@ -126,17 +117,14 @@ class ClusterActions(Protocol):
     @property
     def api_server(self) -> str:
         """Address of the API server in the kubeconfig. No request is made."""
-        ...
 
     @property
     def identity(self) -> str:
         """Digest of that address. No request is made. `identify` returns more."""
-        ...
 
     @property
     def namespace(self) -> str:
         """Namespace of the context or of the pod. The default is `default`."""
-        ...
 
     def version(self) -> str:
         """Return the version of the API server, for example `v1.31.4`.
@@ -144,7 +132,6 @@ class ClusterActions(Protocol):
         Raises:
             ClusterError: No answer, or no permission.
         """
-        ...
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
         """Return whether these credentials allow a verb.
@@ -158,7 +145,6 @@ class ClusterActions(Protocol):
         Raises:
             ClusterError: No answer.
         """
-        ...
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create an object and return it as the API server stored it.
@@ -173,7 +159,6 @@ class ClusterActions(Protocol):
             ClusterError: No answer, no permission, no such kind or namespace, or the object is refused. `reason` is
                 `AlreadyExists` if there is an object of that name.
         """
-        ...
 
     def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
         """Delete an object after the objects that it owns (foreground deletion).
@@ -190,7 +175,6 @@ class ClusterActions(Protocol):
         Raises:
             ClusterError: No answer, or no permission.
         """
-        ...
 
     def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:
         """Write the status of an object, unless the object was changed since it was read.
@@ -204,7 +188,6 @@ class ClusterActions(Protocol):
         Raises:
             ClusterError: No answer, no permission, or (`reason` is `Conflict`) the object was changed.
         """
-        ...
 
 
 class LiveCluster(Cluster, ClusterActions, Protocol):

@@ -26,47 +26,38 @@ class Options(Protocol):
     @property
     def namespace(self) -> str:
         """Kubernetes namespace of the job."""
-        ...
 
     @property
     def service_account(self) -> str | None:
         """Service account of the pods. None: the namespace's default."""
-        ...
 
     @property
     def priority_class(self) -> str | None:
         """PriorityClass of the job. None: none."""
-        ...
 
     @property
     def image_secrets(self) -> Sequence[str]:
         """Names of the pull secrets of the pods. Empty: none."""
-        ...
 
     @property
     def reserved_millicpu(self) -> int:
         """CPU in millicores that a request leaves to the node."""
-        ...
 
     @property
     def reserved_memmb(self) -> int:
         """Memory in MB that a request leaves to the node."""
-        ...
 
     @property
     def efa_device_count(self) -> int | None:
         """EFA devices of each replica. None: as the resource says."""
-        ...
 
     @property
     def labels(self) -> Mapping[str, str]:
         """Labels of the job object."""
-        ...
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """Annotations of the job object."""
-        ...
 
 
 Manifest = dict[str, Any]

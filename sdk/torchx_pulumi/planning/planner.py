@@ -2,107 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, OptionsT, ReplicaPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning import names, quantities
-from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.macros import IMAGE_ENV, RANK0_HOST_ENV, macro_values, substitute
 from torchx_pulumi.planning.quantities import is_port
-from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
 
 FIELD_PATH = "[FIELD_PATH]"
 """Start of an environment value that is read from a field of the pod."""
 
 
-class SchedulerRules(Protocol):
-    """What planning needs to know of a scheduler; `schedulers.SchedulerBackend` has it."""
-
-    @property
-    def tolerated(self) -> frozenset[str]:
-        """Rules of `check_job` that do not refuse a job."""
-        ...
-
-    def check_options(self, options: Any, /) -> Iterator[Problem]:
-        """Check every option by itself."""
-        ...
-
-    def check_launch(
-        self, spec: JobSpec, options: Any, app_id: object, launched: Mapping[str, int], /
-    ) -> Iterator[Problem]:
-        """Check job, options and app id together."""
-        ...
-
-    def warnings(self, spec: JobSpec, options: Any, /) -> Sequence[str]:
-        """Return what the user should know about a job that passed the checks."""
-        ...
-
-    def rank0_env(self, role: str, /) -> str:
-        """Name the variable with the host of rank 0, of a first role of some name."""
-        ...
-
-
-def find_problems(
-    rules: SchedulerRules,
-    spec: JobSpec,
-    options: Any,
-    unread: Sequence[Problem] = (),
-    *,
-    app_id: object | None = None,
-    launched: Mapping[str, int] | None = None,
-) -> list[Problem]:
-    """Return all problems of a job and its options, without those that the scheduler tolerates.
-
-    Args:
-        rules: Rules of the scheduler.
-        spec: The job, with typed values.
-        options: Its options, with typed values.
-        unread: Values of both that could not be read. Rules are not checked on them.
-        app_id: Name of the job object. None: it is made later; the rules that need it are not checked.
-        launched: As for `make_plan`.
-    """
-    found = [*check_job_rules(spec), *rules.check_options(options)]
-    if app_id is not None:
-        found += rules.check_launch(spec, options, app_id, launched or {})
-    problems = [*unread, *uncovered(found, unread)]
-    return [problem for problem in problems if problem.rule not in rules.tolerated]
-
-
 def make_plan(
-    rules: SchedulerRules,
     spec: JobSpec,
     options: OptionsT,
     app_id: str,
     *,
-    launched: Mapping[str, int] | None = None,
+    launched: Mapping[str, int],
+    rank0_env: Callable[[str], str],
+    warnings: Sequence[str],
 ) -> JobPlan[OptionsT]:
-    """Make every choice about a job.
+    """Make every choice about a job that passed the checks of its scheduler; see `SchedulerBackend.plan`.
 
     Args:
-        rules: Rules of the scheduler that runs the job.
         spec: What the user asks for.
         options: Options of the launch.
-        app_id: Name of the job object; a DNS label, used unchanged.
-        launched: Replicas of each role when the job object was created, by role name. None: as the spec says. More
-            than the spec has: the surplus replicas stay in the plan and are rendered with 0 replicas.
-
-    Raises:
-        InvalidJobError: The job cannot be planned; all problems at once.
+        app_id: Name of the job object.
+        launched: Replicas of each role when the job object was created, by role name. A role that is not in it: as the
+            spec says.
+        rank0_env: Role name in object names -> variable with the host of rank 0.
+        warnings: Warnings of the plan.
     """
-    reader = TypedReader()
-    read, chosen = reader.read(JobSpec, spec, ""), reader.read(type(options), options, "options")
-    problems = find_problems(rules, read, chosen, reader.problems, app_id=app_id, launched=launched)
-    if problems:
-        raise invalid_job(spec.name, problems)
     dns_names = names.role_names([role.name for role in spec.roles])
-    shared = {"app_id": app_id, "rank0_env": rules.rank0_env(dns_names[0])}
+    shared = {"app_id": app_id, "rank0_env": rank0_env(dns_names[0])}
     roles = [
-        _plan_role(spec, options, index, dns_names[index], (launched or {}).get(role.name, 0), **shared)
+        _plan_role(spec, options, index, dns_names[index], launched.get(role.name, 0), **shared)
         for index, role in enumerate(spec.roles)
     ]
     return JobPlan(
@@ -112,7 +49,7 @@ def make_plan(
         spec=spec,
         options=options,
         roles=tuple(roles),
-        warnings=tuple(rules.warnings(spec, options)),
+        warnings=tuple(warnings),
     )
 
 

@@ -27,5 +27,5 @@ __all__ = [
 def plan_job(
     spec: JobSpec, options: OptionsT, app_id: str, *, launched: Mapping[str, int] | None = None
 ) -> JobPlan[OptionsT]:
-    """Plan a job by the rules of the scheduler that its options are for; see `planning.planner.make_plan`."""
+    """Plan a job by the rules of the scheduler that its options are for; see `SchedulerBackend.plan`."""
     return backend_of(options).plan(spec, options, app_id, launched=launched)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol
 
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kinds import POD, Kind
-from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, ReplicaPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec
@@ -20,7 +20,9 @@ from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus
+from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.planner import make_plan
+from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Expected, ObservedObjects
 from torchx_pulumi.schedulers.diagnosis.explain import explain
 from torchx_pulumi.schedulers.permissions import Permission
@@ -38,7 +40,6 @@ class Observe(Protocol):
         Raises:
             ClusterError: No answer, or the credentials may not read the job object.
         """
-        ...
 
 
 class Control(Protocol):
@@ -56,15 +57,12 @@ class Control(Protocol):
         Raises:
             ClusterError: No answer or no permission.
         """
-        ...
 
     def resume(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
         """Start the pods of a suspended run again; arguments and errors as `suspend`."""
-        ...
 
     def is_suspended(self, phase: str | None) -> bool:
         """Return whether a job object of this phase is suspended, or is being suspended."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,15 +227,52 @@ class SchedulerBackend(Generic[OptionsT]):
             return next(iter(self.variants.values()))
         return self.variants[getattr(options, self.variant_option)]
 
+    def find_problems(
+        self,
+        spec: JobSpec,
+        options: OptionsT,
+        unread: Sequence[Problem] = (),
+        *,
+        app_id: object | None = None,
+        launched: Mapping[str, int] | None = None,
+    ) -> list[Problem]:
+        """Return all problems of a job and its options, without those that this scheduler tolerates.
+
+        Args:
+            spec: The job, with typed values.
+            options: Its options, with typed values.
+            unread: Values of both that could not be read. Rules are not checked on them.
+            app_id: Name of the job object. None: it is made later; the rules that need it are not checked.
+            launched: As for `plan`.
+        """
+        found = [*check_job_rules(spec), *self.check_options(options)]
+        if app_id is not None:
+            found += self.check_launch(spec, options, app_id, launched or {})
+        problems = [*unread, *uncovered(found, unread)]
+        return [problem for problem in problems if problem.rule not in self.tolerated]
+
     def plan(
         self, spec: JobSpec, options: OptionsT, app_id: str, *, launched: Mapping[str, int] | None = None
     ) -> JobPlan[OptionsT]:
-        """Plan a job by the rules of this scheduler; see `planning.planner.make_plan`.
+        """Plan a job by the rules of this scheduler.
+
+        Args:
+            spec: What the user asks for.
+            options: Options of the launch.
+            app_id: Name of the job object; a DNS label, used unchanged.
+            launched: Replicas of each role when the job object was created, by role name. None: as the spec says. More
+                than the spec has: the surplus replicas stay in the plan and are rendered with 0 replicas.
 
         Raises:
             InvalidJobError: The job cannot be planned; all problems at once.
         """
-        return make_plan(self, spec, options, app_id, launched=launched)
+        reader, launched = TypedReader(), launched or {}
+        read, chosen = reader.read(JobSpec, spec, ""), reader.read(type(options), options, "options")
+        problems = self.find_problems(read, chosen, reader.problems, app_id=app_id, launched=launched)
+        if problems:
+            raise invalid_job(spec.name, problems)
+        warnings = self.warnings(spec, options)
+        return make_plan(spec, options, app_id, launched=launched, rank0_env=self.rank0_env, warnings=warnings)
 
 
 def asked(role: RolePlan) -> list[ReplicaPlan]:

@@ -7,8 +7,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.macros import RANK0_HOST_ENV
-from torchx_pulumi.schedulers.pods.job_object import job_metadata
-from torchx_pulumi.schedulers.pods.template import render_pod_template
+from torchx_pulumi.schedulers.pods.template import job_metadata, render_pod_template
 
 from tests.third_scheduler.indexed_job.options import IndexedJobOptions
 

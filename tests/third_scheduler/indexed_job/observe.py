@@ -12,8 +12,7 @@ from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_a
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Expected, ObservedObjects
-from torchx_pulumi.schedulers.explaining import with_last_lines
-from torchx_pulumi.schedulers.pods.observe import list_pods
+from torchx_pulumi.schedulers.pods.observe import list_pods, with_last_lines
 from torchx_pulumi.schedulers.pods.status import Outcome, group_pods, job_conditions, sum_up
 
 from tests.third_scheduler.indexed_job.manifests import JOB

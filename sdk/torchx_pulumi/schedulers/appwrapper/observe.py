@@ -20,16 +20,17 @@ from torchx_pulumi.schedulers.appwrapper.objects import SIGS_POD_GROUP, X_K8S_PO
 from torchx_pulumi.schedulers.appwrapper.phases import wrapped_objects
 from torchx_pulumi.schedulers.appwrapper.status import read_mcad
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
-from torchx_pulumi.schedulers.explaining import (
+from torchx_pulumi.schedulers.pods.observe import (
     WAITS,
     events_of,
+    get_pods,
     if_allowed,
     list_everywhere,
     list_nodes,
+    list_pods,
     read_if,
     with_last_lines,
 )
-from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.schedulers.protocol import Observe
 
 POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)}
@@ -40,18 +41,18 @@ def observe_app_wrapper(kind: Kind) -> Observe:
 
     def observe(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
         try:
-            head, listed = run_concurrently(
+            job_object, listed = run_concurrently(
                 lambda: cluster.get(kind, namespace, name),
                 lambda: list_pods(cluster, namespace, {labels.UNIQUE_NAME: name}),
             )
         except ClusterError as error:
-            # Where nobody knows the kind there is no such object; a launch is refused with more words.
+            # No object can exist of a kind that is not served; the checks of a launch report it.
             if error.retryable or error.reason == "Forbidden" or cluster.serves(kind):
                 raise
             return ObservedObjects()
-        if head is None:
+        if job_object is None:
             return ObservedObjects()
-        wrapped = wrapped_objects(head)
+        wrapped = wrapped_objects(job_object)
         mine = [text_at(item, "metadata", "name") or "" for item in wrapped if item.get("kind") == POD.kind]
         may_list = listed is not None
         if not may_list:
@@ -59,19 +60,19 @@ def observe_app_wrapper(kind: Kind) -> Observe:
             listed = get_pods(cluster, namespace, mine)
         known = set(mine)
         pods = None if listed is None else tuple(pod for pod in listed if pod["metadata"]["name"] in known)
-        seen = ObservedObjects(
-            job_object=head, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc)
+        observed = ObservedObjects(
+            job_object=job_object, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc)
         )
-        status = read_status(seen)
-        seen = with_last_lines(cluster, namespace, seen, status)
+        status = read_status(observed)
+        observed = with_last_lines(cluster, namespace, observed, status)
         if _is_settled(status, pods, len(mine)):
-            return seen
+            return observed
         groups, events = run_concurrently(
             lambda: tuple(_pod_groups_in(cluster, namespace, wrapped)),
             lambda: events_of(cluster, namespace, {name, *(_names(wrapped))}),
         )
-        seen = replace(seen, pod_groups=groups, events=events)
-        return _explain_wait(cluster, kind, namespace, seen, read_status(seen))
+        observed = replace(observed, pod_groups=groups, events=events)
+        return _explain_wait(cluster, kind, namespace, observed, read_status(observed))
 
     return observe
 
@@ -99,20 +100,20 @@ def _pod_groups_in(cluster: Cluster, namespace: str, wrapped: Sequence[Mapping[s
             yield group
 
 
-def read_status(seen: ObservedObjects) -> JobStatus:
+def read_status(observed: ObservedObjects) -> JobStatus:
     """Read the status of an AppWrapper and its pods."""
-    return read_mcad(seen.job_object, seen.pods, seen.pod_groups, seen.events)
+    return read_mcad(observed.job_object, observed.pods, observed.pod_groups, observed.events)
 
 
 def _explain_wait(
-    cluster: Cluster, kind: Kind, namespace: str, seen: ObservedObjects, status: JobStatus
+    cluster: Cluster, kind: Kind, namespace: str, observed: ObservedObjects, status: JobStatus
 ) -> ObservedObjects:
     """Read what can explain why an AppWrapper waits: nodes and the other AppWrappers."""
     if status.state not in WAITS:
-        return seen
-    pending = text_at(seen.job_object, "status", "state") == "Pending"
+        return observed
+    pending = text_at(observed.job_object, "status", "state") == "Pending"
     nodes, neighbours = run_concurrently(
         read_if(status.reason is Reason.UNSCHEDULABLE, lambda: list_nodes(cluster)),
         read_if(pending, lambda: list_everywhere(cluster, replace(LIST_APP_WRAPPERS, kind=kind), namespace)),
     )
-    return replace(seen, nodes=nodes, neighbours=tuple(neighbours or ()))
+    return replace(observed, nodes=nodes, neighbours=tuple(neighbours or ()))

@@ -9,7 +9,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
-from torchx_pulumi.schedulers.pods.job_object import job_metadata
+from torchx_pulumi.schedulers.pods.template import job_metadata
 
 COMPLETED_WHEN = "Ready"
 """Condition by whose type MCAD takes a pod for one that can complete; it then waits until all pods have ended."""

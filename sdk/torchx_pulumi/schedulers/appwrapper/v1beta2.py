@@ -16,7 +16,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
 )
 from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, render_pods, render_service
-from torchx_pulumi.schedulers.pods.job_object import job_metadata
+from torchx_pulumi.schedulers.pods.template import job_metadata
 
 FAILURE_GRACE = "0s"
 """Nobody mends a failed pod that is never restarted."""

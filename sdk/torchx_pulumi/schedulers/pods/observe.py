@@ -1,17 +1,38 @@
-"""The pods of a run: listed by label, or asked for by name where they may not be listed."""
+"""Requests for the pods of a run, and for what explains why it waits or failed: events, nodes and last lines.
+
+All but the pods is optional: without a permission the explanation has less detail.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any, Final, TypeVar
 
 from torchx_pulumi.kube import Cluster, run_concurrently
-from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.kube.kinds import EVENT, NODE, POD
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import at, items_at, text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers.permissions import GET_PODS, LIST_PODS, if_permitted
+from torchx_pulumi.model.status import STOP_CODES, JobState, JobStatus, Reason
+from torchx_pulumi.schedulers.diagnosis.containers import is_pull_error_unknown
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
+from torchx_pulumi.schedulers.permissions import GET_PODS, LIST_EVENTS, LIST_NODES, LIST_PODS, Permission, if_permitted
+from torchx_pulumi.schedulers.pods.containers import CRASH_LOOP, START_ERRORS, read_containers
+
+Answer = TypeVar("Answer")
 
 AT_ONCE: Final = 16
-"""Pods that are asked for by name at the same time."""
+"""Pods that are requested by name at the same time."""
+WAITS = (JobState.PENDING, JobState.SUBMITTED)
+UNPLACED = (Reason.UNSCHEDULABLE, Reason.WAITING_IN_QUEUE)
+MAX_LINES: Final = 12
+MAX_BYTES: Final = 16_000
+SILENCE_S: Final = 3.0
+"""Longest wait for the node that has the log, in seconds."""
+
+LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
 def list_pods(cluster: Cluster, namespace: str, selector: Mapping[str, str]) -> list[Manifest] | None:
@@ -20,7 +41,7 @@ def list_pods(cluster: Cluster, namespace: str, selector: Mapping[str, str]) -> 
 
 
 def get_pods(cluster: Cluster, namespace: str, names: Sequence[str]) -> tuple[Manifest, ...] | None:
-    """Return those of some pods that are there. None: pods may not be read."""
+    """Return the pods of some names that exist. None: pods may not be read."""
     found: list[Manifest] = []
     for start in range(0, len(names), AT_ONCE):
         read = [lambda name=name: _get(cluster, namespace, name) for name in names[start : start + AT_ONCE]]
@@ -37,3 +58,124 @@ def _get(cluster: Cluster, namespace: str, name: str) -> tuple[Manifest, ...] | 
         return () if found is None else (found,)
 
     return if_permitted(cluster, GET_PODS, namespace, read)
+
+
+def with_last_lines(cluster: Cluster, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
+    """Read the end of the log of the replica that failed first."""
+    if status.state in (JobState.SUCCEEDED, JobState.CANCELLED):
+        return observed
+    return replace(observed, last_lines=read_last_lines(cluster, namespace, observed.pods or ()))
+
+
+def events_of(cluster: Cluster, namespace: str, names: Collection[str | None]) -> tuple[Manifest, ...]:
+    """Return the events of objects by the objects' names."""
+    listed = if_allowed(cluster, LIST_EVENTS, namespace, lambda: cluster.list(EVENT, namespace)) or ()
+    return tuple(event for event in listed if text_at(event, "involvedObject", "name") in names)
+
+
+def if_allowed(
+    cluster: Cluster, permission: Permission, namespace: str | None, read: Callable[[], Answer]
+) -> Answer | None:
+    """Read what only explains a wait. None: not allowed, or not served; see `if_permitted`."""
+    try:
+        return if_permitted(cluster, permission, namespace, read)
+    except ClusterError as error:
+        if error.retryable:
+            raise
+        return None
+
+
+def read_if(wanted: bool, read: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a read, or one that returns None without a request."""
+    return read if wanted else (lambda: None)
+
+
+def list_nodes(cluster: Cluster) -> list[Manifest] | None:
+    """Return all nodes. None: they may not be listed."""
+    return if_allowed(cluster, LIST_NODES, None, lambda: cluster.list(NODE, None))
+
+
+def needs_events(observed: ObservedObjects, status: JobStatus) -> bool:
+    """Return whether only events can explain a status."""
+    if status.reason is Reason.IMAGE_UNAVAILABLE:
+        return any(is_pull_error_unknown(one) for pod in observed.pods or () for one in read_containers(pod))
+    return status.reason in (Reason.STARTING, Reason.WAITING_FOR_PODS)
+
+
+def object_names(observed: ObservedObjects) -> set[str | None]:
+    """Return the names of the observed objects."""
+    return {
+        text_at(one, "metadata", "name") for one in (observed.job_object, *(observed.pods or ()), *observed.pod_groups)
+    }
+
+
+def list_everywhere(cluster: Cluster, permission: Permission, namespace: str) -> list[Manifest]:
+    """List a kind in all namespaces, or in one namespace where no more is allowed. Empty: neither is.
+
+    Args:
+        cluster: The cluster.
+        permission: Permission to list the kind in all namespaces.
+        namespace: The one namespace.
+    """
+    kind = permission.kind
+    found = if_allowed(cluster, permission, None, lambda: cluster.list(kind, None))
+    if found is None:
+        own = replace(permission, everywhere=False, without="what else waits in the queue is not known")
+        found = if_allowed(cluster, own, namespace, lambda: cluster.list(kind, namespace))
+    return found or []
+
+
+def read_last_lines(cluster: Cluster, namespace: str, pods: Sequence[Manifest]) -> Mapping[str, str]:
+    """Return the last lines of one log by the name of its pod. Empty: no pod failed, or the log cannot be read."""
+    failed = sorted(_failed(pods), key=lambda found: found[0])
+    if not failed:
+        return {}
+    _, pod, container, previous, has_message = failed[0]
+    name = text_at(pod, "metadata", "name")
+    if has_message or name is None or _has_secrets(pod):
+        return {}
+    try:
+        log = cluster.logs(
+            namespace,
+            name,
+            container,
+            previous=previous,
+            tail_lines=MAX_LINES,
+            limit_bytes=MAX_BYTES,
+            silence_s=SILENCE_S,
+        )
+        try:
+            text = "\n".join(log)
+        finally:
+            log.close()
+    except ClusterError:
+        # The log only explains a failure that is known from the exit code.
+        return {}
+    return {name: text} if text.strip() else {}
+
+
+def _failed(pods: Sequence[Manifest]) -> Iterator[tuple[tuple[bool, datetime, str], Manifest, str | None, bool, bool]]:
+    """Yield containers that failed: sort key, pod, container, whether it was restarted, whether it left a message."""
+    for pod in pods:
+        for container in read_containers(pod):
+            looping = container.waiting == CRASH_LOOP
+            end = container.previous if looping else container.ended
+            if end is None or not end.exit_code or end.reason in START_ERRORS:
+                continue
+            order = (end.exit_code in STOP_CODES, end.finished_at or LATE, text_at(pod, "metadata", "name") or "")
+            yield order, pod, container.name, looping, end.message is not None
+
+
+def _has_secrets(pod: Manifest) -> bool:
+    containers: list[Mapping[str, Any]] = [
+        *items_at(pod, "spec", "containers"),
+        *items_at(pod, "spec", "initContainers"),
+    ]
+    variables = (one for container in containers for one in items_at(container, "env"))
+    sources = (one for container in containers for one in items_at(container, "envFrom"))
+    volumes = items_at(pod, "spec", "volumes")
+    return (
+        any(at(one, "valueFrom", "secretKeyRef") is not None for one in variables)
+        or any(at(one, "secretRef") is not None for one in sources)
+        or any(at(one, "secret") is not None for one in volumes)
+    )

@@ -1,6 +1,7 @@
-"""The pod of one replica, as every scheduler runs it. Here: what TorchX's `role_to_pod` makes, and the pod overlay.
+"""Parts of manifests that every scheduler renders: the pod of a replica, and the metadata of the job object.
 
-Nothing is shared between two pods, so that whoever changes one changes one.
+The pod is that of TorchX's `role_to_pod` (`kubernetes_scheduler.py`) with the pod overlay. No value is shared between
+two pods, so that a caller can change one of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.overlay import OverlayError, overlay_pod
 
 SHM_VOLUME = "dshm"
-"""Memory-backed /dev/shm: the 64 MB that containers get are too little for PyTorch's data loaders."""
+"""Memory-backed /dev/shm: the default of 64 MB is too small for PyTorch's data loaders."""
 
 
 def render_pod_template(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan) -> Manifest:
@@ -38,7 +39,10 @@ def render_pod_template(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan
 
 
 def _resolve_cluster_names(spec: Manifest) -> None:
-    """Let replicas on the host's network find rank 0, as Volcano's webhook does, which would rewrite the whole task."""
+    """Set the DNS policy by which replicas on the host's network resolve rank 0.
+
+    Volcano's webhook would set it as well, and rewrite the whole task.
+    """
     if spec.get("hostNetwork") is True:
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
 
@@ -94,3 +98,13 @@ def _volume(mount: MountPlan) -> Manifest:
 
 def _volume_mount(mount: MountPlan) -> Manifest:
     return {"name": mount.name, "mountPath": mount.dst, "readOnly": mount.read_only}
+
+
+def job_metadata(plan: JobPlan[Any]) -> Manifest:
+    """Render the metadata of the job object; labels and annotations only where there are some."""
+    metadata: Manifest = {"name": plan.job_name, "namespace": plan.namespace}
+    if plan.options.labels:
+        metadata["labels"] = dict(plan.options.labels)
+    if plan.options.annotations:
+        metadata["annotations"] = dict(plan.options.annotations)
+    return metadata

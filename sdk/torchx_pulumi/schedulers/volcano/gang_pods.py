@@ -7,8 +7,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.quantities import canonical
-from torchx_pulumi.schedulers.pods.job_object import job_metadata
-from torchx_pulumi.schedulers.pods.template import render_pod_template
+from torchx_pulumi.schedulers.pods.template import job_metadata, render_pod_template
 from torchx_pulumi.schedulers.volcano.job import min_available, network_topology
 from torchx_pulumi.schedulers.volcano.names import count_env, hosts_env, pod_name
 from torchx_pulumi.schedulers.volcano.objects import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers.pods.job_object import job_metadata
-from torchx_pulumi.schedulers.pods.template import render_pod_template
+from torchx_pulumi.schedulers.pods.template import job_metadata, render_pod_template
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 

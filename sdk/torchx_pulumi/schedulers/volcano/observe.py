@@ -10,19 +10,21 @@ from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
-from torchx_pulumi.schedulers.explaining import (
+from torchx_pulumi.schedulers.pods.observe import (
+    AT_ONCE,
     UNPLACED,
     WAITS,
     events_of,
+    get_pods,
     if_allowed,
     list_everywhere,
     list_nodes,
+    list_pods,
     needs_events,
     object_names,
     read_if,
     with_last_lines,
 )
-from torchx_pulumi.schedulers.pods.observe import AT_ONCE, get_pods, list_pods
 from torchx_pulumi.schedulers.volcano.cluster_checks import GET_POD_GROUP, GET_QUEUE, LIST_POD_GROUPS
 from torchx_pulumi.schedulers.volcano.names import pod_name
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP, VOLCANO_QUEUE
@@ -31,25 +33,31 @@ from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano
 
 def observe_job(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
     """Read a Volcano Job, its pods, and what explains why it waits."""
-    head, pods = run_concurrently(
+    job_object, pods = run_concurrently(
         lambda: cluster.get(VOLCANO_JOB, namespace, name),
         lambda: list_pods(cluster, namespace, {VOLCANO_JOB_NAME: name}),
     )
-    if head is None:
+    if job_object is None:
         return ObservedObjects()
     listed = pods is not None
     if not listed:
-        pods = get_pods(cluster, namespace, telling_pods(head))
-    seen = ObservedObjects(job_object=head, pods=pods, listed=listed, expected=expected, at=datetime.now(timezone.utc))
-    status = read_job(seen)
+        pods = get_pods(cluster, namespace, telling_pods(job_object))
+    observed = ObservedObjects(
+        job_object=job_object,
+        pods=pods,
+        listed=listed,
+        expected=expected,
+        at=datetime.now(timezone.utc),
+    )
+    status = read_job(observed)
     if not _may_be_unplaced(status):
-        return _explain_wait(cluster, namespace, seen, status)
-    uid = head["metadata"].get("uid")
+        return _explain_wait(cluster, namespace, observed, status)
+    uid = job_object["metadata"].get("uid")
     group = if_allowed(
         cluster, GET_POD_GROUP, namespace, lambda: cluster.get(VOLCANO_POD_GROUP, namespace, f"{name}-{uid}")
     )
-    seen = replace(seen, pod_groups=() if group is None else (group,))
-    return _explain_wait(cluster, namespace, seen, read_job(seen))
+    observed = replace(observed, pod_groups=() if group is None else (group,))
+    return _explain_wait(cluster, namespace, observed, read_job(observed))
 
 
 def _may_be_unplaced(status: JobStatus) -> bool:
@@ -58,10 +66,12 @@ def _may_be_unplaced(status: JobStatus) -> bool:
     return status.state in WAITS and not (replicas and all(replica.node for replica in replicas))
 
 
-def telling_pods(head: Manifest) -> list[str]:
-    """Name the pods of a Volcano Job that say more than the job's own counts, at most 16, failed ones first."""
-    job = text_at(head, "metadata", "name")
-    counts = {task: mapping_at(found, "phase") for task, found in mapping_at(head, "status", "taskStatusCount").items()}
+def telling_pods(job_object: Manifest) -> list[str]:
+    """Return the names of pods that explain more than the counts of a Volcano Job: at most 16, failed ones first."""
+    job = text_at(job_object, "metadata", "name")
+    counts = {
+        task: mapping_at(found, "phase") for task, found in mapping_at(job_object, "status", "taskStatusCount").items()
+    }
     failed = [task for task, found in counts.items() if found.get("Failed")]
     others = [task for task, found in counts.items() if not found.keys() & {"Running", "Succeeded", "Failed"}]
     return [pod_name(str(job), task) for task in (*failed, *others)][:AT_ONCE]
@@ -69,58 +79,66 @@ def telling_pods(head: Manifest) -> list[str]:
 
 def observe_pods(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
     """Read a PodGroup, its pods, and what explains why it waits."""
-    head, pods = run_concurrently(
+    job_object, pods = run_concurrently(
         lambda: cluster.get(VOLCANO_POD_GROUP, namespace, name),
         lambda: list_pods(cluster, namespace, {VOLCANO_JOB_NAME: name}),
     )
-    if head is None:
+    if job_object is None:
         return ObservedObjects(pods=())
     listed = pods is not None
     if not listed and expected:
         pods = get_pods(cluster, namespace, [pod for role in expected.values() for pod in role])
-    seen = ObservedObjects(job_object=head, pods=pods, listed=listed, expected=expected, at=datetime.now(timezone.utc))
-    return _explain_wait(cluster, namespace, seen, read_pods(seen))
+    observed = ObservedObjects(
+        job_object=job_object,
+        pods=pods,
+        listed=listed,
+        expected=expected,
+        at=datetime.now(timezone.utc),
+    )
+    return _explain_wait(cluster, namespace, observed, read_pods(observed))
 
 
-def read_job(seen: ObservedObjects) -> JobStatus:
+def read_job(observed: ObservedObjects) -> JobStatus:
     """Read the status of a Volcano Job."""
-    return read_volcano(seen.job_object, seen.pods, next(iter(seen.pod_groups), None))
+    return read_volcano(observed.job_object, observed.pods, next(iter(observed.pod_groups), None))
 
 
-def read_pods(seen: ObservedObjects) -> JobStatus:
+def read_pods(observed: ObservedObjects) -> JobStatus:
     """Read the status of the pods of a PodGroup."""
-    return read_gang_pods(seen.job_object, seen.pods, seen.expected)
+    return read_gang_pods(observed.job_object, observed.pods, observed.expected)
 
 
-def _explain_wait(cluster: Cluster, namespace: str, seen: ObservedObjects, status: JobStatus) -> ObservedObjects:
+def _explain_wait(cluster: Cluster, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
     """Read what can explain why a run waits: events, nodes, its queue and the other jobs of the queue."""
-    seen = with_last_lines(cluster, namespace, seen, status)
+    observed = with_last_lines(cluster, namespace, observed, status)
     if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
-        return seen
+        return observed
     queued = status.reason is Reason.WAITING_IN_QUEUE
     events, nodes, queue, neighbours = run_concurrently(
-        read_if(queued or needs_events(seen, status), lambda: events_of(cluster, namespace, object_names(seen))),
+        read_if(
+            queued or needs_events(observed, status), lambda: events_of(cluster, namespace, object_names(observed))
+        ),
         read_if(status.reason in UNPLACED, lambda: list_nodes(cluster)),
-        read_if(queued, lambda: _queue(cluster, seen)),
-        read_if(queued, lambda: _same_queue(cluster, namespace, seen)),
+        read_if(queued, lambda: _queue(cluster, observed)),
+        read_if(queued, lambda: _same_queue(cluster, namespace, observed)),
     )
-    return replace(seen, events=tuple(events or ()), nodes=nodes, queues=queue, neighbours=tuple(neighbours or ()))
+    return replace(observed, events=tuple(events or ()), nodes=nodes, queues=queue, neighbours=tuple(neighbours or ()))
 
 
-def _queue_name(seen: ObservedObjects) -> str:
-    names = (text_at(one, "spec", "queue") for one in (seen.job_object, *seen.pod_groups))
+def _queue_name(observed: ObservedObjects) -> str:
+    names = (text_at(one, "spec", "queue") for one in (observed.job_object, *observed.pod_groups))
     return next((name for name in names if name), "default")
 
 
-def _queue(cluster: Cluster, seen: ObservedObjects) -> list[Manifest] | None:
+def _queue(cluster: Cluster, observed: ObservedObjects) -> list[Manifest] | None:
     def read() -> list[Manifest]:
-        found = cluster.get(VOLCANO_QUEUE, None, _queue_name(seen))
+        found = cluster.get(VOLCANO_QUEUE, None, _queue_name(observed))
         return [] if found is None else [found]
 
     return if_allowed(cluster, GET_QUEUE, None, read)
 
 
-def _same_queue(cluster: Cluster, namespace: str, seen: ObservedObjects) -> list[Manifest]:
-    name = _queue_name(seen)
+def _same_queue(cluster: Cluster, namespace: str, observed: ObservedObjects) -> list[Manifest]:
+    name = _queue_name(observed)
     groups = list_everywhere(cluster, LIST_POD_GROUPS, namespace)
     return [group for group in groups if (text_at(group, "spec", "queue") or "default") == name]
