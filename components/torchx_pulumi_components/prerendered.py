@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pulumi
-from torchx_pulumi.model.registration_plan import UID, RegistrationPlan, component_type, replace_uid
+from torchx_pulumi.model.registration_plan import UID, RegistrationPlan, replace_uid
+from torchx_pulumi.schedulers.registry import component_type
 
 from torchx_pulumi_components.resources import ChildOptions, KubernetesObject, create_provider, register_run
 

@@ -16,9 +16,10 @@ from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.registration_plan import RegistrationPlan, component_type
+from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
+from torchx_pulumi.schedulers.registry import component_type
 from typing_extensions import Self
 
 from torchx_pulumi_components.args import WaitFor

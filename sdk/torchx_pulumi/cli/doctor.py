@@ -7,6 +7,8 @@ import json
 import sys
 from functools import partial
 
+from torchx_pulumi.schedulers.registry import scheduler_names
+
 EXIT_PROBLEM = 1
 """Exit code where something is not as a launch needs it."""
 
@@ -18,7 +20,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="check that everything exists that a launch needs",
         description="Check this machine and the cluster; nothing is changed. Exit code 1 where there is a problem.",
     )
-    doctor.add_argument("--scheduler", choices=("volcano", "mcad"), help="default: whichever the cluster has")
+    doctor.add_argument("--scheduler", choices=scheduler_names(), help="default: whichever the cluster has")
     doctor.add_argument("--queue", help="Volcano queue; default: default")
     doctor.add_argument("--namespace", default="default", help="namespace of the jobs; default: default")
     doctor.add_argument("--kube-context", metavar="NAME", help="context; default: the current one")

@@ -14,17 +14,6 @@ UID = "{{uid of the job object}}"
 APP_SUFFIX = "-app"
 """End of the name of the stash that has the app's index entry."""
 
-COMPONENT_TYPES: Mapping[str, str] = {
-    "volcano": "torchx:index:VolcanoTrainingJob",
-    "mcad": "torchx:index:MCADTrainingJob",
-}
-"""Scheduler to the type token of its public component."""
-
-
-def component_type(scheduler: str) -> str:
-    """Return the type token of a scheduler's component. Schedulers without a public one share the generic type."""
-    return COMPONENT_TYPES.get(scheduler, "torchx:index:TrainingJob")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationPlan:

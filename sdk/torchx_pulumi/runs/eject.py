@@ -22,7 +22,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.options import chosen_arguments
 from torchx_pulumi.model.redaction import MARK, is_redacted, without_password
-from torchx_pulumi.model.registration_plan import component_type
+from torchx_pulumi.schedulers.registry import component_type
 
 _MARKED = ("metadata", "pod_overlay")
 """Keys of a role in an AppDef file that are read with the marks of `json_values`."""

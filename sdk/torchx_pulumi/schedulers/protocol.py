@@ -168,6 +168,8 @@ class SchedulerBackend(Generic[OptionsT]):
     """What users call it, for example `volcano`. App handles begin with `pulumi_<name>://`."""
     options: type[OptionsT]
     """Class of its options, a frozen dataclass. The text under each field is the option's help."""
+    component: str = "TrainingJob"
+    """Class name of its public Pulumi component, which the type in URNs is made of. The default: it has none."""
     foreign_options: Mapping[str, str] = field(default_factory=dict)
     """Options of other schedulers that users try, and what to do instead."""
     discovered: Mapping[str, str] = field(default_factory=dict)

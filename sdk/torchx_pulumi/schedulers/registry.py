@@ -41,6 +41,11 @@ def find_backend(scheduler: str) -> SchedulerBackend[Any]:
     return backend
 
 
+def component_type(scheduler: str) -> str:
+    """Return the type token of the Pulumi component of a scheduler, which is also that of its apps."""
+    return f"torchx:index:{find_backend(scheduler).component}"
+
+
 def backend_of(options: Options) -> SchedulerBackend[Any]:
     """Return the backend that options are for."""
     return find_backend(options.scheduler)

@@ -29,7 +29,6 @@ from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.model.registration_plan import component_type
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.model.timestamps import format_time
@@ -44,6 +43,7 @@ from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.runs.whereabouts import ambient
 from torchx_pulumi.schedulers import backend_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
+from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import this_process

@@ -19,10 +19,10 @@ from getpass import getuser
 from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
-from torchx_pulumi.model.registration_plan import APP_SUFFIX, component_type
+from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.runs.driver import Recorded
-from torchx_pulumi.schedulers import scheduler_names
+from torchx_pulumi.schedulers.registry import component_type, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import (
     DAMAGED,
     RESOURCES_PATH,

@@ -28,6 +28,7 @@ _JOB = Variant(
 
 BACKEND = SchedulerBackend(
     name="indexed_job",
+    component="IndexedTrainingJob",
     options=IndexedJobOptions,
     variants={_JOB.name: _JOB},
     check_options=checks.check_options,

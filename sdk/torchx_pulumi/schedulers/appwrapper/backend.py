@@ -75,6 +75,7 @@ V1BETA2 = _variant(AppWrapperApi.V1BETA2, APP_WRAPPER_V1BETA2, render_mcad_v1bet
 
 BACKEND = SchedulerBackend(
     name="mcad",
+    component="MCADTrainingJob",
     options=MCADOptions,
     foreign_options={
         "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",

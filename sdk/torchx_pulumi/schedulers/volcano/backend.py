@@ -113,6 +113,7 @@ PODS = Variant(
 
 BACKEND = SchedulerBackend(
     name="volcano",
+    component="VolcanoTrainingJob",
     options=VolcanoOptions,
     variants={variant.name: variant for variant in (JOB, PODS)},
     variant_option="gang",

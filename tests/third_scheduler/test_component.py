@@ -1,0 +1,37 @@
+"""The public component of the third scheduler: one class, and its entry in a provider."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pulumi
+import pytest
+from torchx_pulumi_components.plugin import COMPONENTS, NAME, TorchxProvider
+
+from tests.components.conftest import engine as engine
+from tests.third_scheduler.indexed_job.component import IndexedTrainingJob
+
+ROLE = {"name": "trainer", "image": "app:1", "entrypoint": "python", "num_replicas": 2}
+
+
+def test_one_class_registers_the_job_its_service_and_its_record(engine: Any) -> None:
+    job = engine.run(lambda: IndexedTrainingJob("train", {"roles": [ROLE], "active_deadline_s": 60}))
+    made = engine.mocks.one("kubernetes:batch/v1:Job").inputs
+    assert made["metadata"]["name"] == engine.value(job.job_name)
+    assert (made["spec"]["completions"], made["spec"]["activeDeadlineSeconds"]) == (2, 60)
+    assert engine.mocks.one("kubernetes:core/v1:Service").name == "train-service"
+    assert {item.name for item in engine.mocks.of_type("pulumi:index:Stash")} == {"train-intent", "train-record"}
+    assert engine.value(job.observed)["state"] == "SUBMITTED"
+
+
+def test_mistakes_name_arguments(engine: Any) -> None:
+    with pytest.raises(pulumi.RunError, match=r"active_deadline_s"):
+        engine.run(lambda: IndexedTrainingJob("train", {"roles": [ROLE], "active_deadline_s": -1}))
+
+
+def test_one_entry_makes_it_part_of_the_schema_of_other_languages() -> None:
+    schema = json.loads(TorchxProvider([*COMPONENTS, IndexedTrainingJob], NAME, version="0.0.0").schema or "{}")
+    resource = schema["resources"]["torchx:index:IndexedTrainingJob"]
+    assert resource["inputProperties"].keys() == {"roles", "namespace", "activeDeadlineS", "waitFor", "jobName"}
+    assert resource["requiredInputs"] == ["roles"]
