@@ -13,6 +13,7 @@ from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
 
 TrainingJob = VolcanoTrainingJob | MCADTrainingJob
+"""The components with outputs."""
 
 
 def export_outputs(job: TrainingJob, *, digests: Mapping[str, str] | None = None, ui_url: str | None = None) -> None:
@@ -54,7 +55,6 @@ def _build(
     declared: Mapping[str, Any],
     observed: Mapping[str, Any],
 ) -> TorchxOutput:
-    note = job.made.app or {}
     roles = [{**role, "digest": role.get("digest") or digests.get(role["image"])} for role in declared["roles"]]
     who = declared.get("created_by") or f"{pulumi.get_project()}/{pulumi.get_stack()}"
     return assemble(
@@ -63,5 +63,5 @@ def _build(
         cast("Observed", observed),
         scheduler=job.plan.options.scheduler,
         kube_context=job.made.kube_context,
-        ui_url=ui_url or note.get("ui_url"),
+        ui_url=ui_url or (job.made.app or {}).get("ui_url"),
     )

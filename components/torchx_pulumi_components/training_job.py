@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
@@ -45,20 +45,6 @@ CREATED_BEFORE = ("namespace", "queue", "priority_class", "service_account", "im
 """Options whose objects a deployment may create before the job."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What is known of a component besides its outputs."""
-
-    plan: JobPlan[Any]
-    """The plan that was rendered, or that of the run which is kept."""
-    kube_context: str | None
-    """Context that was chosen. None: the current one."""
-    app: Mapping[str, Any] | None
-    """Index entry of the app (`model.app_entry`). None: a program launched it."""
-    is_secret: bool
-    """The queue or the context is secret, and so is everything that is made of the plan."""
-
-
 class TrainingJob(pulumi.ComponentResource):
     """A training job of any scheduler.
 
@@ -67,7 +53,7 @@ class TrainingJob(pulumi.ComponentResource):
 
     _arguments: ClassVar[ArgsReader]
     """Arguments and scheduler of the subclass."""
-    _made: Made
+    _construction: Construction
 
     @classmethod
     def from_app(
@@ -97,13 +83,13 @@ class TrainingJob(pulumi.ComponentResource):
 
     @property
     def plan(self) -> JobPlan[Any]:
-        """The plan that was rendered; not an output."""
-        return self._made.plan
+        """The plan that was rendered, or that of the run which is kept; not an output."""
+        return self._construction.plan
 
     @property
-    def made(self) -> Made:
-        """What is known of the job besides its outputs; not an output."""
-        return self._made
+    def made(self) -> Construction:
+        """The finished call of the constructor: what is known of the job besides its outputs; not an output."""
+        return self._construction
 
     def _construct(
         self, name: str, args: Mapping[str, Any], spec: JobSpec | None, opts: pulumi.ResourceOptions | None
@@ -121,7 +107,8 @@ class TrainingJob(pulumi.ComponentResource):
         """
         leaves = Leaves()
         try:
-            self._made = _Construction(self, name, args, spec, opts or pulumi.ResourceOptions(), leaves).run()
+            self._construction = Construction(self, name, args, spec, opts or pulumi.ResourceOptions(), leaves)
+            self._construction.run()
         except TorchxPulumiError as error:
             shown = leaves.without_values(error) if isinstance(error, InvalidJobError) else error
             # With a secret among the arguments, the error is not kept as the cause: it may have what the message hides.
@@ -140,8 +127,13 @@ def spec_of(app: Any) -> JobSpec:
         raise pulumi.RunError(str(error)) from error
 
 
-class _Construction:
-    """One call of a component's constructor."""
+class Construction:
+    """One call of a component's constructor, and what it found."""
+
+    plan: JobPlan[Any]
+    """The plan that was rendered, or that of the run which is kept."""
+    app: Mapping[str, Any] | None
+    """Index entry of the app (`model.app_entry`). None: a program launched it."""
 
     def __init__(
         self,
@@ -160,7 +152,19 @@ class _Construction:
         self.args = read_args(name, self.resolved, self.reader, spec)
         self.failure: str | None = None
 
-    def run(self) -> Made:
+    @property
+    def kube_context(self) -> str | None:
+        """Context of the kubeconfig. None: the current one."""
+        context = self.args.settings.kube_context
+        return None if is_placeholder(context) else context
+
+    @property
+    def is_secret(self) -> bool:
+        """Return whether the queue or the context is secret, and with it everything that is made of the plan."""
+        return any(place in self.leaves.secret_places for place in (("queue",), ("kube_context",)))
+
+    def run(self) -> None:
+        """Decide about the job and register what it takes."""
         args, settings, opts = self.args, self.args.settings, self.opts
         other = self._read_other(with_other_unknowns(self.resolved)) if self.leaves.unknown else None
         state = read_stack_state(self.token, self.name, opts, variant_of(args.options).job_object)
@@ -188,18 +192,12 @@ class _Construction:
             marked = MarkedPlan(leaves=self.leaves, plan=launch.plan, kept=state.outputs)
         else:
             marked = mark_plan(self.leaves, launch, args, self._read_changed, other)
+        self.plan, self.app = launch.plan, state.app
         pulumi.ComponentResource.__init__(self.component, self.token, self.name, {}, _component_options(opts))
         self._log(launch, why_not)
         self._register(launch, marked, state, cluster, own_provider=own_provider)
         if self.failure is not None:
             fail(self.leaves.hide(f"job {self.name!r}: {self.failure}"))
-        context, secret_places = settings.kube_context, self.leaves.secret_places
-        return Made(
-            plan=launch.plan,
-            kube_context=None if is_placeholder(context) else context,
-            app=state.app,
-            is_secret=any(place in secret_places for place in (("queue",), ("kube_context",))),
-        )
 
     def _register(
         self, launch: Launch, marked: MarkedPlan, state: StackState, cluster: Cluster | None, *, own_provider: bool
