@@ -174,7 +174,7 @@ def test_a_launch_that_was_interrupted_is_not_finished_in_another_cluster(
 ) -> None:
     world.write_state()
     entry = replace(world.entry, stage=Stage.LAUNCHING, uid=None)
-    AppStack(entry, world.folder / "engine", print).workplace.note_order(plan_registration(world.order))
+    AppStack(entry, world.folder / "engine", print).work_dir.write_request(plan_registration(world.order))
     monkeypatch.setenv("KUBECONFIG", world.kubeconfig("mine", "lab", server="https://other.example.com"))
     driver = AutomationDriver(world.folder / "engine", connect=world.connect)
     with pytest.raises(ClusterError, match="is another one"):
