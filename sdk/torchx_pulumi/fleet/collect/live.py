@@ -1,4 +1,4 @@
-"""Asking the clusters about apps that have not ended, as far as they can be reached."""
+"""Live observation of unfinished apps in the clusters that can be reached."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 from typing import Any
@@ -32,18 +32,18 @@ from torchx_pulumi.schedulers import Variant, find_backend, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_notes
 from torchx_pulumi.stack_state.stacks import StackName, Stacks
 
-LOOKS_AT_ONCE = 16
+OBSERVED_AT_ONCE = 16
 
 PATIENCE_S = 2.0
-"""Longest wait for the first answer of a cluster that nobody asked to be looked at."""
+"""Longest wait for the first response of a cluster if `live` was not requested."""
 
 NoteEnd = Callable[[StackName, RunEntry, JobStatus, datetime], None]
-"""Keeps the end of an app that was just seen: its stack, its entry, what was seen and when."""
+"""Writes the observed final state of an app: its stack, its entry, the status, and the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where an app's objects are to be looked for, and what is known of them."""
+    """Location and expected identity of an app's objects."""
 
     variant: Variant
     kubeconfig: str | None
@@ -51,35 +51,29 @@ class Target:
     uid: str | None
     """Uid of the job object. None: not known."""
     match: Callable[[ClusterIdentity], Match] | None
-    """Compares a cluster with the one of the launch. None: nothing is known of that one."""
+    """Compares a cluster with the one of the launch. None: that cluster is not known."""
     expected: Mapping[str, Sequence[str]] | None = None
-    """Role name to its pods, all of which were made. None: not known."""
+    """Role name to its pods, all of which were created. None: not known."""
     entry: RunEntry | None = None
-    """What the stack notes of an app of `torchx run`. None: a program's own stack."""
+    """Entry of an app of `torchx run`. None: the stack of a user's own program."""
 
     @property
-    def way(self) -> tuple[str | None, str | None]:
-        """Return what is equal for targets that are reached by one access."""
+    def access(self) -> tuple[str | None, str | None]:
+        """Return kubeconfig and context, by which targets are grouped."""
         return self.kubeconfig, self.context
+
+    @property
+    def cluster_name(self) -> str:
+        """Return the name of the cluster in messages."""
+        return self.context or "the current context"
 
 
 Group = Sequence[tuple[FleetRow, StackApp, Target]]
-"""Apps that are reached by one access."""
-
-
-@dataclass(slots=True)
-class _Answer:
-    """What a cluster answered, as far as it did."""
-
-    begun: threading.Event = field(default_factory=threading.Event)
-    """The cluster has answered once."""
-    done: threading.Event = field(default_factory=threading.Event)
-    rows: dict[StackName, FleetRow] = field(default_factory=dict)
-    error: Exception | None = None
+"""Apps that are reached with the same kubeconfig and context."""
 
 
 class LiveReader:
-    """Brings rows up to date. A cluster that gives no answer is asked once."""
+    """Updates rows from the clusters. A cluster that does not respond is queried once."""
 
     def __init__(
         self,
@@ -90,32 +84,32 @@ class LiveReader:
         patience_s: float | None = None,
         note: NoteEnd | None = None,
     ) -> None:
-        """Name the seams.
+        """Take the dependencies.
 
         Args:
-            stacks: Where the checkpoints come from.
-            connect: How to reach a cluster. None: by kubeconfig.
+            stacks: Source of the checkpoints.
+            connect: Connects to a cluster. None: by kubeconfig.
             now: The clock.
-            patience_s: Longest wait for the first answer of a cluster. A cluster to which there is no access is then
-                passed over in silence. None: as long as an answer may take, and every problem is said.
-            note: Keeps ends that are seen. None: nobody does.
+            patience_s: Longest wait for the first response of a cluster; clusters without access are then skipped
+                silently. None: no limit, and every problem is reported.
+            note: Writes observed final states. None: they are not written.
         """
         self._patience_s = patience_s
         self._note = note
         self._stacks = stacks
-        # Each access is read once, however many apps are reached by it.
+        # Each kubeconfig and context is read once, for all of its apps.
         self._connect: Connect = cache(connect or KubernetesCluster.connect)
         self._now = now
         self._unreachable: dict[str, str] = {}
 
     def refresh(self, wanted: Sequence[tuple[FleetRow, StackApp]]) -> tuple[dict[StackName, FleetRow], dict[str, str]]:
-        """Look at apps.
+        """Observe apps.
 
         Args:
-            wanted: Rows, each with what its stack says.
+            wanted: Rows, each with the app in its stack.
 
         Returns:
-            Stack to its row as it is now, and the clusters that gave no answer, each with why.
+            Stack to its updated row, and name of each cluster that did not respond to the reason.
         """
         fresh: dict[StackName, FleetRow] = {}
         groups: dict[Any, list[tuple[FleetRow, StackApp, Target]]] = {}
@@ -123,131 +117,125 @@ class LiveReader:
             try:
                 target = find_target(app, *read_notes(self._stacks.read(row.stack)), self._connect)
             except (UnreadableStateError, DeployError) as error:
-                fresh[row.stack] = replace(row, note=f"not looked at: {error}")
+                fresh[row.stack] = replace(row, note=f"not observed: {error}")
                 continue
             except DAMAGED as error:
-                fresh[row.stack] = replace(row, note=f"not looked at: its checkpoint is damaged: {error}")
+                fresh[row.stack] = replace(row, note=f"not observed: its checkpoint is damaged: {error}")
                 continue
-            groups.setdefault(target.way, []).append((row, app, target))
+            groups.setdefault(target.access, []).append((row, app, target))
         if groups:
-            # urllib3 1.26 imports while it holds Python's one import lock, which threads must not find it at.
+            # urllib3 1.26 imports modules lazily under the import lock, which can deadlock threads.
             with contextlib.suppress(ImportError):
                 importlib.import_module("urllib3")
-            fresh.update(self._look_everywhere(list(groups.values())))
+            fresh.update(self._observe_clusters(list(groups.values())))
         return fresh, dict(self._unreachable)
 
-    def _look_everywhere(self, groups: Sequence[Group]) -> dict[StackName, FleetRow]:
-        """Look into each cluster in a thread of its own, and go on without those that give no answer in time."""
-        answers: list[_Answer] = [_Answer() for _ in groups]
-        for group, answer in zip(groups, answers, strict=True):
-            # A daemon: one that waits for a cluster must not keep the process from ending.
-            threading.Thread(target=self._look_in, args=(group, answer), daemon=True).start()
+    def _observe_clusters(self, groups: Sequence[Group]) -> dict[StackName, FleetRow]:
+        """Observe each cluster in its own thread; clusters that do not respond in time are left out."""
+        pending: list[tuple[Group, threading.Event, Future[dict[StackName, FleetRow]]]] = []
+        for group in groups:
+            pending.append((group, threading.Event(), Future()))
+            # A daemon thread, so that a cluster that does not respond cannot keep the process running.
+            threading.Thread(target=self._observe_cluster, args=pending[-1], daemon=True).start()
         end = None if self._patience_s is None else time.monotonic() + self._patience_s
-        fresh: dict[StackName, FleetRow] = {}
-        for group, answer in zip(groups, answers, strict=True):
-            if answer.begun.wait(None if end is None else max(end - time.monotonic(), 0.0)):
-                answer.done.wait()
-                if answer.error is not None:
-                    raise answer.error
-                fresh.update(answer.rows)
+        rows: dict[StackName, FleetRow] = {}
+        for group, responded, result in pending:
+            if responded.wait(None if end is None else max(end - time.monotonic(), 0.0)):
+                rows.update(result.result())
             else:
-                self._unreachable[_called(group[0][2])] = (
+                self._unreachable[group[0][2].cluster_name] = (
                     f"no answer within {self._patience_s:g} s; --live waits longer"
                 )
-        return fresh
+        return rows
 
-    def _look_in(self, group: Group, answer: _Answer) -> None:
+    def _observe_cluster(
+        self, group: Group, responded: threading.Event, result: Future[dict[StackName, FleetRow]]
+    ) -> None:
         try:
-            answer.rows = self._look_at_group(group, answer.begun)
-        except Exception as error:  # noqa: BLE001 - raised again by who waits
-            answer.error = error
+            result.set_result(self._observe_group(group, responded))
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises it
+            result.set_exception(error)
         finally:
-            answer.begun.set()
-            answer.done.set()
+            responded.set()
 
-    def _look_at_group(self, group: Group, begun: threading.Event) -> dict[StackName, FleetRow]:
-        """Look at the apps of one cluster: one first, and the others where that one was answered."""
-        target = group[0][2]
-        called = _called(target)
+    def _observe_group(self, group: Group, responded: threading.Event) -> dict[StackName, FleetRow]:
+        """Observe the apps of one cluster: the first one, and if the cluster responds, all others at the same time."""
+        first, *others = group
         try:
-            cluster = self._connect(target.kubeconfig, target.context)
+            cluster = self._connect(first[2].kubeconfig, first[2].context)
         except ClusterError as error:
-            if self._patience_s is not None:
-                return {}
-            self._unreachable[called] = str(error)
-            return {row.stack: replace(row, note=f"cluster not reached: {called}") for row, app, _ in group}
+            return {} if self._patience_s is not None else self._not_reached(group, error)
         try:
-            looks = [self._look(cluster, *group[0])]
+            rows = [self._observe(cluster, *first)]
         except ClusterError as error:
-            self._unreachable[called] = str(error)
-            return {row.stack: replace(row, note=f"cluster not reached: {called}") for row, app, _ in group}
-        begun.set()
+            return self._not_reached(group, error)
+        responded.set()
 
-        def look(item: tuple[FleetRow, StackApp, Target]) -> FleetRow:
+        def observe(item: tuple[FleetRow, StackApp, Target]) -> FleetRow:
             try:
-                return self._look(cluster, *item)
+                return self._observe(cluster, *item)
             except ClusterError as error:
-                self._unreachable.setdefault(called, str(error))
-                return replace(item[0], note=f"cluster not reached: {called}")
+                return self._not_reached([item], error)[item[0].stack]
 
-        if group[1:]:
-            with ThreadPoolExecutor(min(len(group) - 1, LOOKS_AT_ONCE)) as pool:
-                looks += pool.map(look, group[1:])
-        return {row.stack: row for row in looks}
+        if others:
+            with ThreadPoolExecutor(min(len(others), OBSERVED_AT_ONCE)) as pool:
+                rows += pool.map(observe, others)
+        return {row.stack: row for row in rows}
 
-    def _look(self, cluster: LiveCluster, row: FleetRow, app: StackApp, target: Target) -> FleetRow:
-        """Look at one app.
+    def _not_reached(self, group: Group, error: ClusterError) -> dict[StackName, FleetRow]:
+        """Return the rows of apps whose cluster cannot be reached, and keep the first reason."""
+        name = group[0][2].cluster_name
+        self._unreachable.setdefault(name, str(error))
+        return {row.stack: replace(row, note=f"cluster not reached: {name}") for row, _, _ in group}
+
+    def _observe(self, cluster: LiveCluster, row: FleetRow, app: StackApp, target: Target) -> FleetRow:
+        """Observe one app.
 
         Raises:
-            ClusterError: The cluster gives no answer.
+            ClusterError: The cluster does not respond.
         """
         try:
-            seen = target.variant.observe(cluster, row.namespace, row.app_id.partition(":")[2], target.expected)
+            snapshot = target.variant.observe(cluster, row.namespace, row.app_id.partition(":")[2], target.expected)
         except ClusterError as error:
             if error.retryable:
                 raise
-            return replace(row, note=f"not looked at: {error}")
-        uid = (seen.job_object or {}).get("metadata", {}).get("uid")
-        # The object itself proves the cluster; without it nothing is concluded from a cluster that may be another one.
-        if target.match is not None and (seen.job_object is None or uid != target.uid):
+            return replace(row, note=f"not observed: {error}")
+        uid = (snapshot.job_object or {}).get("metadata", {}).get("uid")
+        # The job object proves the cluster. Without it, the identity of the cluster is compared first.
+        if target.match is not None and (snapshot.job_object is None or uid != target.uid):
             present = cluster.identify()
             match = target.match(present)
             if match is not Match.SAME:
-                called = target.context or "the current context"
                 self._unreachable.setdefault(
-                    called,
+                    target.cluster_name,
                     f"{present} {'is not' if match is Match.DIFFERENT else 'is not known to be'} the cluster that the "
                     "apps were launched in; name the right kubeconfig with KUBECONFIG",
                 )
-                return replace(row, note=f"not in the cluster of its launch: {called}")
-        if seen.job_object is not None and target.uid is not None and uid != target.uid:
+                return replace(row, note=f"not in the cluster of its launch: {target.cluster_name}")
+        if snapshot.job_object is not None and target.uid is not None and uid != target.uid:
             return replace(row, note="the cluster has another job of this name; this one is gone")
-        if seen.job_object is None and target.match is None and target.uid is None:
+        if snapshot.job_object is None and target.match is None and target.uid is None:
             return replace(row, note="not found in the cluster of the current context")
         now, known = self._now(), app.output.get("observed")
-        status = target.variant.read_status(seen, now)
+        status = target.variant.read_status(snapshot, now)
         if target.entry is not None:
-            status = with_cancel(target.entry, status, seen.job_object)
+            status = with_cancel(target.entry, status, snapshot.job_object)
             if self._note is not None and status.state.terminal:
                 self._note(row.stack, target.entry, status, now)
         observed: Mapping[str, Any] = build_observed(
             status, observed_at=now, previous=known if isinstance(known, Mapping) else None
         )
         if status.reason is Reason.POD_GONE and isinstance(known, Mapping) and is_newer(known, observed):
-            # The stack has the end that was seen before the pods were deleted.
+            # The stack has the final state from before the deletion of the pods.
             observed = known
         return build_row(row.stack, app, now, seen=observed, checked_at=now, source="live", updating=row.updating)
 
 
-def _called(target: Target) -> str:
-    return target.context or "the current context"
-
-
 def find_target(app: StackApp, entry: RunEntry | None, record: RunRecord | None, connect: Connect) -> Target:
-    """Find out where an app's objects are to be looked for: by the access of the launch, else by one's own.
+    """Return where an app's objects are: in the cluster of the launch, else in that of the current context.
 
     Raises:
-        UnreadableStateError: Its scheduler or the way it was made is not known here.
+        UnreadableStateError: This release does not have its scheduler or variant.
     """
     if entry is not None:
         here = reachable(entry, connect)
@@ -258,7 +246,7 @@ def find_target(app: StackApp, entry: RunEntry | None, record: RunRecord | None,
             uid=entry.uid or (record.uid if record else None),
             match=partial(match_identity, entry),
             expected=entry.made_pods,
-            entry=_noted(entry),
+            entry=_indexed(entry),
         )
     identity = app.output.get("app")
     scheduler = identity.get("scheduler") if isinstance(identity, Mapping) else None
@@ -273,8 +261,8 @@ def find_target(app: StackApp, entry: RunEntry | None, record: RunRecord | None,
     )
 
 
-def _noted(entry: RunEntry) -> RunEntry:
-    """Return an entry as the index of this machine has it: it knows of a cancellation."""
+def _indexed(entry: RunEntry) -> RunEntry:
+    """Return the entry in the index of this machine, which records a cancellation."""
     try:
         return RunIndex().get(entry) or entry
     except DeployError:
