@@ -217,7 +217,7 @@ class AppStack:
         return read_checkpoint(self.entry.place)
 
     def locks(self) -> list[Lock]:
-        """Return the stack's locks that are not known to be of dead engines, as far as files progress."""
+        """Return the locks in a folder backend, except those of dead engines. Other backends: empty."""
         found = self._files.locks() if self._files is not None else []
         return [lock for lock in found if not self._is_dead(lock)]
 
@@ -273,24 +273,21 @@ class AppStack:
         relay = Relay()
         try:
             words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
-            env = {**self._env(), "PULUMI_AUTOMATION_API": "true"}
-            running = RunningCli(find_cli(), words, folder, env, notes, self.work_dir.locks, self.check)
+            env = self._env()
+            automation = {**env, "PULUMI_AUTOMATION_API": "true"}
+            running = RunningCli(find_cli(), words, folder, automation, notes, self.work_dir.locks, self.check)
+
+            def wait(port: int) -> None:
+                relay.pass_on_to(port)
+                running.wait()
+
             try:
-                self._serve(run, folder, relay, running)
+                serve(run, self.entry.place.stack, folder, env, wait)
                 return running.wait()
             finally:
                 running.interrupt()
         finally:
             relay.close()
-
-    def _serve(self, run: RegistrationPlan, folder: Path, relay: Relay, running: RunningCli) -> None:
-        """Serve the program until the engine ends."""
-
-        def wait(port: int) -> None:
-            relay.pass_on_to(port)
-            running.wait()
-
-        serve(run, self.entry.place.stack, folder, self._env(), wait)
 
     def _remove_without_engine(self, checkpoint: Checkpoint, why: str) -> None:
         """Delete the recorded objects with this user's access to the cluster, then the stack."""
