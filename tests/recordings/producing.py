@@ -32,9 +32,10 @@ from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.stack_state.backend import own_backend
 from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob, make_request
-from torchx_pulumi.torchx_adapter.launch import Launch, make_entry
+from torchx_pulumi.torchx_adapter.launch import make_entry
 from torchx_pulumi.torchx_adapter.run_opts import run_options
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
 from torchx_pulumi_components.cluster_access import cluster_for_tests
@@ -198,22 +199,13 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     assert request.plan is not None
     # The id is random in earnest.
     plan = plan_job(request.plan.spec, request.plan.options, job.app_id)
-    request = PulumiJob(images_to_push=request.images_to_push, resource=render_plan(plan), plan=plan)
+    request = PulumiJob(request.images_to_push, render_plan(plan), plan=plan, app=write_app(app), config=config)
     cluster = FakeCluster(needed())
     # Without the uid the names of files and stacks are of the address, as those of 0.1.0 always are.
     cluster.uid = ""
     index = RunIndex(folder / "runs")
     context = AdapterContext(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
-    wanted = Launch(
-        request=request,
-        plan=plan,
-        app=app,
-        config=config,
-        session=job.session,
-        images=lambda _: job.digests,
-        delete=lambda _: None,
-    )
-    entry = replace(make_entry(context, wanted, cluster), owner=None)
+    entry = replace(make_entry(context, request, plan, job.session, cluster), owner=None)
     if job.ambient is not None:
         entry = replace(entry, ambient_kubeconfig=job.ambient[0], ambient_context=job.ambient[1])
     order = LaunchRequest(entry=entry, plan=plan, manifest=request.resource, digests=job.digests)

@@ -7,7 +7,7 @@ import getpass
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi import schedulers
@@ -47,7 +47,6 @@ from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
@@ -57,25 +56,24 @@ from torchx_pulumi.torchx_adapter.run_opts import split_options
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """The parameters of one launch."""
-
-    request: PulumiJob
-    plan: JobPlan[Any]
-    app: Any
-    """The AppDef as given."""
-    config: Mapping[str, Any]
-    """Resolved run options."""
-    session: str
-    images: Callable[[], Mapping[str, str]]
-    """Builds and pushes what the request needs, and returns digests by reference."""
-    delete: Callable[[str], None]
-    """Deletes an app by its id."""
-
-
-def launch_app(lookup: AppLookup, launch: Launch) -> str:
+def launch_app(
+    lookup: AppLookup,
+    request: PulumiJob,
+    plan: JobPlan[Any],
+    *,
+    session: str,
+    build_images: Callable[[], Mapping[str, str]],
+    delete: Callable[[str], None],
+) -> str:
     """Launch an app and return its id.
+
+    Args:
+        lookup: Finds earlier launches, and has the engine, the index and the clusters.
+        request: The request, with the AppDef and the resolved run options.
+        plan: Its plan.
+        session: TorchX session.
+        build_images: Builds and pushes what the request needs, and returns image reference to digest.
+        delete: Deletes an app by its id.
 
     Raises:
         ValueError: The same request was launched before, and `on_running_change` is `fail`.
@@ -85,50 +83,58 @@ def launch_app(lookup: AppLookup, launch: Launch) -> str:
         JobFailedError: It was launched, and did not reach the state of `wait_for`.
     """
     context = lookup.context
-    _, chosen = split_options(launch.config)
+    _, chosen = split_options(request.config or {})
     progress = logger.debug if chosen.get("quiet") else logger.info
     cluster = context.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
-    entry = make_entry(context, launch, cluster)
-    if _is_there(lookup, launch, entry, cluster, progress):
+    entry = make_entry(context, request, plan, session, cluster)
+    if _is_there(lookup, request, entry, cluster, delete, progress):
         return entry.app_id
-    digests = launch.images()
-    launch, entry = _with_digests(launch, entry, digests)
+    digests = build_images()
+    request, plan, entry = _with_digests(request, plan, entry, digests)
     # The lease begins now: images may have taken long.
     owner = this_process()
     entry = replace(entry, owner=owner)
     with Lease(context.index, entry, owner) as lease:
         context.index.add(entry)
-        entry = _launch(context, launch, entry, digests, progress, lease)
+        entry = _launch(
+            context,
+            LaunchRequest(entry=entry, plan=plan, manifest=request.manifest(), digests=digests),
+            progress,
+            lease,
+        )
     _wait(context, entry, chosen, progress)
     return entry.app_id
 
 
-def _with_digests(launch: Launch, entry: RunEntry, digests: Mapping[str, str]) -> tuple[Launch, RunEntry]:
-    """Note what the images of the roles stand for: on the job object as the stack program does, and in the entry."""
-    found = {role.name: digests[role.image] for role in launch.plan.roles if role.image in digests}
+def _with_digests(
+    request: PulumiJob, plan: JobPlan[Any], entry: RunEntry, digests: Mapping[str, str]
+) -> tuple[PulumiJob, JobPlan[Any], RunEntry]:
+    """Note the digests of the roles' images: on the job object, as the stack program does, and in the entry."""
+    found = {role.name: digests[role.image] for role in plan.roles if role.image in digests}
     if not found:
-        return launch, entry
+        return request, plan, entry
     note = {labels.IMAGE_DIGESTS: json.dumps(found, sort_keys=True)}
-    plan: JobPlan[Any] = launch.plan
     options: Any = replace(plan.options, annotations={**plan.options.annotations, **note})
-    request = copy.copy(launch.request)
+    request = copy.copy(request)
     request.resource = copy.deepcopy(request.resource)
     _, head = job_object(request.resource)
     head["metadata"]["annotations"] = {**(head["metadata"].get("annotations") or {}), **note}
     entry = replace(entry, options={**entry.options, "annotations": options.annotations})
-    return replace(launch, plan=replace(plan, options=options), request=request), entry
+    return request, replace(plan, options=options), entry
 
 
-def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) -> RunEntry:
+def make_entry(
+    context: AdapterContext, request: PulumiJob, plan: JobPlan[Any], session: str, cluster: LiveCluster
+) -> RunEntry:
     """Make the index entry of a launch that is about to begin; one request, for the identity of the cluster.
 
     Raises:
         ClusterError: The cluster cannot be reached.
     """
     identity = cluster.identify()
-    chosen_plan, chosen = split_options(launch.config)
-    plan, scheduler = launch.plan, launch.plan.options.scheduler
-    _, head = job_object(launch.request.resource)
+    chosen_plan, chosen = split_options(request.config or {})
+    scheduler = plan.options.scheduler
+    _, head = job_object(request.resource)
     name = str(head["metadata"]["name"])
     namespace = str(head["metadata"].get("namespace") or plan.namespace)
     variant = schedulers.variant_of(plan.options)
@@ -156,11 +162,11 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
         cluster_identity=identity,
         kubeconfig=absolute_kubeconfig(chosen.get("kubeconfig")),
         kube_context=chosen.get("kube_context"),
-        session=launch.session,
+        session=session,
         user=user,
         name=plan.spec.name,
         queue=queue,
-        app=_with_overlay_files(write_app(launch.app), plan.spec),
+        app=_with_overlay_files(dict(request.app or {}), plan.spec),
         pods={
             role.name: [variant.pod_name(plan, replica) for replica in schedulers.asked(role)] for role in plan.roles
         },
@@ -181,9 +187,10 @@ def make_entry(context: AdapterContext, launch: Launch, cluster: LiveCluster) ->
 
 def _is_there(
     lookup: AppLookup,
-    launch: Launch,
+    request: PulumiJob,
     entry: RunEntry,
     cluster: LiveCluster,
+    delete: Callable[[str], None],
     progress: ProgressCallback,
 ) -> bool:
     """Return whether the app exists and is kept. With `on_running_change: replace`, the old run is deleted here.
@@ -195,19 +202,19 @@ def _is_there(
     last = lookup.context.index.find_in(identity, entry.app_id, entry.scheduler)
     if last is not None:
         last = lookup.settled(entry.app_id, progress)
-    kind, head = job_object(launch.request.resource)
+    kind, head = job_object(request.resource)
     present = cluster.get(kind, entry.namespace, str(head["metadata"]["name"]))
     if last is not None and present is None and is_shared(last):
         # A colleague may have deleted it.
         last = lookup.reread(last)
     if last is None and present is None:
         return False
-    policy = launch.config.get("on_running_change")
+    policy = (request.config or {}).get("on_running_change")
     if last is not None and policy == "ignore":
         progress(f"{entry.app_id} was launched before; it is kept, as on_running_change is ignore")
         return True
     if last is not None and policy == "replace":
-        launch.delete(entry.app_id)
+        delete(entry.app_id)
         return False
     if last is None:
         owner = (present or {}).get("metadata", {}).get("labels", {}).get(labels.LAUNCH)
@@ -222,15 +229,8 @@ def _is_there(
     )
 
 
-def _launch(
-    context: AdapterContext,
-    launch: Launch,
-    entry: RunEntry,
-    digests: Mapping[str, str],
-    progress: ProgressCallback,
-    lease: Lease,
-) -> RunEntry:
-    order = LaunchRequest(entry=entry, plan=launch.plan, manifest=launch.request.manifest(), digests=digests)
+def _launch(context: AdapterContext, order: LaunchRequest, progress: ProgressCallback, lease: Lease) -> RunEntry:
+    entry = order.entry
     driver = context.driver()
     try:
         launched = driver.launch(order, progress, check=lease.check)

@@ -22,7 +22,7 @@ from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.stack_state.backend import know_backend
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
-from torchx_pulumi.torchx_adapter.app_json import read_app_json
+from torchx_pulumi.torchx_adapter.app_json import read_app_json, write_app
 from torchx_pulumi.torchx_adapter.cancel import cancel_app, delete_app, resume_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import (
@@ -36,7 +36,7 @@ from torchx_pulumi.torchx_adapter.dryrun import (
     validate,
     with_discovered,
 )
-from torchx_pulumi.torchx_adapter.launch import Launch, launch_app
+from torchx_pulumi.torchx_adapter.launch import launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.log_iter import read_log
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
@@ -175,18 +175,17 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             plan = make_request(app, config, self._kind, self.session_name, self._workspaces.patched()).plan
         if plan is None:
             raise _no_dry_run()
-        launch = Launch(
-            request=request,
-            plan=plan,
-            app=app,
-            config=config,
+        request.app, request.config = write_app(app), config
+        return launch_app(
+            self._lookup,
+            request,
+            plan,
             session=self.session_name,
-            images=lambda: self._workspaces.make(
+            build_images=lambda: self._workspaces.make(
                 request.images_to_push, request.image_plans, config, named=[role.image for role in app.roles]
             ),
             delete=self.delete,
         )
-        return launch_app(self._lookup, launch)
 
     def describe(self, app_id: str) -> Any:
         """Describe an app. None: no such app is known.
