@@ -1,6 +1,7 @@
-"""Run options: what may be chosen about a launch that the AppDef does not say.
+"""Run options: properties of a launch that the AppDef does not have. Each scheduler defines a class of its options.
 
-The text under each field is the option's help, everywhere: `torchx runopts`, stack configuration, component arguments.
+The text under each field of these classes is the help of the option in `torchx runopts`, stack configuration and
+component arguments.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from dataclasses import MISSING, fields
 from typing import Any, ClassVar, Protocol
 
 RESERVED_CPU_MILLI = 100
-"""Share of a node's CPU that Kubernetes keeps, as TorchX assumes it, in millicores."""
+"""CPU in millicores that TorchX leaves to Kubernetes on each node."""
 
 RESERVED_MEMORY_MB = 1024
-"""Share of a node's memory that Kubernetes keeps, as TorchX assumes it, in MB."""
+"""Memory in MB that TorchX leaves to Kubernetes on each node."""
 
 
 class Options(Protocol):
-    """What the options of every scheduler have. Each scheduler has a frozen dataclass of its own."""
+    """What the options of every scheduler have. Each scheduler defines a frozen dataclass with them."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     scheduler: ClassVar[str]

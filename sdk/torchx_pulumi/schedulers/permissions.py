@@ -106,20 +106,21 @@ _guard = threading.Lock()
 def if_permitted(
     cluster: Cluster, permission: Permission, namespace: str | None, read: Callable[[], Answer]
 ) -> Answer | None:
-    """Read what may be read without. None: it is refused, which is reported once for each cluster and namespace.
+    """Read what is optional. None: the permission is missing, which is logged once for each cluster and namespace.
 
     Args:
-        cluster: Who is asked; not again for 5 s after a refusal, and for up to `REFUSED_S` after several in a row.
-        permission: What the read needs.
-        namespace: Where. None: everywhere.
-        read: Reads it.
+        cluster: The cluster. No request is made for 5 s after a refusal, and for up to `REFUSED_S` after several in a
+            row.
+        permission: Permission that the read needs.
+        namespace: Namespace of the read. None: all namespaces.
+        read: The request.
 
     Raises:
-        ClusterError: Another problem than a missing permission.
+        ClusterError: The request failed for another reason.
     """
     key = (permission, namespace)
     with _guard:
-        # A cluster that is made for one look says whose questions it passes on.
+        # A cluster that passes requests on has the original as its `origin`.
         known = _refused.setdefault(getattr(cluster, "origin", cluster), _Refusals())
         if known.until.get(key, 0.0) > time.monotonic():
             return None

@@ -86,7 +86,7 @@ def check_mcad_app_id(app_id: object, _options: MCADOptions) -> Iterator[Problem
 
 
 def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
-    """Say what the user should know and need not mend."""
+    """Return what the user should know about a job that passed the checks."""
     return [*_retry_warnings(spec, options), *_port_warnings(spec), *_option_warnings(options)]
 
 

@@ -1,4 +1,4 @@
-"""Plan -> AppWrapper v1beta1 (workload.codeflare.dev), which MCAD runs: one generic item for each wrapped object."""
+"""Render a plan as an AppWrapper v1beta1 (workload.codeflare.dev), which MCAD runs: one generic item per object."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COMPLETED_WHEN = "Ready"
 REQUEUING_TIME_S = 300
 REQUEUING_MAX_TIME_S = 0
 REQUEUING_GROWTH = "exponential"
-"""As TorchX has them."""
+"""Defaults of TorchX (`kubernetes_mcad_scheduler.py`)."""
 
 
 def render_mcad(plan: JobPlan[MCADOptions]) -> Manifest:
-    """Render the AppWrapper: same plan, same bytes."""
+    """Render the AppWrapper. The same plan gives the same bytes."""
     retries = min(role.max_retries for role in plan.roles)
     items = [
         *(_item(pod_group) for pod_group in render_pod_groups(plan)),
@@ -47,7 +47,7 @@ def _item(template: Manifest) -> Manifest:
 
 def _pod_item(pod: Manifest, *, completes: bool) -> Manifest:
     item = _item(pod)
-    # MCAD adds these up, in place of what it finds in the pod.
+    # MCAD adds these up instead of the requests of the pod.
     item["custompodresources"] = [
         {
             "replicas": 1,
@@ -57,7 +57,7 @@ def _pod_item(pod: Manifest, *, completes: bool) -> Manifest:
         for container in pod["spec"]["containers"]
     ]
     if completes:
-        # An item that can complete is never queued again, so only jobs without retries have it.
+        # MCAD does not queue an item again that can complete, so only jobs without retries have it.
         item["completionstatus"] = COMPLETED_WHEN
     return item
 

@@ -1,4 +1,4 @@
-"""Plan -> AppWrapper v1beta2 (workload.codeflare.dev), which the AppWrapper operator runs, alone or under Kueue."""
+"""Render a plan as an AppWrapper v1beta2, which the AppWrapper operator runs, alone or under Kueue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchx_pulumi.schedulers.appwrapper.wrapped import render_pod_groups, rende
 from torchx_pulumi.schedulers.pods.template import job_metadata
 
 FAILURE_GRACE = "0s"
-"""Nobody mends a failed pod that is never restarted."""
+"""A failed pod is not restarted, so it cannot recover."""
 
 WARMUP_GRACE = "24h"
 """A job waits for nodes and images as long as the operator lets it; its own default fails it after five minutes."""
@@ -29,8 +29,8 @@ DELETION_ON_FAILURE_GRACE = "10m"
 
 
 def render_mcad_v1beta2(plan: JobPlan[MCADOptions]) -> Manifest:
-    """Render the AppWrapper: same plan, same bytes."""
-    # The Service comes before the pods that look for each other by it.
+    """Render the AppWrapper. The same plan gives the same bytes."""
+    # The Service comes before the pods, which resolve each other by it.
     wrapped = [*render_pod_groups(plan), render_service(plan)]
     spec: dict[str, Any] = {
         "components": [{"template": template} for template in wrapped] + [_pod(pod) for pod in render_pods(plan)],
@@ -59,7 +59,7 @@ def _metadata(plan: JobPlan[MCADOptions]) -> Manifest:
         WARMUP_GRACE_ANNOTATION: WARMUP_GRACE,
         DELETION_ON_FAILURE_GRACE_ANNOTATION: DELETION_ON_FAILURE_GRACE,
     }
-    # What the user annotates is meant.
+    # Annotations of the user take precedence.
     metadata["annotations"] = {**retries, **metadata.get("annotations", {})}
     if plan.options.local_queue is not None:
         metadata["labels"] = {**metadata.get("labels", {}), KUEUE_QUEUE: plan.options.local_queue}

@@ -1,4 +1,4 @@
-"""What an AppWrapper wraps, whatever its version: PodGroups, Pods and their Service, each whole and with its name."""
+"""Render the objects in an AppWrapper of either version: PodGroups, Pods and their Service."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def render_service(plan: JobPlan[MCADOptions]) -> Manifest:
         "spec": {
             "clusterIP": "None",
             "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
-            # Replicas look for rank 0 before it is ready.
+            # Replicas resolve rank 0 before it is ready.
             "publishNotReadyAddresses": True,
             "selector": {labels.UNIQUE_NAME: plan.app_id},
             "sessionAffinity": "None",
@@ -142,7 +142,7 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, replica: ReplicaPlan) -> Ma
 
 
 def _rank0_env(plan: JobPlan[MCADOptions]) -> Manifest:
-    """Render the variable that leads every replica to the first role's first one."""
+    """Render the variable with the host of rank 0."""
     first = plan.roles[0]
     host = f"{pod_name(plan, first.replica_plans[0])}.{plan.job_name}"
     return {"name": hosts_env(first.dns_name), "value": host}

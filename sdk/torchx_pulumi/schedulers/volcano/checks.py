@@ -107,7 +107,7 @@ def check_gang_pods(roles: Sequence[RoleSpec], options: VolcanoOptions) -> Itera
         if role.max_retries != 0:
             yield Problem(
                 f"roles[{index}].max_retries",
-                f"{found(role.max_retries)}, must be 0 with gang=pods, which has nobody to restart a pod; use gang=job",
+                f"{found(role.max_retries)}, must be 0 with gang=pods: no controller restarts its pods; use gang=job",
             )
     for field in ("ttl_seconds_after_finished", "plugins"):
         if getattr(options, field) is not None:
@@ -115,7 +115,7 @@ def check_gang_pods(roles: Sequence[RoleSpec], options: VolcanoOptions) -> Itera
 
 
 def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:
-    """Say what the user should know and need not mend."""
+    """Return what the user should know about a job that passed the checks."""
     retries = {role.name: role.max_retries for role in spec.roles}
     least = min((count for count in retries.values() if count > 0), default=0)
     found = []

@@ -131,7 +131,7 @@ def check_webhooks(cluster: LiveCluster, asked: DoctorScope) -> Finding:
 
 
 def check_queue(cluster: LiveCluster, asked: DoctorScope) -> Finding:
-    """Check that the queue is there and open."""
+    """Check that the queue exists and is open."""
     check, queue = "queue", asked.queue or "default"
     if not cluster.serves(VOLCANO_QUEUE):
         return skipped(check, "no Volcano")

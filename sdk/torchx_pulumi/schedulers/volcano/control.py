@@ -40,7 +40,7 @@ def command(action: str, namespace: str, name: str, uid: str) -> Manifest:
     return {
         "apiVersion": VOLCANO_COMMAND.api_version,
         "kind": VOLCANO_COMMAND.kind,
-        # Each transport has a name of its own: one that is not read yet is in nobody's way.
+        # A generated name: a Command that the controller has not read yet may exist.
         "metadata": {"generateName": f"{name}-{action.lower()}-", "namespace": namespace, "ownerReferences": [target]},
         "target": target,
         "action": action,

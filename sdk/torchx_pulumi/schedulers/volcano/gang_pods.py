@@ -1,4 +1,4 @@
-"""Plan -> PodGroup, Service and one Pod per replica, for gang=pods: what Volcano would make of a Job."""
+"""Render a plan as PodGroup, Service and one Pod per replica (gang=pods), as Volcano's job controller creates them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchx_pulumi.schedulers.volcano.objects import (
 
 
 def render_gang_pods(plan: JobPlan) -> list[Manifest]:
-    """Render PodGroup, Service and Pods, in the order in which they are needed: same plan, same bytes."""
+    """Render PodGroup, Service and Pods, in the order of creation. The same plan gives the same bytes."""
     hosts = _hosts_env(plan)
     pods = [
         _pod(plan, role, replica, hosts) for role in plan.roles for replica in role.replica_plans if not replica.surplus
@@ -31,7 +31,7 @@ def render_gang_pods(plan: JobPlan) -> list[Manifest]:
 
 def _pod_group(plan: JobPlan) -> Manifest:
     spec: Manifest = {
-        # No minResources: the scheduler would rewrite the quantities, and then own them.
+        # No minResources: the scheduler rewrites the quantities and becomes the owner of the field.
         "minMember": sum(min_available(role, replica) for role in plan.roles for replica in role.replica_plans),
         "queue": plan.options.queue,
     }
@@ -54,7 +54,7 @@ def _service(plan: JobPlan) -> Manifest:
         "metadata": job_metadata(plan),
         "spec": {
             "clusterIP": "None",
-            # Replicas look for rank 0 before it is ready.
+            # Replicas resolve rank 0 before it is ready.
             "publishNotReadyAddresses": True,
             "selector": {VOLCANO_JOB_NAME: plan.job_name, VOLCANO_JOB_NAMESPACE: plan.namespace},
         },
@@ -84,7 +84,7 @@ def _pod(plan: JobPlan, role: RolePlan, replica: ReplicaPlan, hosts: list[tuple[
 
 
 def _write_as_stored(container: Manifest) -> None:
-    """Spell a container as the API server stores it, without what is empty: else it would differ for ever."""
+    """Write a container as the API server stores it, so that `up` shows no difference: without empty fields."""
     resources = container.get("resources", {})
     for part in ("limits", "requests"):
         if part in resources:

@@ -1,4 +1,4 @@
-"""Plan -> Volcano Job (batch.volcano.sh/v1alpha1). One task per replica, since macros differ between them."""
+"""Render a plan as a Volcano Job (batch.volcano.sh/v1alpha1), one task per replica: their macros differ."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 
 DEFAULT_MAX_RETRY = 3
-"""What Volcano's webhook makes of a task without retries. Left to the webhook, it would write the whole task anew, with
-every quantity in another spelling, and the next `up` would see a change of a running job."""
+"""Retries that Volcano's webhook sets in a task without them (`jobs/mutate/mutate_job.go`). If the webhook set them, it
+would also rewrite the quantities of the task, and the next `up` would show a change of a running job."""
 
 RETRY_POLICIES = {
     "APPLICATION": ({"event": "PodEvicted", "action": "RestartJob"}, {"event": "PodFailed", "action": "RestartJob"}),
-    # A task is one replica. An evicted pod needs no policy: Volcano makes it again, and counts no retry.
+    # A task is one replica. An evicted pod needs no policy: Volcano creates it again and does not count a retry.
     "REPLICA": ({"event": "PodFailed", "action": "RestartTask"},),
 }
 
 
 def render_volcano(plan: JobPlan) -> Manifest:
-    """Render the Volcano Job: same plan, same bytes."""
+    """Render the Volcano Job. The same plan gives the same bytes."""
     tasks = [_task(plan, role, replica) for role in plan.roles for replica in role.replica_plans]
     return {
         "apiVersion": VOLCANO_JOB.api_version,
@@ -31,7 +31,7 @@ def render_volcano(plan: JobPlan) -> Manifest:
 
 
 def min_available(role: RolePlan, replica: ReplicaPlan) -> int:
-    """Count the pods of a replica that the gang needs: the first `min_replicas`, the rest come when they can."""
+    """Return the number of pods of a replica that the gang needs: 1 for the first `min_replicas`, 0 for the others."""
     if replica.surplus:
         return 0
     return 1 if role.min_replicas is None or replica.index < role.min_replicas else 0
