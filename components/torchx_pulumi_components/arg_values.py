@@ -15,11 +15,18 @@ from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
 from torchx_pulumi.inputs.overlay_file import read_overlay_file
-from torchx_pulumi.inputs.run_options import snake_case
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.model.labels import INSTANCE_TYPE
 from torchx_pulumi.model.options import OPTION_TO_ARGUMENT
-from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, join
+from torchx_pulumi.planning.typed_reader import (
+    FieldValues,
+    TypedReader,
+    as_text,
+    camel_case,
+    join,
+    snake_case,
+    whole_numbers,
+)
 from torchx_pulumi.schedulers.volcano.options import NetworkTopology
 
 from torchx_pulumi_components import args as shapes
@@ -97,7 +104,7 @@ class ArgumentReader(TypedReader):
                                         "object cannot be an output, only its fields can)")  # fmt: skip
             return None
         given: dict[str, Any] = {}
-        spellings = {_camel(name): name for name in names} | {name: name for name in names}
+        spellings = {camel_case(name): name for name in names} | {name: name for name in names}
         for key, value in args.items():
             if snake_case(str(key)) in elsewhere:
                 self.refuse(join(path, str(key)), elsewhere[snake_case(str(key))])
@@ -238,42 +245,12 @@ class ArgumentReader(TypedReader):
             return None
 
 
-def as_text(value: Any) -> str:
-    """Return a scalar as YAML and JSON write it.
-
-    >>> [as_text(value) for value in ("a", 2.0, 0.5, True, 10**20)]
-    ['a', '2', '0.5', 'true', '100000000000000000000']
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value.value if isinstance(value, Enum) else value)
-
-
-def whole_numbers(value: Any) -> Any:
-    """Return free-form data with integers in place of floats without a fraction."""
-    if isinstance(value, Mapping):
-        return {str(key): whole_numbers(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [whole_numbers(item) for item in value]
-        return tuple(items) if isinstance(value, tuple) else items
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
-
-
 def _is_plain_text(hint: Any) -> bool:
     return hint is str or get_args(hint) == (str,)
 
 
 def _field(path: str) -> str:
     return path.rpartition(".")[2]
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _found(value: Any, *, show: bool = False) -> str:

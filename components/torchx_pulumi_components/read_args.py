@@ -67,20 +67,20 @@ MCAD = ArgsReader(shape=MCADTrainingJobArgs, scheduler="mcad")
 """Arguments of `MCADTrainingJob`."""
 
 
-def read_args(name: str, args: Mapping[str, Any], dialect: ArgsReader, spec: JobSpec | None = None) -> ParsedArgs:
+def read_args(name: str, args: Mapping[str, Any], arguments: ArgsReader, spec: JobSpec | None = None) -> ParsedArgs:
     """Read a component's arguments.
 
     Args:
         name: The component's name; also the app's, where `spec` is None.
         args: Resolved arguments.
-        dialect: Of the component.
+        arguments: Which arguments the component has.
         spec: The job, where it came as an AppDef; `args` then has no roles.
 
     Raises:
         InvalidJobError: The arguments are wrong; all problems at once, those of the rules included.
     """
-    reader, backend = ArgumentReader(), find_backend(dialect.scheduler)
-    given = reader.arguments(args, dialect.shape, backend.foreign_options) or {}
+    reader, backend = ArgumentReader(), find_backend(arguments.scheduler)
+    given = reader.arguments(args, arguments.shape, backend.foreign_options) or {}
     if spec is None:
         job = FieldValues(name=name, torchx_version=installed_torchx_version())
         if "roles" in given:

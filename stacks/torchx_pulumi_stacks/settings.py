@@ -10,7 +10,7 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env
-from torchx_pulumi.planning.typed_reader import TypedReader, field_types
+from torchx_pulumi.planning.typed_reader import TypedReader, camel_case, field_types
 
 
 class Settings(TypedReader):
@@ -119,8 +119,7 @@ def key_of(field: str) -> str:
     >>> key_of("create_namespace"), key_of("delete_timeout_s")
     ('createNamespace', 'deleteTimeout')
     """
-    first, *rest = field.removesuffix("_s").split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    return camel_case(field.removesuffix("_s"))
 
 
 def _structure(text: str | None) -> Any:
@@ -135,7 +134,7 @@ def _how(path: str) -> str:
 
 
 def _plain(value: object) -> str:
-    """Return a value as written in the stack's YAML."""
+    """Return a value as written in the stack's YAML: 3.0 stays 3.0."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

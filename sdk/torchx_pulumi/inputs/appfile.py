@@ -17,7 +17,7 @@ from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
 from torchx_pulumi.planning.checks.values import is_number, typed, unknown_keys
 from torchx_pulumi.planning.overlay import given_overlay
-from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, field_types
+from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, as_text, field_types, whole_numbers
 
 _UNUSED_ROLE_KEYS = ("base_image", "workspace", "overrides")
 """What `dataclasses.asdict` adds to a role. Only the unset value is taken, since another one would have no effect."""
@@ -97,7 +97,7 @@ class MappingReader(AppReader):
 
     def whole(self, value: Any, path: str) -> int:
         """Return a whole number."""
-        return super().whole(whole_number(value), path)
+        return super().whole(whole_numbers(value), path)
 
     def as_text(self, value: Any) -> Any:
         """Return the text of a number or a boolean, as JSON writes it; any other value as it is.
@@ -105,9 +105,7 @@ class MappingReader(AppReader):
         >>> [MappingReader().as_text(value) for value in (2.0, True, "a", None)]
         ['2', 'true', 'a', None]
         """
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        return str(whole_number(value)) if is_number(value) else value
+        return as_text(value) if isinstance(value, bool) or is_number(value) else value
 
     def _role(self, role: dict[str, Any], path: str) -> Mapping[str, Any]:
         for key in _UNUSED_ROLE_KEYS:
@@ -127,7 +125,7 @@ class MappingReader(AppReader):
         if "memory_mb" in resource and "memMB" in resource:
             self.refuse(f"{path}.memMB", "is the same as memory_mb; remove one of the two")
         memory = resource.get("memory_mb", resource.get("memMB"))
-        return {**resource, "memory_mb": whole_number(memory), "gpu": whole_number(resource.get("gpu"))}
+        return {**resource, "memory_mb": whole_numbers(memory), "gpu": whole_numbers(resource.get("gpu"))}
 
 
 def _mount(mount: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -137,8 +135,3 @@ def _mount(mount: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in ("src", "dst"):
         named[name] = mount.get(name, mount.get(f"{name}_path"))
     return {**mount, **named}
-
-
-def whole_number(value: Any) -> Any:
-    """Return 2 for 2.0, as other languages write it; any other value as it is."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -10,7 +10,7 @@ from typing import Any
 from torchx_pulumi.model.errors import invalid_job
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning.checks.values import found, is_int
-from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types
+from torchx_pulumi.planning.typed_reader import TypedReader, empty, field_types, snake_case
 from torchx_pulumi.schedulers import find_backend
 
 LAUNCH_ONLY = ("image_repo", "quiet", "validate_spec")
@@ -122,15 +122,6 @@ class OptionsReader(TypedReader):
 
 def _is_json(text: str) -> bool:
     return text.lstrip().startswith(("{", "["))
-
-
-def snake_case(name: str) -> str:
-    """Return the name of an option or argument as Python writes it.
-
-    >>> snake_case("priorityClass"), snake_case("ttl_seconds_after_finished")
-    ('priority_class', 'ttl_seconds_after_finished')
-    """
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
 def read_pairs(words: Iterable[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ be checked on the rest (`uncovered`).
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -214,3 +215,47 @@ def join(path: str, name: str) -> str:
     ('roles[0].image', 'name')
     """
     return f"{path}.{name}" if path else name
+
+
+def as_text(value: Any) -> str:
+    """Return a scalar as YAML and JSON write it.
+
+    >>> [as_text(value) for value in ("a", 2.0, 0.5, True, 10**20)]
+    ['a', '2', '0.5', 'true', '100000000000000000000']
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(whole_numbers(value.value if isinstance(value, Enum) else value))
+
+
+def whole_numbers(value: Any) -> Any:
+    """Return a value with integers in place of floats without a fraction, as other languages write them.
+
+    >>> whole_numbers({"a": [2.0, (0.5,)]}), whole_numbers("2.0")
+    ({'a': [2, (0.5,)]}, '2.0')
+    """
+    if isinstance(value, Mapping):
+        return {str(key): whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [whole_numbers(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def snake_case(name: str) -> str:
+    """Return the name of an option or argument as Python writes it.
+
+    >>> snake_case("priorityClass"), snake_case("ttl_seconds_after_finished")
+    ('priority_class', 'ttl_seconds_after_finished')
+    """
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
+
+
+def camel_case(name: str) -> str:
+    """Return the name of a field as other languages and configurations write it.
+
+    >>> camel_case("create_namespace")
+    'createNamespace'
+    """
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -19,10 +19,10 @@ from torchx import specs
 from torchx.specs import InvalidRunConfigException
 from torchx.util.types import to_dict
 
-from torchx_pulumi.inputs.run_options import read_pairs, snake_case
+from torchx_pulumi.inputs.run_options import read_pairs
 from torchx_pulumi.model.redaction import MARK, without_password
 from torchx_pulumi.model.text import is_text_list
-from torchx_pulumi.planning.typed_reader import field_types
+from torchx_pulumi.planning.typed_reader import field_types, snake_case
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT
 from torchx_pulumi.torchx_adapter import compat
@@ -314,16 +314,7 @@ def cast(text: str, kind: Any) -> Any:
     (True, ['a', 'b'], {'a': '1', 'b': '2'})
     """
     if kind is bool:
-        words = {
-            "true": True,
-            "1": True,
-            "yes": True,
-            "on": True,
-            "false": False,
-            "0": False,
-            "no": False,
-            "off": False,
-        }
+        words = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
         if text.lower() not in words:
             raise ValueError(f"{text!r} is neither true nor false")
         return words[text.lower()]
