@@ -170,3 +170,34 @@ def test_only_the_registry_leads_to_the_packages_of_schedulers() -> None:
             if package in ("volcano", "appwrapper") and name not in allowed_in(path, SCHEDULER_IMPORTS):
                 found.append((path.relative_to(ROOT).as_posix(), module))
     assert found == []
+
+
+# Few types describe one run between `schedule()` or a component and the engine.
+
+RUN_TYPES = {"RunEntry", "RunRecord", "LaunchRequest", "Launch", "RegistrationPlan"}
+"""Index entry, record, request to the driver, decision (of the adapter and of a component), and what is registered."""
+
+READERS_OF_RUNS = {"StackState", "MarkedPlan"}
+"""A component in the stack's state; a plan with marks of its secret values."""
+
+
+def fields_of_classes(path: Path) -> dict[str, list[str]]:
+    """Return the annotations of the fields of each class of a module."""
+    classes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+    return {
+        node.name: [ast.unparse(item.annotation) for item in node.body if isinstance(item, ast.AnnAssign)]
+        for node in classes
+        if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+    }
+
+
+def test_few_types_hold_a_run() -> None:
+    folders = ("torchx_pulumi/runs", "torchx_pulumi/torchx_adapter", "torchx_pulumi_components", "stacks/engine")
+    found = {
+        name
+        for path in SOURCES
+        if any(folder in path.as_posix() for folder in folders)
+        for name, fields in fields_of_classes(path).items()
+        if any(one.startswith(("JobPlan", "RunRecord", "RunEntry", "RegistrationPlan")) for one in fields)
+    }
+    assert found <= RUN_TYPES | READERS_OF_RUNS
