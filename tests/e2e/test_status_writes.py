@@ -233,7 +233,7 @@ def test_a_killed_writer_leaves_a_lock_that_the_next_call_removes(cli: Cli, tmp_
     text = f"""
 import os
 from pathlib import Path
-from torchx_pulumi.model.app_entry import Place
+from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, open_store
 from torchx_pulumi_stacks.engine.status_writer import write_status
@@ -241,7 +241,7 @@ class Killed(FolderStore):
     def lock(self, path, data):
         super().lock(path, data)
         os.kill(os.getpid(), 9)
-place = Place(backend="{cli.place.backend}", project="torchx", stack="dev")
+place = StackRef(backend="{cli.place.backend}", project="torchx", stack="dev")
 write_status(Killed(Path("{cli.backend}")), place, {seen!r}, OwnedLocks(Path("{tmp_path}/engine")))
 """
     killed = subprocess.run([sys.executable, "-c", text], check=False)

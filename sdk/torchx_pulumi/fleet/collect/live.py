@@ -14,8 +14,7 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
-from torchx_pulumi.fleet.collect.row import FleetRow
-from torchx_pulumi.fleet.collect.rows import build_row
+from torchx_pulumi.fleet.collect.row import FleetRow, build_row
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.fleet.collect import Fleet, StackName, read_fleet
-from torchx_pulumi.fleet.collect.rows import build_row
+from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.fleet.collect.selection import Selection
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.run_record import RunRecord

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from torchx_pulumi.fleet.collect import Fleet, StackName
-from torchx_pulumi.fleet.collect.rows import build_row
+from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.fleet.render import to_prometheus
 from torchx_pulumi.stack_state.checkpoint import StackApp
 

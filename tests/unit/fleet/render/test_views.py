@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from torchx_pulumi.fleet.collect import BrokenStack, Fleet, StackName
-from torchx_pulumi.fleet.collect.rows import build_row
+from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.fleet.render import to_html, to_json, to_prometheus, to_table
 from torchx_pulumi.fleet.render.table import columns
 from torchx_pulumi.stack_state.checkpoint import StackApp
