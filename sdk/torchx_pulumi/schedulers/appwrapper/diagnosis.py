@@ -44,7 +44,9 @@ def describe_mcad(evidence: Evidence) -> str | None:
         exhausted = f"started again {times}, of which {wrapper.limit} were allowed"
         return f"{exhausted}: {_failure(wrapper, status.replicas)}"
     if status.reason is Reason.RESTARTING and wrapper.reason is not Reason.RESTARTING:
-        return f"to be started again, retry {wrapper.restarts + 1} of {wrapper.limit}"
+        retry = f"to be started again, retry {wrapper.restarts + 1} of {wrapper.limit}"
+        failed = any(replica.state is JobState.FAILED for replica in status.replicas)
+        return retry if failed else f"{_failure(wrapper, status.replicas)}; {retry}"
     if status.state is JobState.FAILED:
         return _failure(wrapper, status.replicas)
     if status.state in WAITING:
@@ -59,13 +61,13 @@ def _failure(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus]) -> str:
     if failed:
         return explain_replicas(failed, replicas)
     count = wrapper.counts.get(JobState.FAILED, 0)
-    if wrapper.state is not JobState.FAILED and count:
+    if count and (wrapper.state is not JobState.FAILED or wrapper.limit):
         return f"{count} of {len(replicas)} replicas failed; their pods are gone"
     return wrapper.said or f"{wrapper.controller} reports {wrapper.phase!r}"
 
 
 def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str | None:
-    own = wrapper.said or None
+    own = (wrapper.phase and wrapper.said) or None
     if wrapper.phase == "Suspended":
         queue = kueue_queue(evidence.job_object)
         start = "suspended; set suspend to false to run it" if wrapper.reason is Reason.SUSPENDED else "about to start"

@@ -51,7 +51,8 @@ def explain_status(evidence: Evidence, words: str | None) -> str:
         return f"the {'job' if kind == 'Job' else kind} is being deleted"
     failed = [replica for replica in replicas if replica.state is JobState.FAILED]
     message = words or MESSAGES.get(status.reason) or status.reason.value
-    if status.reason is Reason.UNREADABLE:
+    unreadable = [one for one in replicas if one.reason is status.reason is Reason.UNREADABLE]
+    if status.reason is Reason.UNREADABLE and not unreadable:
         unknown = f"its controller reports {status.phase!r}, which this version does not know"
         return unknown if status.phase else "the observed object has neither name nor phase"
     if failed and status.reason in (Reason.RESTARTING, Reason.STOPPING):
@@ -61,7 +62,8 @@ def explain_status(evidence: Evidence, words: str | None) -> str:
         counts = f"completed: {succeeded} of {len(replicas)} replicas succeeded"
         return f"{counts}; {explain_replicas(failed, replicas)}"
     blamed = [one for one in failed if one.reason is status.reason and status.state is not JobState.SUCCEEDED]
-    blamed = blamed or [one for one in replicas if one.reason is status.reason and one.reason in STUCK]
+    waiting = (*STUCK, Reason.UNSCHEDULABLE) if words is None else STUCK
+    blamed = blamed or unreadable or [one for one in replicas if one.reason is status.reason and one.reason in waiting]
     return explain_replicas(blamed, replicas) if blamed else message
 
 

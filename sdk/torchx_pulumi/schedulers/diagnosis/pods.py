@@ -68,6 +68,14 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
 }  # fmt: skip
 """Reason that Kubernetes or Volcano gives for a removed pod -> reason, problem, and what to do."""
 
+REPLICA_REASONS: Final[Mapping[Reason, Reason]] = {
+    Reason.PREEMPTED: Reason.EVICTED,
+    Reason.NODE_LOST: Reason.EVICTED,
+    Reason.INIT_FAILED: Reason.EXIT_CODE,
+    Reason.SIDECAR_FAILED: Reason.EXIT_CODE,
+}
+"""Reason of a problem -> reason of the replica, where stack outputs have the more general one since 0.1.0."""
+
 
 def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem]]:
     """Yield one diagnosis for each problem that pods have, with its first occurrence."""
@@ -95,8 +103,9 @@ def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
     if state in (JobState.RUNNING, JobState.PENDING):
         # Of a pod that may still succeed only what does not go away by waiting is its reason.
         problems = (one for one in problems if one.reason in STUCK)
-    if problem := next(iter(problems), None):
-        return problem.reason, in_one_line(problem.what, problem.detail)
+    if state is not JobState.UNKNOWN and (problem := next(iter(problems), None)):
+        reason = REPLICA_REASONS.get(problem.reason, problem.reason)
+        return reason, in_one_line(problem.what, problem.detail)
     if state is JobState.PENDING:
         return _explain_pending(pod)
     if state is JobState.RUNNING:

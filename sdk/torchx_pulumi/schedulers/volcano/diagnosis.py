@@ -57,8 +57,8 @@ def _describe_pods(evidence: Evidence) -> str | None:
         return f"{lost}; {succeeded} succeeded" if succeeded and status.state.terminal else lost
     if status.reason is Reason.WAITING_FOR_PODS:
         started = sum(replica.state is not JobState.PENDING for replica in status.replicas)
-        members = number_at(evidence.job_object, "spec", "minMember")
-        if started and not missing:
+        members = number_at(evidence.job_object, "spec", "minMember") or 0
+        if 0 < started < members and not missing:
             return f"{started} of the {members} replicas that it needs at once have started"
         return f"{len(pods)} of {count} pods are created" if missing else None
     return "no pod is created yet" if status.reason is Reason.SUBMITTED else None
@@ -84,7 +84,7 @@ def diagnose_volcano(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def _is_job(evidence: Evidence) -> bool:
     """Return whether the run is a Volcano Job; else it is a PodGroup with pods."""
-    return text_at(evidence.job_object, "kind") != "PodGroup"
+    return text_at(evidence.job_object, "kind") != "PodGroup" and (evidence.job_object is not None or not evidence.pods)
 
 
 def _groups(evidence: Evidence) -> list[Observed]:
