@@ -182,8 +182,6 @@ class SchedulerBackend(Generic[OptionsT]):
     """Rules for every option by itself."""
     check_launch: Callable[[JobSpec, OptionsT, object, Mapping[str, int]], Iterator[Problem]]
     """Rules for job, options and app id together; the last argument is the replicas of each role at the launch."""
-    check_app_id: Callable[[object, OptionsT], Iterator[Problem]]
-    """Rules for the name of the job object."""
     warnings: Callable[[JobSpec, OptionsT], Sequence[str]] = lambda _spec, _options: ()
     """What the user should know about a job that passed the checks."""
     rank0_env: Callable[[str], str]

@@ -33,7 +33,6 @@ BACKEND = SchedulerBackend(
     variants={_JOB.name: _JOB},
     check_options=checks.check_options,
     check_launch=checks.check_launch,
-    check_app_id=checks.check_app_id,
     # Every pod has the variable, rank 0 as well: all pods have the same environment.
     rank0_env=lambda _role: RANK0_HOST_ENV,
     describe=observe.describe,

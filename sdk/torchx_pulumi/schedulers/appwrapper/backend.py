@@ -13,7 +13,6 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.schedulers.appwrapper import cluster_checks
 from torchx_pulumi.schedulers.appwrapper.checks import (
-    check_mcad_app_id,
     check_mcad_launch,
     check_mcad_options,
     mcad_warnings,
@@ -91,7 +90,6 @@ BACKEND = SchedulerBackend(
     variant_option="api_version",
     check_options=check_mcad_options,
     check_launch=check_mcad_launch,
-    check_app_id=check_mcad_app_id,
     warnings=mcad_warnings,
     rank0_env=hosts_env,
     describe=describe_mcad,

@@ -15,7 +15,7 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 from torchx_pulumi.schedulers.volcano import cluster_checks
-from torchx_pulumi.schedulers.volcano.checks import check_app_id, check_launch, check_options, volcano_warnings
+from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options, volcano_warnings
 from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
 from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
@@ -119,7 +119,6 @@ BACKEND = SchedulerBackend(
     variant_option="gang",
     check_options=check_options,
     check_launch=check_launch,
-    check_app_id=check_app_id,
     warnings=volcano_warnings,
     rank0_env=hosts_env,
     describe=describe_volcano,
