@@ -6,7 +6,7 @@ A dependency on a secret or unknown value is found by comparison: the manifest i
 value in that place, and the parts that differ depend on it. So macros, rounding and conversions need no tracking.
 
 Placeholders are texts and not a type of their own, because they pass through the typed values, rules and renderers of
-all schedulers, whose fields are texts. Only this module and `arg_values` create and recognize them.
+all schedulers, whose fields are texts. Only this module and `arg_values` create them, and no stored state has them.
 """
 
 from __future__ import annotations

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
+import torchx_pulumi_components
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.inputs.appdef import AppReader
@@ -96,3 +99,12 @@ def test_arguments_have_typed_values_or_are_refused(arguments: Any, options: Any
 def test_the_walk_finds_a_wrong_value() -> None:
     role: Any = RoleSpec(name="a", image="i", entrypoint="m", num_replicas="3", env={"A": 1})  # type: ignore[arg-type, dict-item]
     assert wrong_values(JobSpec, JobSpec(name="a", roles=[role])) == [".roles[0].env['A']", ".roles[0].num_replicas"]
+
+
+def test_placeholders_of_unknown_values_are_made_in_two_modules() -> None:
+    folder = Path(torchx_pulumi_components.__file__).parent
+    makers = {
+        path.name for path in folder.glob("*.py") if re.search(r"\{PLACEHOLDER\}|PLACEHOLDER \+", path.read_text())
+    }
+    assert makers == {"arg_values.py", "input_resolution.py"}
+    assert [path.name for path in folder.glob("*.py") if "unknown-leaf-" in path.read_text()] == ["input_resolution.py"]
