@@ -96,7 +96,7 @@ def test_a_failed_pod_and_a_missing_image_are_diagnosed(runner: Runner, namespac
 def test_cancel_ends_the_pods_and_keeps_the_record(
     runner: Runner, namespace: str, busybox: str, look: KubernetesCluster
 ) -> None:
-    handle = runner.run(app_of(busybox, "sleep 300 & wait"), SCHEDULER, {"namespace": namespace})
+    handle = runner.run(app_of(busybox, "trap 'exit 143' TERM; sleep 300 & wait"), SCHEDULER, {"namespace": namespace})
     wait_for(runner, handle, AppState.RUNNING)
     runner.cancel(handle)
     assert wait_for(runner, handle, AppState.CANCELLED)
