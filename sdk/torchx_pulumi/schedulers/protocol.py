@@ -19,7 +19,7 @@ from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.model.status import Diagnosis, JobStatus
+from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
 from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.planner import make_plan
 from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
@@ -188,6 +188,8 @@ class SchedulerBackend(Generic[OptionsT]):
     """Role name in object names -> variable with the host of rank 0."""
     describe: Callable[[Evidence], str | None] = lambda _evidence: None
     """Return what the scheduler's own objects say about a run, in one line. None: no more than reason and pods."""
+    replica_messages: Mapping[Reason, str] = field(default_factory=dict)
+    """Reason -> message of a replica without a pod, where the general one does not fit."""
     diagnose_refusal: Callable[[str], Diagnosis | None] = lambda _message: None
     """Return why the scheduler's webhooks refused an object, from their message. None: the message is not of them."""
     diagnose: Callable[[Evidence], Iterator[Diagnosis]] = lambda _evidence: iter(())

@@ -17,7 +17,7 @@ from torchx_pulumi.schedulers.appwrapper.checks import (
     check_mcad_options,
     mcad_warnings,
 )
-from torchx_pulumi.schedulers.appwrapper.diagnosis import describe_mcad, diagnose_mcad
+from torchx_pulumi.schedulers.appwrapper.diagnosis import REPLICA_MESSAGES, describe_mcad, diagnose_mcad
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -93,6 +93,7 @@ BACKEND = SchedulerBackend(
     warnings=mcad_warnings,
     rank0_env=hosts_env,
     describe=describe_mcad,
+    replica_messages=REPLICA_MESSAGES,
     diagnose=diagnose_mcad,
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
     absent=cluster_checks.absent,

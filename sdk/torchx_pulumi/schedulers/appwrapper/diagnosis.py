@@ -30,6 +30,12 @@ GANG_REFUSED: Final = "the pods of the gang cannot all be placed at once"
 SCHEDULING_FAILED: Final = "FailedScheduling"
 """Reason of an event about a pod that a scheduler could not place."""
 
+REPLICA_MESSAGES: Final[Mapping[Reason, str]] = {
+    Reason.WAITING_IN_QUEUE: "the AppWrapper has not been dispatched yet",
+    Reason.CANCELLED: "the job was deleted; the pod is gone",
+}
+"""Reason -> message of a replica without an observed pod, where an AppWrapper has its own."""
+
 WAITING: Final = (JobState.PENDING, JobState.SUBMITTED)
 
 
@@ -67,7 +73,9 @@ def _failure(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus]) -> str:
 
 
 def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str | None:
-    own = (wrapper.phase and wrapper.said) or None
+    own = wrapper.said or None
+    if wrapper.phase is None:
+        own = f"submitted; {wrapper.controller} has not taken it up yet"
     if wrapper.phase == "Suspended":
         queue = kueue_queue(evidence.job_object)
         start = "suspended; set suspend to false to run it" if wrapper.reason is Reason.SUSPENDED else "about to start"

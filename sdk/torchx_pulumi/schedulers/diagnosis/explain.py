@@ -18,9 +18,10 @@ from torchx_pulumi.schedulers.registry import find_backend
 
 def explain(evidence: Evidence) -> JobStatus:
     """Return the status with messages and diagnoses; reason and message are those of the first diagnosis."""
-    status = with_replica_messages(evidence.status, pods_read=evidence.pods is not None)
+    backend, pods_read = find_backend(evidence.scheduler), evidence.pods is not None
+    status = with_replica_messages(evidence.status, pods_read=pods_read, words=backend.replica_messages)
     evidence = replace(evidence, status=status)
-    words = find_backend(evidence.scheduler).describe(evidence)
+    words = backend.describe(evidence)
     status = replace(status, message=explain_status(evidence, words))
     diagnoses = _diagnose(replace(evidence, status=status))
     first = next(iter(diagnoses), None)

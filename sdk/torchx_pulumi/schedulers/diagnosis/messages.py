@@ -27,7 +27,7 @@ MESSAGES: Final[Mapping[Reason, str]] = {
 """Reason -> message of a job about which nothing else is known."""
 
 WITHOUT_POD: Final[Mapping[Reason, str]] = {
-    Reason.WAITING_FOR_PODS: "the pod is not created yet",
+    Reason.WAITING_FOR_PODS: "the pod is not made yet",
     Reason.WAITING_IN_QUEUE: "the job has not been admitted yet",
     Reason.RUNNING: "the scheduler counts the pod as running",
     Reason.FAILED: "the scheduler counts the pod as failed",
@@ -67,14 +67,21 @@ def explain_status(evidence: Evidence, words: str | None) -> str:
     return explain_replicas(blamed, replicas) if blamed else message
 
 
-def with_replica_messages(status: JobStatus, *, pods_read: bool) -> JobStatus:
-    """Return a status in which replicas without a pod have their message."""
+def with_replica_messages(status: JobStatus, *, pods_read: bool, words: Mapping[Reason, str]) -> JobStatus:
+    """Return a status in which replicas without a pod have their message.
+
+    Args:
+        status: The status without these messages.
+        pods_read: Pods were read.
+        words: Messages of the scheduler by reason; they come before the general ones.
+    """
+    messages = {**WITHOUT_POD, **words}
 
     def explain(replica: ReplicaStatus) -> ReplicaStatus:
         if replica.message:
             return replica
         unread = not pods_read and replica.reason in (Reason.POD_GONE, Reason.WAITING_FOR_PODS)
-        return replace(replica, message="its pod was not read" if unread else WITHOUT_POD[replica.reason])
+        return replace(replica, message="its pod was not read" if unread else messages[replica.reason])
 
     roles = tuple(replace(role, replicas=tuple(map(explain, role.replicas))) for role in status.roles)
     return replace(status, roles=roles)

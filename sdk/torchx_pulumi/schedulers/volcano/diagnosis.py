@@ -33,6 +33,8 @@ def describe_volcano(evidence: Evidence) -> str | None:
         return next((text for group in _groups(evidence) if (text := unschedulable(group))), None)
     if not _is_job(evidence):
         return _describe_pods(evidence)
+    if status.reason is Reason.SUBMITTED:
+        return "submitted; Volcano's controller has not taken it up yet"
     said = text_at(job_object, "status", "state", "message") or text_at(job_object, "status", "state", "reason")
     failed = number_at(job_object, "status", "failed") or 0
     if said or status.state is not JobState.SUCCEEDED or not failed:
@@ -142,8 +144,7 @@ def _not_admitted(evidence: Evidence) -> Iterator[Diagnosis]:
         reason=Reason.WAITING_IN_QUEUE,
         summary=f"waiting for queue {queue!r} to admit the gang",
         detail="\n".join(text for text in (*dict.fromkeys(messages), running) if text),
-        resolution="wait, or see what else the queue holds (`kubectl describe queue NAME`); a job with a higher "
-        "priority_class goes first",
+        resolution="wait, or see what else the queue holds (`kubectl describe queue NAME`); priority_class goes before",
         objects=(where, ObjectRef(kind="Queue", name=queue)),
     )
 
