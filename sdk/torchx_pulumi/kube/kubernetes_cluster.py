@@ -40,13 +40,13 @@ class KubernetesCluster:
 
     def __init__(
         self,
-        wire: Callable[[], Transport],
+        transport: Callable[[], Transport],
         where: str,
         address: str,
         authority: Callable[[], str | None],
         namespace: str = "default",
     ) -> None:
-        self._transport = wire
+        self._transport = transport
         self._where = where
         self._address = address
         self._authority = authority
@@ -78,10 +78,10 @@ class KubernetesCluster:
         """Return a cluster that uses a caller's `kubernetes.client.ApiClient` with its credentials and settings."""
         from torchx_pulumi.kube.official_client import OfficialTransport
 
-        wire = OfficialTransport(api_client)
+        transport = OfficialTransport(api_client)
         address = str(api_client.configuration.host)
         authority = getattr(api_client.configuration, "ssl_ca_cert", None)
-        return cls(lambda: wire, f"the cluster at {address}", address, lambda: authority_in_file(authority))
+        return cls(lambda: transport, f"the cluster at {address}", address, lambda: authority_in_file(authority))
 
     @property
     def api_server(self) -> str:

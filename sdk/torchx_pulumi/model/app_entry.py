@@ -94,7 +94,7 @@ class RunEntry:
     scheduler: str
     """`volcano` or `mcad`."""
     choice: str
-    """Value of the option that chooses the form: `job` or `pods`, `v1beta1` or `v1beta2`."""
+    """Name of the variant: `job` or `pods`, `v1beta1` or `v1beta2`."""
     place: StackRef
     cluster: str
     """Key of the cluster in names of files and stacks: `ClusterIdentity.key` at the launch."""

@@ -185,7 +185,7 @@ def recorded_variant(run: RunRecord | None, backend: SchedulerBackend[Any]) -> V
     return next((each for each in backend.variants.values() if recorded == digest(each.name)), default)
 
 
-def run_hash_of(head: Mapping[str, Any]) -> str | None:
+def run_hash_of(job_object: Mapping[str, Any]) -> str | None:
     """Return the hash of the run that an object stands for. None: it has no such annotation."""
-    value = ((head.get("metadata") or {}).get("annotations") or {}).get(labels.RUN)
+    value = ((job_object.get("metadata") or {}).get("annotations") or {}).get(labels.RUN)
     return None if value is None else str(value)

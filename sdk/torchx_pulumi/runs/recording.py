@@ -92,7 +92,7 @@ def record_end(
         logger.debug("that the end of %s was written is not kept: %s", entry.app_id, error)
 
 
-def with_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | None) -> JobStatus:
+def with_cancel(entry: RunEntry, status: JobStatus, job_object: Mapping[str, Any] | None) -> JobStatus:
     """Return a status as CANCELLED where the app was cancelled and its object shows that.
 
     A job that failed by itself stays FAILED: the cancellation may not have reached it, or a colleague resumed it.
@@ -100,12 +100,12 @@ def with_cancel(entry: RunEntry, status: JobStatus, head: Mapping[str, Any] | No
     Args:
         entry: The app.
         status: What was read of its objects.
-        head: The object that stands for the job. None: it was not found.
+        job_object: The object that stands for the job. None: it was not found.
     """
     if entry.cancelled_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
         return status
     variant = find_backend(entry.scheduler).variants.get(entry.choice)
-    if variant is None or not variant.shows_cancel(status, head):
+    if variant is None or not variant.shows_cancel(status, job_object):
         return status
     return dataclasses.replace(
         status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)

@@ -25,32 +25,32 @@ Connect = Callable[[str | None, str | None], LiveCluster]
 """Kubeconfig and context (None: the ambient ones) to a cluster; nothing is asked of it yet."""
 
 
-def is_ours(entry: RunEntry, head: Manifest) -> bool:
+def is_ours(entry: RunEntry, job_object: Manifest) -> bool:
     """Return whether an object is the one that was launched, and not another of its name."""
-    metadata = head.get("metadata") or {}
+    metadata = job_object.get("metadata") or {}
     if entry.uid is not None:
         return bool(metadata.get("uid") == entry.uid)
-    return is_of_stack(entry, head)
+    return is_of_stack(entry, job_object)
 
 
-def is_of_stack(entry: RunEntry, head: Manifest) -> bool:
+def is_of_stack(entry: RunEntry, job_object: Manifest) -> bool:
     """Return whether the app's stack made an object: in the run that is known here, or in another one."""
-    return bool(((head.get("metadata") or {}).get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+    return bool(((job_object.get("metadata") or {}).get("labels") or {}).get(labels.LAUNCH) == entry.launch)
 
 
-def match_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> Match:
+def match_cluster(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> Match:
     """Return whether a cluster is the one that an app was launched in.
 
     Args:
         entry: The app.
         cluster: The cluster that was reached.
-        head: What was found there under the name of the app's object. The object itself proves the cluster, without a
-            request.
+        job_object: What was found there under the name of the app's object. The object itself proves the cluster,
+            without a request.
 
     Raises:
         ClusterError: The cluster does not answer.
     """
-    if head is not None and is_ours(entry, head):
+    if job_object is not None and is_ours(entry, job_object):
         return Match.SAME
     return match_identity(entry, cluster.identify())
 
@@ -62,13 +62,13 @@ def match_identity(entry: RunEntry, present: ClusterIdentity) -> Match:
     return compare_address(entry.cluster, present) if entry.cluster else Match.SAME
 
 
-def check_cluster(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> None:
+def check_cluster(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> None:
     """Refuse a cluster that is not known to be the one of the launch; arguments as `match_cluster`.
 
     Raises:
         ClusterError: It is another one, that is not known, or it does not answer.
     """
-    match = match_cluster(entry, cluster, head)
+    match = match_cluster(entry, cluster, job_object)
     if match is not Match.SAME:
         raise other_cluster(entry, cluster.identify(), match)
 
@@ -80,8 +80,8 @@ def check_before_change(entry: RunEntry, cluster: LiveCluster) -> None:
         ClusterError: As `check_cluster`.
     """
     variant = find_backend(entry.scheduler).variants.get(entry.choice)
-    head = None if variant is None else cluster.get(variant.job_object, entry.namespace, entry.job_name)
-    check_cluster(entry, cluster, head)
+    job_object = None if variant is None else cluster.get(variant.job_object, entry.namespace, entry.job_name)
+    check_cluster(entry, cluster, job_object)
 
 
 def other_cluster(entry: RunEntry, present: ClusterIdentity, match: Match) -> ClusterError:

@@ -116,7 +116,7 @@ def life_of(owner: Owner | None) -> Life:
 
 
 def is_working(owner: Owner | None) -> bool:
-    """Return whether an owner still works, as far as that can be determined from here."""
+    """Return whether an owner still works, judged by its process or, on another host, by its lease."""
     return life_of(owner) is Life.WORKS
 
 

@@ -52,7 +52,7 @@ class FakeDriver:
         """Who holds locks on stacks."""
         self.closed = 0
 
-    def launch(self, order: LaunchRequest, tell: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
+    def launch(self, order: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
         """Create the app's objects, and note its stack."""
         entry = order.entry
         check()
@@ -63,7 +63,7 @@ class FakeDriver:
         made: list[tuple[Kind, Manifest]] = []
         try:
             for kind, manifest in owned_objects(entry, order.manifest):
-                tell(f"creating {kind.kind} {manifest['metadata']['name']}")
+                progress(f"creating {kind.kind} {manifest['metadata']['name']}")
                 made.append((kind, self._cluster.create(kind, _namespace(entry, manifest), manifest)))
             check()
             if self.error is not None:
@@ -86,7 +86,7 @@ class FakeDriver:
         return Launched(uid=uid, outputs=stack.outputs)
 
     def recover(
-        self, entry: RunEntry, tell: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
+        self, entry: RunEntry, progress: ProgressCallback, *, check: CheckOwner = unowned, take_over: bool = False
     ) -> RunEntry | None:
         """Finish an interrupted launch whose job object is there, and remove all others."""
         if entry.owner is not None and is_working(entry.owner) and not take_over:
@@ -98,19 +98,19 @@ class FakeDriver:
             return None
         if entry.stage is not Stage.DELETING:
             kind, first = owned_objects(entry, stack.manifest)[0]
-            head = self._cluster.get(kind, _namespace(entry, first), first["metadata"]["name"])
-            if stack.finished or (head is not None and _is_ours(entry, head)):
-                uid = entry.uid if head is None else head["metadata"].get("uid")
+            job_object = self._cluster.get(kind, _namespace(entry, first), first["metadata"]["name"])
+            if stack.finished or (job_object is not None and _is_ours(entry, job_object)):
+                uid = entry.uid if job_object is None else job_object["metadata"].get("uid")
                 stack.entry = replace(entry, stage=Stage.LAUNCHED, owner=None, uid=uid)
                 stack.finished = True
                 return stack.entry
-        self.destroy(entry, tell, check=check)
+        self.destroy(entry, progress, check=check)
         return None
 
     def destroy(
         self,
         entry: RunEntry,
-        tell: ProgressCallback,
+        progress: ProgressCallback,
         *,
         forget_unreachable: bool = False,
         check: CheckOwner = unowned,
@@ -127,12 +127,12 @@ class FakeDriver:
                 name = manifest["metadata"]["name"]
                 found = self._cluster.get(kind, _namespace(entry, manifest), name)
                 if found is not None and (manifest is not first[1] or _is_ours(entry, found)):
-                    tell(f"deleting {kind.kind} {name}")
+                    progress(f"deleting {kind.kind} {name}")
                     self._cluster.delete(kind, _namespace(entry, manifest), name, uid=found["metadata"].get("uid"))
         except ClusterError:
             if not forget_unreachable:
                 raise
-            tell(f"the cluster of {entry.app_id} cannot be reached; what is there stays")
+            progress(f"the cluster of {entry.app_id} cannot be reached; what is there stays")
         self.stacks.pop(entry.place, None)
 
     def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:

@@ -210,8 +210,8 @@ def with_discovered(request: PulumiJob, cluster: Cluster) -> PulumiJob:
 
 def namespace_of(manifest: Manifest, default: str) -> str:
     """Return the namespace that a manifest goes to."""
-    _, head = objects_of(manifest)[0]
-    return head["metadata"].get("namespace") or default
+    _, job = objects_of(manifest)[0]
+    return job["metadata"].get("namespace") or default
 
 
 def _with_remote_images(

@@ -117,8 +117,8 @@ def _with_digests(
     options: Any = replace(plan.options, annotations={**plan.options.annotations, **note})
     request = copy.copy(request)
     request.resource = copy.deepcopy(request.resource)
-    _, head = job_object(request.resource)
-    head["metadata"]["annotations"] = {**(head["metadata"].get("annotations") or {}), **note}
+    _, job = job_object(request.resource)
+    job["metadata"]["annotations"] = {**(job["metadata"].get("annotations") or {}), **note}
     entry = replace(entry, options={**entry.options, "annotations": options.annotations})
     return request, replace(plan, options=options), entry
 
@@ -134,9 +134,9 @@ def make_entry(
     identity = cluster.identify()
     chosen_plan, chosen = split_options(request.config or {})
     scheduler = plan.options.scheduler
-    _, head = job_object(request.resource)
-    name = str(head["metadata"]["name"])
-    namespace = str(head["metadata"].get("namespace") or plan.namespace)
+    _, job = job_object(request.resource)
+    name = str(job["metadata"]["name"])
+    namespace = str(job["metadata"].get("namespace") or plan.namespace)
     variant = schedulers.variant_of(plan.options)
     backend = choose_backend(chosen.get("pulumi_backend"))
     place = StackRef(
@@ -202,8 +202,8 @@ def _is_there(
     last = lookup.context.index.find_in(identity, entry.app_id, entry.scheduler)
     if last is not None:
         last = lookup.settled(entry.app_id, progress)
-    kind, head = job_object(request.resource)
-    present = cluster.get(kind, entry.namespace, str(head["metadata"]["name"]))
+    kind, job = job_object(request.resource)
+    present = cluster.get(kind, entry.namespace, str(job["metadata"]["name"]))
     if last is not None and present is None and is_shared(last):
         # A colleague may have deleted it.
         last = lookup.reread(last)
@@ -245,7 +245,7 @@ def _launch(context: AdapterContext, order: LaunchRequest, progress: ProgressCal
             context.index.observe(entry, observed(error.status, format_time(context.now())))
         raise
     except BaseException:
-        # An interrupt, or an error that nobody foresaw: find the truth now, or leave it to the next call.
+        # An interrupt, or an unexpected error: recover the app now, or leave it to the next call.
         _put_right(context, entry, progress, lease)
         raise
     done = lease.end(lambda now: replace(now, stage=Stage.LAUNCHED, uid=launched.uid or now.uid))
@@ -272,7 +272,7 @@ def _left_over(context: AdapterContext, entry: RunEntry) -> bool:
 
 def _put_right(context: AdapterContext, entry: RunEntry, progress: ProgressCallback, lease: Lease) -> None:
     try:
-        # Whoever would be asked whether somebody works on it: nobody does any more.
+        # This process was the owner and has stopped working on the app.
         now = context.driver().recover(replace(entry, owner=None), progress, check=lease.check)
     except TakenOverError as error:
         progress(str(error))

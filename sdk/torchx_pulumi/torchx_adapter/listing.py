@@ -86,14 +86,16 @@ class ClusterListing:
         return found
 
 
-def list_apps(context: AdapterContext, scheduler: str, ambient: Mapping[str, Any], choice: ListFilter) -> list[Any]:
+def list_apps(
+    context: AdapterContext, scheduler: str, ambient: Mapping[str, Any], list_filter: ListFilter
+) -> list[Any]:
     """Return the apps of a scheduler: of the index, and those that colleagues launched in the cluster in force.
 
     Args:
         context: Engine, clusters, index and clock.
         scheduler: `volcano` or `mcad`.
         ambient: Run options in force.
-        choice: Which of them.
+        list_filter: Which of them.
 
     Raises:
         ClusterError: No cluster could be asked, and no app is known here whose last state could be shown instead.
@@ -101,14 +103,14 @@ def list_apps(context: AdapterContext, scheduler: str, ambient: Mapping[str, Any
     entries = [
         entry
         for entry in context.index.all(scheduler)
-        if choice.namespace in (None, entry.namespace) and choice.session in (None, entry.session)
+        if list_filter.namespace in (None, entry.namespace) and list_filter.session in (None, entry.session)
     ]
     rows: dict[tuple[str, str], tuple[str, JobState]] = {}
     failed: list[ClusterError] = []
     groups = _by_cluster(context, entries, ambient)
     for cluster, group in groups:
         try:
-            found = _list_cluster(context, scheduler, cluster, group, choice)
+            found = _list_cluster(context, scheduler, cluster, group, list_filter)
         except ClusterError as error:
             failed.append(error)
             logger.warning("%s: %s", "states are as last seen" if group else "apps of colleagues are not listed", error)
@@ -122,7 +124,7 @@ def list_apps(context: AdapterContext, scheduler: str, ambient: Mapping[str, Any
     return [
         listed(app_id=app_id, state=app_state(state), name=name)
         for app_id, name, state in found_rows
-        if not choice.states or state.value in choice.states
+        if not list_filter.states or state.value in list_filter.states
     ]
 
 
@@ -156,7 +158,7 @@ def _list_cluster(
     scheduler: str,
     cluster: LiveCluster | ClusterError,
     entries: Sequence[RunEntry],
-    choice: ListFilter,
+    list_filter: ListFilter,
 ) -> list[tuple[str, str, str, JobState]]:
     """Return id, name, uid and state of the apps in a cluster."""
     known = {
@@ -165,12 +167,12 @@ def _list_cluster(
     if isinstance(cluster, ClusterError):
         raise cluster
     others = frozenset({cluster.namespace, *(entry.namespace for entry in entries)})
-    listing = ClusterListing(cluster=cluster, namespace=choice.namespace, others=others)
-    heads = _heads(listing, scheduler, {kind for kind, _, _ in known}, choice)
+    listing = ClusterListing(cluster=cluster, namespace=list_filter.namespace, others=others)
+    job_objects = _job_objects(listing, scheduler, {kind for kind, _, _ in known}, list_filter)
     for namespace, error in listing.refused.items():
         logger.warning("namespace %s is not listed, states in it are as last seen: %s", namespace, error)
     rows = []
-    for kind, seen in heads:
+    for kind, seen in job_objects:
         metadata = (seen.job_object or {})["metadata"]
         app_id, uid = f"{metadata.get('namespace')}:{metadata['name']}", str(metadata.get("uid") or "")
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
@@ -184,7 +186,7 @@ def _list_cluster(
                 note_cluster(context, entry, cluster)
             state = _noted_state(context, entry, with_cancel(entry, status, seen.job_object)) if own else status.state
             rows.append((app_id, entry.name, uid, state))
-        elif entry is None and choice.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
+        elif entry is None and list_filter.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
             rows.append((app_id, name, uid, status.state))
 
@@ -200,17 +202,17 @@ def _list_cluster(
     return rows
 
 
-def _heads(
-    listing: ClusterListing, scheduler: str, used: set[Kind], choice: ListFilter
+def _job_objects(
+    listing: ClusterListing, scheduler: str, used: set[Kind], list_filter: ListFilter
 ) -> list[tuple[Kind, ObservedObjects]]:
     """Read the objects that stand for jobs, and the pods of those that do not say how a job went."""
     backend = find_backend(scheduler)
     default = next(iter(backend.variants.values())).job_object
-    wanted = {} if choice.everything else {labels.LAUNCHER: labels.LAUNCHER_VALUE}
+    wanted = {} if list_filter.everything else {labels.LAUNCHER: labels.LAUNCHER_VALUE}
     found: list[tuple[Kind, ObservedObjects]] = []
     for kind in dict.fromkeys((default, *used)):
         try:
-            heads = listing.list(kind, wanted)
+            job_objects = listing.list(kind, wanted)
         except ClusterError as error:
             # In a cluster that does not serve a kind nothing of it runs; the apps of a used kind are gone with it.
             if error.reason != "NotServed" or kind in used:
@@ -218,12 +220,16 @@ def _heads(
             logger.warning("apps of colleagues are not listed: %s", error)
             continue
         # Volcano's controller copies a job's labels to the PodGroup that it makes.
-        heads = [head for head in heads if not head["metadata"].get("ownerReferences")]
-        with_pods = heads and _variant_of_kind(scheduler, kind).listed_with_pods
+        job_objects = [job_object for job_object in job_objects if not job_object["metadata"].get("ownerReferences")]
+        with_pods = job_objects and _variant_of_kind(scheduler, kind).listed_with_pods
         pods = _pods(listing, backend.pod_label) if with_pods else None
-        for head in heads:
-            own = None if pods is None else pods(head["metadata"].get("namespace", ""), head["metadata"]["name"])
-            found.append((kind, ObservedObjects(job_object=head, pods=own)))
+        for job_object in job_objects:
+            own = (
+                None
+                if pods is None
+                else pods(job_object["metadata"].get("namespace", ""), job_object["metadata"]["name"])
+            )
+            found.append((kind, ObservedObjects(job_object=job_object, pods=own)))
     return found
 
 
@@ -245,9 +251,9 @@ def _variant_of_kind(scheduler: str, kind: Kind) -> Variant:
     return next(variant for variant in find_backend(scheduler).variants.values() if variant.job_object == kind)
 
 
-def _is_relaunched(entry: RunEntry, cluster: LiveCluster, head: Manifest) -> bool:
+def _is_relaunched(entry: RunEntry, cluster: LiveCluster, job_object: Manifest) -> bool:
     """Return whether an object is of a later run of the app, in the cluster of the launch."""
-    return is_of_stack(entry, head) and match_cluster(entry, cluster, head) is Match.SAME
+    return is_of_stack(entry, job_object) and match_cluster(entry, cluster, job_object) is Match.SAME
 
 
 def _noted_state(context: AdapterContext, entry: RunEntry, status: JobStatus) -> JobState:

@@ -83,8 +83,8 @@ def read_log(
     )
     cluster = context.cluster_of(entry)
     if not follow:
-        head = cluster.get(variant.job_object, entry.namespace, entry.job_name)
-        warn_if_undecided(entry, cluster, head)
+        job_object = cluster.get(variant.job_object, entry.namespace, entry.job_name)
+        warn_if_undecided(entry, cluster, job_object)
         return read_lines(cluster, query, label=label, clock=context.clock)
     snapshot = observation.later(entry, None, threading.Event())
     if snapshot is not None and snapshot.error is not None:

@@ -274,10 +274,10 @@ class AppLookup:
         """Return whether the cluster in force has the object of an entry."""
         variant = variant_named(entry.scheduler, entry.choice)
         try:
-            head = self._cluster_in_force().get(variant.job_object, entry.namespace, entry.job_name)
+            job_object = self._cluster_in_force().get(variant.job_object, entry.namespace, entry.job_name)
         except ClusterError:
             return False
-        return head is not None and entry.uid is not None and is_ours(entry, head)
+        return job_object is not None and entry.uid is not None and is_ours(entry, job_object)
 
 
 def _find_by_objects(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEntry | None:
@@ -302,8 +302,8 @@ def _find_by_objects(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEn
 
 
 def _entry(cluster: LiveCluster, scheduler: str, variant: Variant, app_id: str, seen: ObservedObjects) -> RunEntry:
-    head: Mapping[str, Any] = seen.job_object or {}
-    metadata = head["metadata"]
+    job_object: Mapping[str, Any] = seen.job_object or {}
+    metadata = job_object["metadata"]
     own: Mapping[str, str] = metadata.get("labels") or {}
     name = app_id.partition(":")[2]
     pods: dict[str, list[str]] = {}
@@ -323,7 +323,7 @@ def _entry(cluster: LiveCluster, scheduler: str, variant: Variant, app_id: str, 
         session=own.get(labels.SESSION, ""),
         user="",
         name=own.get(labels.KUBE_APP_NAME) or name,
-        queue=(head.get("spec") or {}).get("queue"),
+        queue=(job_object.get("spec") or {}).get("queue"),
         app={"name": name, "roles": roles, "metadata": {}},
         pods=pods,
         declared={},

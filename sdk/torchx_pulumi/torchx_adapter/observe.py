@@ -44,17 +44,17 @@ class AppSnapshot:
         return self.seen.job_object is not None
 
 
-def variant_named(scheduler: str, choice: str) -> Variant:
+def variant_named(scheduler: str, name: str) -> Variant:
     """Return the variant of a recorded run.
 
     Raises:
         DeployError: A newer release made it in a way that this one does not know.
     """
-    variant = find_backend(scheduler).variants.get(choice)
+    variant = find_backend(scheduler).variants.get(name)
     if variant is not None:
         return variant
     raise DeployError(
-        f"{choice!r} is no way of making a {scheduler} job that this release of torchx-pulumi knows; "
+        f"this release of torchx-pulumi does not know the variant {name!r} of {scheduler}; "
         "install the release that launched it, or a newer one"
     )
 
@@ -96,19 +96,19 @@ def shown(status: JobStatus, noted: Observation) -> JobStatus:
     return remembered(noted) if ended_before else status
 
 
-def warn_if_undecided(entry: RunEntry, cluster: LiveCluster, head: Manifest | None) -> None:
+def warn_if_undecided(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> None:
     """Warn before something is read of a cluster that is not known to be the one of the launch.
 
     Args:
         entry: The app.
         cluster: The cluster that was reached.
-        head: What was found there under the name of the app's object.
+        job_object: What was found there under the name of the app's object.
 
     Raises:
         ClusterError: It is another cluster.
     """
     try:
-        check_cluster(entry, cluster, head)
+        check_cluster(entry, cluster, job_object)
     except ClusterError as error:
         if error.reason != UNDECIDED_CLUSTER:
             raise
@@ -177,7 +177,7 @@ def _unreachable_status(entry: RunEntry, last: Observation | None, error: Cluste
     return dataclasses.replace(status, message=message)
 
 
-def uid_of(head: Mapping[str, Any]) -> str | None:
+def uid_of(job_object: Mapping[str, Any]) -> str | None:
     """Return the uid of an object. None: it has none."""
-    uid = (head.get("metadata") or {}).get("uid")
+    uid = (job_object.get("metadata") or {}).get("uid")
     return None if uid is None else str(uid)

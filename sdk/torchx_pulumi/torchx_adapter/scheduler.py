@@ -234,11 +234,11 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         if entry is None:
             return None
         variant, cluster = variant_named(entry.scheduler, entry.choice), self._context.cluster_of(entry)
-        head = cluster.get(variant.job_object, entry.namespace, entry.job_name)
-        warn_if_undecided(entry, cluster, head)
-        if head is None or not is_ours(entry, head):
+        job_object = cluster.get(variant.job_object, entry.namespace, entry.job_name)
+        warn_if_undecided(entry, cluster, job_object)
+        if job_object is None or not is_ours(entry, job_object):
             return None
-        info = AppDryRunInfo(PulumiJob(images_to_push={}, resource=head), repr)
+        info = AppDryRunInfo(PulumiJob(images_to_push={}, resource=job_object), repr)
         compat.set_app(info, read_app_json(entry.app), {"namespace": entry.namespace, **entry.options})
         return info
 
@@ -249,13 +249,13 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             cfg: `namespace` lists one only; kubeconfig and context say where. None: `.torchxconfig` says.
         """
         given = {**self._ambient(), **{key: value for key, value in dict(cfg or {}).items() if value is not None}}
-        choice = ListFilter(
+        list_filter = ListFilter(
             namespace=(cfg or {}).get("namespace") or None,
             session=given.get("list_session") or None,
             states=frozenset(given.get("list_states") or ()),
             everything=bool(given.get("list_all")),
         )
-        return list_apps(self._context, self._kind, given, choice)
+        return list_apps(self._context, self._kind, given, list_filter)
 
     def exists(self, app_id: str) -> bool:
         """Return whether an app was launched and not deleted. Starts no process."""

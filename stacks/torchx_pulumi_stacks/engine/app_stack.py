@@ -132,11 +132,11 @@ class AppStack:
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
         self.work_dir.clear()
-        head = next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
-        return Launched(uid=head, outputs=notes.outputs or dict(run.exports))
+        uid = next((uid for urn, uid in notes.uids.items() if urn.rpartition("::")[2] == run.names[0]), None)
+        return Launched(uid=uid, outputs=notes.outputs or dict(run.exports))
 
     def remove(self, *, take_over: bool = False) -> None:
-        """Delete the app's objects and the stack, as far as they exist.
+        """Delete the app's objects and the stack, where they exist.
 
         Args:
             take_over: Remove the stack's locks, regardless of their owners.

@@ -209,7 +209,7 @@ def without_stale_claims(observed: Mapping[str, Any], state: JobState, freshness
 
 
 def join_roles(declared: object, observed: object) -> list[dict[str, Any]]:
-    """Put what was asked for of each role beside what was seen of it."""
+    """Join what was declared and what was observed of each role."""
     seen = {_text(role.get("name")): role for role in _items(observed)}
     asked = {_text(role.get("name")): role for role in _items(declared)}
     joined = []
