@@ -9,8 +9,8 @@ KEEP ?=
 CLUSTER ?=
 ONLY ?=
 ARGS ?=
-# What can differ between the versions: the door for AppDefs, what is rendered of them, the component that takes one; and
-# the wire, since TorchX 0.7.0 comes with urllib3 1.26 and the nightly with 2.
+# What can differ between the versions: reading AppDefs, what is rendered of them, the component that takes one; and
+# the HTTP transport, since TorchX 0.7.0 comes with urllib3 1.26 and the nightly with 2.
 NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/inputs/test_appdef.py tests/unit/inputs/test_rendering.py tests/unit/planning/test_macros.py tests/unit/torchx_adapter tests/unit/stacks tests/unit/kube tests/contract/cluster
 # How many cases the long runs try; each variable is read by the test of its name.
 EXTENDED := TORCHX_PULUMI_IGNORE_CASES=20000 TORCHX_PULUMI_INTERLEAVINGS=200 TORCHX_PULUMI_KILLS=100 TORCHX_PULUMI_LAUNCHES=32 TORCHX_PULUMI_STATUS_WRITES=500 TORCHX_PULUMI_HANDOVERS=all TORCHX_PULUMI_INSTALLS=all

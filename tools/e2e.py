@@ -5,7 +5,7 @@ named with nightly.
 
 The tests of a file run one after the other, files side by side. What failed is run again, alone on the then idle
 machine: controllers have clocks of their own, and a machine of two cores under load can miss them. A test that only
-passes then is named at the end; it is to be mended.
+passes then is named at the end; it has to be fixed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     given = os.environ.get("TORCHX_PULUMI_TEST_CLUSTER")
     cluster = None if given else Cluster.up(name=f"e2e-{os.getpid()}")
     env = {**os.environ, "TORCHX_PULUMI_TEST_CLUSTER": given or f"e2e-{os.getpid()}"}
-    # The tests fork beside engines that talk gRPC, which is not made for that.
+    # The tests fork next to engines that talk gRPC, which is not made for that.
     env["GRPC_ENABLE_FORK_SUPPORT"] = "false"
     try:
         codes = [run_suite(suite, env) for suite in suites]
@@ -78,7 +78,7 @@ def run_suite(suite: Suite, env: dict[str, str]) -> int:
         say(f"{len(failed)} failed; once more, one at a time")
         code = pytest(suite, env, "--last-failed", "--last-failed-no-failures", "none")
         if code == 0:
-            say("passed only when run alone, to be mended: " + ", ".join(failed))
+            say("passed only when run alone, to be fixed: " + ", ".join(failed))
     say(f"with {suite.name}: {'passed' if code == 0 else f'exit code {code}'}, {time.monotonic() - begin:.0f} s")
     return code
 

@@ -35,7 +35,7 @@ def sync(folder: Path, requirements: Path) -> None:
     for step in steps:
         code = subprocess.run(step, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode
         if code:
-            raise SystemExit(f"sync: `{' '.join(step)}` exited with {code}; see above, mend it, and run the same again")
+            raise SystemExit(f"sync: `{' '.join(step)}` exited with {code}; see above, fix it, and run the same again")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Every link between the project's own pages leads somewhere."""
+"""Every link between the project's own pages, and every module that they name, exists."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,20 @@ def test_links_of_a_page_resolve(page: Path) -> None:
     local = [target for target in targets if not target.startswith(("http://", "https://", "mailto:"))]
     missing = [target for target in local if not (page.parent / target).exists()]
     assert not missing, f"{page}: {missing}"
+
+
+GENERATED = {"__main__.py", "my-train.py", "train.py"}
+"""Files of a user's project."""
+
+
+def test_modules_that_a_page_names_exist() -> None:
+    done = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = ["/" + line for line in done.stdout.splitlines()]
+    missing = [
+        (page.name, name)
+        for page in PAGES
+        if page.name != "CHANGELOG.md"
+        for name in re.findall(r"`([\w./-]+\.py)`", page.read_text())
+        if name not in GENERATED and not any(file.endswith("/" + name) for file in files)
+    ]
+    assert missing == []

@@ -27,7 +27,7 @@ class EntryPointOrder(BuildHookInterface):  # type: ignore[misc]
 
 
 def order_entry_points(wheel: Path, groups: Mapping[str, Mapping[str, str]]) -> None:
-    """Write a wheel anew with the entry points of some groups in the order that is given."""
+    """Write a wheel again with the entry points of some groups in the order that is given."""
     ordered = wheel.with_suffix(".ordered")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(ordered, "w", zipfile.ZIP_DEFLATED) as new:
         name = next(item for item in old.namelist() if item.endswith(".dist-info/entry_points.txt"))

@@ -97,7 +97,7 @@ def _retry_warnings(spec: JobSpec, options: MCADOptions) -> Iterator[str]:
         yield (
             f"max_retries {least}: MCAD does not keep to a limit. It queues a failed job again for ever, and one "
             f"that has ended stays Running; its status here counts, and says FAILED (RetriesExhausted) past {least}. "
-            f"Whoever waits for the job has to delete it then"
+            f"Delete the job then"
         )
     if len(set(retries.values())) > 1:
         listed = ", ".join(f"{name}: {count}" for name, count in retries.items())
