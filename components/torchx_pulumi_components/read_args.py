@@ -21,7 +21,7 @@ from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class LaunchSettings:
     """Arguments that are in neither hash nor manifest, and those that name a run."""
 
     on_running_change: Policy = Policy.FAIL
@@ -45,7 +45,7 @@ class ParsedArgs:
 
     spec: JobSpec
     options: Options
-    settings: Settings
+    settings: LaunchSettings
     left_open: frozenset[str] = frozenset()
     """Options that are not given and are read from the cluster."""
 
@@ -89,7 +89,7 @@ def read_args(name: str, args: Mapping[str, Any], arguments: ArgsReader, spec: J
         if "roles" in given and not spec.roles and not reader.problems:
             reader.refuse("roles", "is empty; a job has at least one role")
     options: Any = reader.read(backend.options, _fields_of(backend.options, given), "")
-    settings = reader.read(Settings, _fields_of(Settings, given), "")
+    settings = reader.read(LaunchSettings, _fields_of(LaunchSettings, given), "")
     reader.problems.extend(_setting_problems(options, settings))
     if reader.problems:
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
@@ -104,7 +104,7 @@ def _fields_of(kind: type, given: Mapping[str, Any]) -> FieldValues:
     return FieldValues({name: given[argument] for name, argument in arguments.items() if argument in given})
 
 
-def _setting_problems(options: Any, settings: Settings) -> Iterator[Problem]:
+def _setting_problems(options: Any, settings: LaunchSettings) -> Iterator[Problem]:
     for name in ("timeout_s", "delete_timeout_s"):
         seconds = getattr(settings, name)
         if seconds is not None and seconds < 1:

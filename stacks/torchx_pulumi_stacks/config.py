@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
+import torchx_pulumi_components
 from torchx_pulumi.inputs.run_options import read_options
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.outputs.ui_url import check_ui_url
-from torchx_pulumi.schedulers import scheduler_names
+from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi_components.args import OnRunningChange, WaitFor
 
 from torchx_pulumi_stacks.app import load_app_file, load_component
@@ -82,7 +83,10 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
     settings.check_keys((*KEYS, *IMAGE_KEYS))
     values = settings.values_of(StackConfig, without=(*NO_KEYS, "options", "scheduler", "kubeconfig"))
     app = _read_app(settings, values, root)
-    scheduler = settings.word("scheduler", scheduler_names())
+    public = torchx_pulumi_components.__all__
+    scheduler = settings.word(
+        "scheduler", [name for name in scheduler_names() if find_backend(name).component in public]
+    )
     given = settings.mapping(Any, settings.given("options") or "{}", "options")
     options = _collect(settings, "options", lambda: read_options(given, scheduler))
     settings.problems.extend(check_ui_url(values["ui_url"], settings.path("uiUrl")) if "ui_url" in values else ())

@@ -8,22 +8,16 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
+import torchx_pulumi_components
 from torchx_pulumi.model.options import chosen_arguments
 from torchx_pulumi.outputs.ui_url import fill_ui_url
-from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, export_outputs
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi_components import export_outputs
+from torchx_pulumi_components.stack_outputs import TrainingJob
 from torchx_pulumi_components.waiting import failures_deferred
 
 from torchx_pulumi_stacks.config import StackConfig
 from torchx_pulumi_stacks.images import Images, prepare_images
-
-TrainingJob = VolcanoTrainingJob | MCADTrainingJob
-
-COMPONENTS: Mapping[str, type[VolcanoTrainingJob] | type[MCADTrainingJob]] = {
-    "volcano": VolcanoTrainingJob,
-    "mcad": MCADTrainingJob,
-}
-"""Scheduler to the component that runs a job on it."""
-
 
 SETTINGS = ("on_running_change", "wait_for", "timeout_s", "rerun", "delete_timeout_s", "kubeconfig", "kube_context")
 """Fields of the configuration that are component arguments."""
@@ -56,7 +50,8 @@ def create_job(config: StackConfig) -> TrainingJob:
     """Register the job, and its namespace before it if configured."""
     provider = create_provider(config)
     before = [create_namespace(config, provider)] if config.create_namespace else []
-    return COMPONENTS[config.scheduler].from_app(
+    component: type[TrainingJob] = getattr(torchx_pulumi_components, find_backend(config.scheduler).component)
+    return component.from_app(
         config.name or config.app.name,
         config.app,
         app_id=config.job_name,

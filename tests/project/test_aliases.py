@@ -11,6 +11,24 @@ import pytest
 from torchx_pulumi.aliases import ALIASES
 from torchx_pulumi.testing import FakeCluster
 
+IMPORTED = (
+    "torchx_pulumi.cluster KubernetesCluster",
+    "torchx_pulumi.diagnosis diagnose_refusal",
+    "torchx_pulumi.doors.appfile read_app_file",
+    "torchx_pulumi.fleet_reading FleetRow",
+    "torchx_pulumi.forms FORMS",
+    "torchx_pulumi.images patch_image",
+    "torchx_pulumi.options Gang",
+    "torchx_pulumi.outputs.reader read_outputs",
+    "torchx_pulumi.outputs.reader read_schema",
+    "torchx_pulumi read_fleet",
+    "torchx_pulumi read_outputs",
+    "torchx_pulumi_components VolcanoTrainingJob",
+    "torchx_pulumi_components MCADTrainingJob",
+    "torchx_pulumi_components export_outputs",
+    "torchx_pulumi_components.images patched_image",
+)
+"""Modules and names that the documentation, the examples and the programs of `torchx-pulumi eject` of 0.1.0 import."""
 NAMES = [(module, name) for module, names in ALIASES.items() for name in names]
 
 
@@ -19,6 +37,12 @@ def test_a_name_of_an_earlier_release_is_the_one_of_today(module: str, name: str
     found = getattr(import_module(module), name)
     assert found == getattr(import_module(ALIASES[module][name]), name)
     assert name in import_module(module).__all__
+
+
+@pytest.mark.parametrize("imported", IMPORTED)
+def test_an_import_of_the_first_documentation_works(imported: str) -> None:
+    module, name = imported.split()
+    assert getattr(import_module(module), name) is not None
 
 
 def test_a_name_that_is_not_in_the_table_is_not_found() -> None:

@@ -172,6 +172,43 @@ def test_only_the_registry_leads_to_the_packages_of_schedulers() -> None:
     assert found == []
 
 
+# No sentinel values: what is not known is None, or has its own type.
+
+SENTINELS = {"unknown", "nowhere", "n/a"}
+
+
+def test_no_typed_value_is_a_sentinel() -> None:
+    found = [
+        (path.relative_to(ROOT).as_posix(), node.lineno)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for value in (
+            [one.value for one in node.keywords]
+            if isinstance(node, ast.Call)
+            else [node.value]
+            if isinstance(node, ast.AnnAssign)
+            else node.comparators
+            if isinstance(node, ast.Compare)
+            else []
+        )
+        if isinstance(value, ast.Constant) and value.value in SENTINELS
+    ]
+    assert found == []
+
+
+# One name, one class.
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = [
+        node.name
+        for path in SOURCES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert sorted(names) == sorted(set(names))
+
+
 # Few types describe one run between `schedule()` or a component and the engine.
 
 RUN_TYPES = {"RunEntry", "RunRecord", "LaunchRequest", "Launch", "RegistrationPlan"}

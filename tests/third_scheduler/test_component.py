@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
+import torchx_pulumi_components
+from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi_components.plugin import COMPONENTS, NAME, TorchxProvider
+from torchx_pulumi_stacks.config import read_config
 
 from tests.components.conftest import engine as engine
 from tests.third_scheduler.indexed_job.component import IndexedTrainingJob
@@ -23,6 +27,21 @@ def test_one_class_registers_the_job_its_service_and_its_record(engine: Any) -> 
     assert engine.mocks.one("kubernetes:core/v1:Service").name == "train-service"
     assert {item.name for item in engine.mocks.of_type("pulumi:index:Stash")} == {"train-intent", "train-record"}
     assert engine.value(job.observed)["state"] == "SUBMITTED"
+
+
+def test_the_stack_program_takes_the_schedulers_with_an_exported_component(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app.yaml").write_text("name: train\nroles: [{name: a, image: i, entrypoint: m}]\n")
+    values = {"torchx:scheduler": "indexed_job", "torchx:appFile": "app.yaml"}
+    pulumi.runtime.set_all_config(values, [])
+    try:
+        with pytest.raises(InvalidJobError, match="is 'indexed_job', must be 'volcano' or 'mcad'"):
+            read_config(pulumi.Config("torchx"), tmp_path)
+        monkeypatch.setattr(torchx_pulumi_components, "__all__", ["IndexedTrainingJob"])
+        assert read_config(pulumi.Config("torchx"), tmp_path).scheduler == "indexed_job"
+    finally:
+        pulumi.runtime.set_all_config({}, [])
 
 
 def test_mistakes_name_arguments(engine: Any) -> None:

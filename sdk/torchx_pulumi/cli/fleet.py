@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from torchx_pulumi.model.errors import TorchxPulumiError
+from torchx_pulumi.schedulers.registry import scheduler_names
 
 
 def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,7 +31,7 @@ def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         ("queue", "queue"),
         ("user", "who launched it"),
         ("namespace", "namespace"),
-        ("scheduler", "volcano or mcad"),
+        ("scheduler", " or ".join(scheduler_names())),
     ):
         fleet.add_argument(f"--{name}", action="append", default=[], metavar="WORD", help=f"only: {what}; repeatable")
     fleet.add_argument("--since", metavar="AGE", help="only what was launched at most so long ago: 90s, 12h, 2d, 1w")

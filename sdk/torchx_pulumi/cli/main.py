@@ -14,6 +14,7 @@ from torchx_pulumi.cli.fleet import add_fleet
 from torchx_pulumi.cli.program import add_program
 from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.planning.platforms import check_platform
+from torchx_pulumi.schedulers.registry import scheduler_names
 
 if TYPE_CHECKING:
     from torchx_pulumi.runs.driver import Driver
@@ -113,7 +114,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     render = commands.add_parser("render", help="print the manifest of an AppDef file as YAML")
-    render.add_argument("--scheduler", required=True, help="scheduler that runs the job: volcano or mcad")
+    render.add_argument(
+        "--scheduler", required=True, help=f"scheduler that runs the job: {' or '.join(scheduler_names())}"
+    )
     render.add_argument("--app-id", required=True, metavar="ID", help="name of the job object")
     render.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE", help="run option, for example queue=default"

@@ -41,14 +41,6 @@ ACCESS_REVIEW = Kind(
     namespaced=False,
 )
 NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
-RESOURCE_QUOTA = Kind(group="", version="v1", kind="ResourceQuota", plural="resourcequotas")
-CUSTOM_RESOURCE_DEFINITION = Kind(
-    group="apiextensions.k8s.io",
-    version="v1",
-    kind="CustomResourceDefinition",
-    plural="customresourcedefinitions",
-    namespaced=False,
-)
 VALIDATING_WEBHOOK = Kind(
     group="admissionregistration.k8s.io",
     version="v1",
@@ -56,4 +48,3 @@ VALIDATING_WEBHOOK = Kind(
     plural="validatingwebhookconfigurations",
     namespaced=False,
 )
-DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
