@@ -69,13 +69,18 @@ def _failure(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus]) -> str:
     count = wrapper.counts.get(JobState.FAILED, 0)
     if count and (wrapper.state is not JobState.FAILED or wrapper.limit):
         return f"{count} of {len(replicas)} replicas failed; their pods are gone"
-    return wrapper.said or f"{wrapper.controller} reports {wrapper.phase!r}"
+    return wrapper.said or _reported(wrapper)
 
 
-def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str | None:
-    own = wrapper.said or None
+def _reported(wrapper: AppWrapper) -> str:
+    """Return what the controller reports, in one line."""
     if wrapper.phase is None:
-        own = f"submitted; {wrapper.controller} has not taken it up yet"
+        return f"submitted; {wrapper.controller} has not taken it up yet"
+    return f"{wrapper.controller} reports {wrapper.phase!r}"
+
+
+def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str:
+    own = (wrapper.phase and wrapper.said) or _reported(wrapper)
     if wrapper.phase == "Suspended":
         queue = kueue_queue(evidence.job_object)
         start = "suspended; set suspend to false to run it" if wrapper.reason is Reason.SUSPENDED else "about to start"
@@ -86,7 +91,7 @@ def _describe_wait(evidence: Evidence, wrapper: AppWrapper) -> str | None:
         if not any(text in other or other in text for other in statements):
             statements.append(text)
     if evidence.status.reason is Reason.SUSPENDED:
-        return "; ".join([own or "suspended", *statements[: MAX_STATEMENTS - 1]])
+        return "; ".join([own, *statements[: MAX_STATEMENTS - 1]])
     lead = [GANG_REFUSED] if statements and vagueness(statements[0]) > 1 else []
     return "; ".join([*lead, *statements[:MAX_STATEMENTS]]) or own
 

@@ -56,12 +56,12 @@ def find_container_problem(container: Container, events: Sequence[Observed], log
         return refused_container(container.waiting_message or container.waiting or "")
     if container.waiting == CRASH_LOOP:
         last = container.previous or Termination(exit_code=0, reason=None, message=None, finished_at=None)
-        cause = _termination_problem(container, last, log)
+        cause = termination_problem(container, last, log)
         times = "once" if container.restarts == 1 else f"{container.restarts} times"
         what = f"ends again and again, restarted {times} so far; the last time it {cause.what}"
         return PodProblem(reason=Reason.CRASH_LOOP, what=what, detail=cause.detail, resolution=cause.resolution)
     if container.ended is not None and container.ended.exit_code:
-        return _termination_problem(container, container.ended, log)
+        return termination_problem(container, container.ended, log)
     return None
 
 
@@ -104,7 +104,14 @@ def refused_container(message: str) -> PodProblem:
     return PodProblem(reason=Reason.CONTAINER_REFUSED, what=what, detail=message, resolution=advice)
 
 
-def _termination_problem(container: Container, end: Termination, log: str) -> PodProblem:
+def termination_problem(container: Container, end: Termination, log: str = "") -> PodProblem:
+    """Return the problem of a container whose run ended with an exit code other than 0.
+
+    Args:
+        container: Its observed state.
+        end: The end of that run.
+        log: The end of its log, for a container that wrote no termination message.
+    """
     code = end.exit_code or 0
     lines = _last_lines(end.message or log)
     reason = Reason.SIDECAR_FAILED if container.sidecar else Reason.INIT_FAILED if container.init else Reason.EXIT_CODE

@@ -64,7 +64,8 @@ def explain_status(evidence: Evidence, words: str | None) -> str:
     blamed = [one for one in failed if one.reason is status.reason and status.state is not JobState.SUCCEEDED]
     waiting = (*STUCK, Reason.UNSCHEDULABLE) if words is None else STUCK
     blamed = blamed or unreadable or [one for one in replicas if one.reason is status.reason and one.reason in waiting]
-    return explain_replicas(blamed, replicas) if blamed else message
+    explained = explain_replicas(blamed, replicas) if blamed else message
+    return message if explained in message else explained
 
 
 def with_replica_messages(status: JobStatus, *, pods_read: bool, words: Mapping[Reason, str]) -> JobStatus:
@@ -76,6 +77,8 @@ def with_replica_messages(status: JobStatus, *, pods_read: bool, words: Mapping[
         words: Messages of the scheduler by reason; they come before the general ones.
     """
     messages = {**WITHOUT_POD, **words}
+    if status.state is not JobState.SUCCEEDED:
+        messages[Reason.COMPLETED] = "the scheduler counts the pod as succeeded"
 
     def explain(replica: ReplicaStatus) -> ReplicaStatus:
         if replica.message:

@@ -8,7 +8,7 @@ from typing import Final
 
 from torchx_pulumi.model.object_fields import items_at, text_at, time_at
 from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
-from torchx_pulumi.schedulers.diagnosis.containers import find_container_problem, refused_container
+from torchx_pulumi.schedulers.diagnosis.containers import find_container_problem, refused_container, termination_problem
 from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Evidence, Observed, PodProblem, ref
 from torchx_pulumi.schedulers.pods.containers import read_containers
 
@@ -68,9 +68,10 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
 }  # fmt: skip
 """Reason that Kubernetes or Volcano gives for a removed pod -> reason, problem, and what to do."""
 
+EVICTIONS: Final = frozenset({"Evicted", "Preempting", "NodeLost", "Shutdown", "Terminated"})
+"""Reasons in the status of a failed pod for which its replica counts as evicted, whatever its containers report."""
+
 REPLICA_REASONS: Final[Mapping[Reason, Reason]] = {
-    Reason.PREEMPTED: Reason.EVICTED,
-    Reason.NODE_LOST: Reason.EVICTED,
     Reason.INIT_FAILED: Reason.EXIT_CODE,
     Reason.SIDECAR_FAILED: Reason.EXIT_CODE,
 }
@@ -99,13 +100,12 @@ def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
         pod: The observed pod.
         state: State of the replica.
     """
-    problems = _find_problems(pod)
-    if state in (JobState.RUNNING, JobState.PENDING):
-        # Of a pod that may still succeed only what does not go away by waiting is its reason.
-        problems = (one for one in problems if one.reason in STUCK)
-    if state is not JobState.UNKNOWN and (problem := next(iter(problems), None)):
-        reason = REPLICA_REASONS.get(problem.reason, problem.reason)
-        return reason, in_one_line(problem.what, problem.detail)
+    if state is JobState.FAILED:
+        return _explain_failed(pod)
+    problems = [find_container_problem(one, ()) for one in read_containers(pod) if one.waiting]
+    stuck = next((problem for problem in problems if problem is not None and problem.reason in STUCK), None)
+    if stuck is not None and state in (JobState.RUNNING, JobState.PENDING):
+        return stuck.reason, in_one_line(stuck.what, stuck.detail)
     if state is JobState.PENDING:
         return _explain_pending(pod)
     if state is JobState.RUNNING:
@@ -208,6 +208,17 @@ def _pending_problems(pod: Observed, events: Iterable[Observed], evidence: Evide
             resolution=f"check that {scheduler!r} runs in the cluster, and that its name is right "
             "(`torchx-pulumi doctor` checks it)",
         )
+
+
+def _explain_failed(pod: Observed) -> tuple[Reason, str]:
+    """Return why a pod failed: its own reason, else the first exit code; a condition may be a consequence."""
+    problem, reason = next(_find_problems(pod)), Reason.FAILED
+    if text_at(pod, "status", "reason") in EVICTIONS:
+        reason = Reason.EVICTED
+    elif ended := next(((one, one.ended) for one in read_containers(pod) if one.ended and one.ended.exit_code), None):
+        problem = termination_problem(*ended)
+        reason = REPLICA_REASONS.get(problem.reason, problem.reason)
+    return reason, in_one_line(problem.what, problem.detail)
 
 
 def _explain_pending(pod: Observed) -> tuple[Reason, str]:

@@ -154,6 +154,35 @@ def test_an_evicted_pod_says_so() -> None:
     assert (status.reason, "low on resource" in status.message) == (Reason.EVICTED, True)
 
 
+def disrupted(reason: str) -> list[dict[str, str]]:
+    return [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "preempted"}]
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "reason"),
+    [
+        ("Failed", {"containerStatuses": terminated(143)}, Reason.EXIT_CODE),
+        ("Failed", {"containerStatuses": terminated(137, "OOMKilled")}, Reason.OUT_OF_MEMORY),
+        ("Failed", {"containerStatuses": waiting("ImagePullBackOff", "not found")}, Reason.FAILED),
+        ("Failed", {}, Reason.FAILED),
+        ("Running", {"containerStatuses": waiting("ImagePullBackOff", "not found")}, Reason.IMAGE_UNAVAILABLE),
+        ("Running", {"containerStatuses": terminated(128, "StartError")}, Reason.RUNNING),
+    ],
+)
+def test_the_reason_of_a_replica_comes_from_its_containers_and_not_from_a_disruption(
+    phase: str, status: dict[str, Any], reason: Reason
+) -> None:
+    pods = [pod(phase=phase, conditions=disrupted("PreemptionByScheduler"), **status)]
+    replica = read_volcano(vcjob("Running"), pods).roles[0].replicas[0]
+    assert replica.reason is reason
+
+
+def test_a_pod_that_volcano_counts_as_succeeded_does_not_complete_the_job() -> None:
+    counts = {"trainer-0": {"phase": {"Succeeded": 1}}}
+    replica = read_volcano(vcjob("Running", status={"taskStatusCount": counts})).roles[0].replicas[0]
+    assert (replica.state, replica.message) == (JobState.SUCCEEDED, "the scheduler counts the pod as succeeded")
+
+
 def test_without_pods_the_counts_of_the_job_speak() -> None:
     counts = {"trainer-0": {"phase": {"Succeeded": 1}}, "trainer-1": {"phase": {"Failed": 1}}}
     status = read_volcano(vcjob("Failed", status={"taskStatusCount": counts}))
