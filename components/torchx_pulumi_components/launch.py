@@ -73,9 +73,10 @@ class Launch:
         )
 
     def missing_pods(self) -> list[str]:
-        """Return the pods of a recorded run that no longer exist. They are never started again."""
+        """Return the pods of a kept run that no longer exist. They are never started again."""
         variant = variant_of(self.plan.options)
-        if self.launching or self.confirmed is None or self.observed.pods is None or not variant.makes_pods:
+        kept = self.decision.action is Action.KEEP
+        if not kept or self.confirmed is None or self.observed.pods is None or not variant.makes_pods:
             return []
         present = {pod["metadata"]["name"] for pod in self.observed.pods}
         recorded = self.confirmed.replicas

@@ -478,6 +478,18 @@ def test_a_finished_job_that_is_gone_is_not_run_again_but_by_rerun(engine: Any) 
     assert engine.mocks.one(JOB).inputs["metadata"]["name"] != record["job_name"]
 
 
+def test_the_pods_of_a_finished_run_that_is_gone_are_not_warned_about(
+    engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+        remember_all(engine, job)
+        caplog.clear()
+        engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+    assert engine.mocks.of_type(POD) == []
+    assert "is gone; it is not started again" not in caplog.text
+
+
 def up(engine: Any, *objects: Any, preview: bool = False) -> dict[str, Any]:
     """Run the usual program; return the component's outputs as the state keeps them."""
     with cluster_for_tests(cluster(*objects)):
