@@ -26,7 +26,7 @@ from torchx_pulumi.runs.observation import as_observed
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, choose_backend
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
-from torchx_pulumi.stack_state.files import path_exists
+from torchx_pulumi.stack_state.files import is_folder, path_exists
 from torchx_pulumi.stack_state.stacks import StackName, Stacks, open_stacks
 
 Observations = Callable[[StackName], Mapping[str, Any] | None]
@@ -171,7 +171,7 @@ def _check_folder(backend: str, local: LocalObservations, *, may_be_absent: bool
     """Check that a backend without stacks is empty, and not a folder that is misspelled or not mounted.
 
     Raises:
-        DeployError: The folder does not exist.
+        DeployError: There is no such folder.
         BackendAbsentError: This machine launched apps in the backend, and the folder holds no backend.
     """
     folder = backend_folder(backend)
@@ -182,7 +182,7 @@ def _check_folder(backend: str, local: LocalObservations, *, may_be_absent: bool
             f"backend {backend}: there is no folder .pulumi in {folder}, and {local.apps} app(s) of this machine have "
             "their stacks in it: mount it"
         )
-    if not may_be_absent and not path_exists(folder):
+    if not may_be_absent and not is_folder(folder):
         raise DeployError(
             f"backend {backend}: there is no such folder; no app was launched with it, or it is not mounted, or "
             "--backend and PULUMI_BACKEND_URL name another one than the launch did"

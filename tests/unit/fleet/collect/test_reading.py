@@ -93,6 +93,9 @@ def test_a_stack_without_an_app_is_counted_only(tmp_path: Path) -> None:
 def test_a_backend_that_is_not_there_is_an_error_and_an_unused_one_is_empty(tmp_path: Path) -> None:
     with pytest.raises(DeployError, match="there is no such folder"):
         fleet(tmp_path / "absent")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DeployError, match="there is no such folder"):
+        fleet(tmp_path / "file")
     assert fleet(tmp_path).rows == []
 
 
