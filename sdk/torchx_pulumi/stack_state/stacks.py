@@ -299,13 +299,15 @@ def list_stacks(backend: str, project: str) -> list[StackRef]:
 def find_renamed(root: Path, entry: RunEntry) -> StackRef | None:
     """Return where the stack of an app is after `pulumi stack rename`. None: it is not in this folder.
 
-    Every stack in the folder is read; unreadable ones are skipped.
+    Every stack of a project in the folder is read; unreadable ones are skipped.
 
     Raises:
         DeployError: The folder cannot be read.
     """
     stacks = StoredStacks(entry.place.backend, FolderStore(root))
     for name in stacks.names(None):
+        if not name.project:
+            continue
         try:
             text = stacks.read(name)
             note = (parse_checkpoint(text).stash(APP_SUFFIX) or {}) if entry.launch in text else {}
