@@ -127,7 +127,7 @@ class _Reader:
             return time_at({"at": value}, "at")
         if issubclass(kind, Enum):
             known = {member.value: member for member in kind}
-            if value in known:
+            if isinstance(value, str) and value in known:
                 return known[value]
             fallback = self._fallbacks.get(kind)
             return fallback if fallback is not None else self._not_allowed(value, tuple(known), path)

@@ -78,9 +78,10 @@ def read_record(value: Any) -> RunRecord | None:
     missing = sorted({"job_name", "namespace", "hash", "attempt", "launched"} - value.keys())
     if missing:
         raise DeployError(f"{where} lacks {', '.join(missing)}; it was changed by hand")
-    defaults = {"app_id": value["job_name"], "digests": {}, "launched_at": "", "replicas": value["launched"]}
+    defaults = {"app_id": value["job_name"], "digests": {}, "launched_at": ""}
+    replicas = value.get("replicas") or value["launched"]
     try:
-        record = from_json(RunRecord, {**defaults, **without_none(value)})
+        record = from_json(RunRecord, {**defaults, **without_none(value), "replicas": replicas})
     except ValueError as error:
         raise DeployError(f"{where} cannot be read: {error}; it was changed by hand") from error
     if record.identity_version > IDENTITY_VERSION:

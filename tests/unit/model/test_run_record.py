@@ -39,6 +39,11 @@ def test_fields_of_a_later_release_are_left_out() -> None:
     assert read_record({**write_record(RECORD), "colour": "blue"}) == RECORD
 
 
+@pytest.mark.parametrize("replicas", [{}, None])
+def test_a_record_without_replicas_has_those_of_the_launch(replicas: object) -> None:
+    assert read_record({**write_record(RECORD), "replicas": replicas}) == replace(RECORD, replicas={"trainer": 4})
+
+
 def test_a_record_of_the_first_release_names_no_cluster() -> None:
     written = write_record(replace(RECORD, cluster=None))
     assert "cluster" not in written
