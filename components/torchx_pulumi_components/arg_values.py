@@ -219,7 +219,7 @@ class ArgumentReader(TypedReader):
         for name, value in list(given.items()):
             if is_placeholder(value) and (_is_plain_text(hints[name]) or name in _KNOWN_NUMBERS):
                 self.refuse(join(path, name), f"must be known in preview, found {_NOT_KNOWN}")
-                given[name] = "0"
+                given[name] = "1"
         return given
 
     def _overlay(self, given: Any, path: str) -> Any:

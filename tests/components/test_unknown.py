@@ -223,6 +223,13 @@ def test_a_structure_that_is_not_known_is_named(engine: Any, field: str) -> None
         run(engine, "volcano-job", lambda: args_of("volcano-job", ("roles", 0, field), unknown()), preview=True)
 
 
+@pytest.mark.parametrize("field", ["timeout_s", "delete_timeout_s"])
+def test_a_timeout_that_is_not_known_is_one_problem(engine: Any, field: str) -> None:
+    with pytest.raises(pulumi.RunError, match="has 1 problem") as caught:
+        run(engine, "volcano-job", lambda: args_of("volcano-job", (field,), unknown()), preview=True)
+    assert f"{field}: must be known in preview" in str(caught.value)
+
+
 def test_unknown_numbers_of_another_language_are_previewed(engine: Any) -> None:
     def program() -> Any:
         role = {
