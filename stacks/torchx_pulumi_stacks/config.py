@@ -87,7 +87,7 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
     scheduler = settings.word(
         "scheduler", [name for name in scheduler_names() if find_backend(name).component in public]
     )
-    given = settings.mapping(Any, settings.given("options") or "{}", "options")
+    given = settings.mapping(Any, "{}" if (text := settings.data("options")) is None else text, "options")
     options = _collect(settings, "options", lambda: read_options(given, scheduler))
     settings.problems.extend(check_ui_url(values["ui_url"], settings.path("uiUrl")) if "ui_url" in values else ())
     images = read_image_config(settings, root)

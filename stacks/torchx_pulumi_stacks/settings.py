@@ -6,7 +6,8 @@ import difflib
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_origin
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env
@@ -41,13 +42,21 @@ class Settings(TypedReader):
 
     def values_of(self, kind: type, *, without: Container[str] = ()) -> dict[str, Any]:
         """Return the fields of a dataclass that are set, except some of them."""
-        texts = {name: self.given(key_of(name)) for name, _, _ in field_types(kind) if name not in without}
-        hints = {name: hint for name, hint, _ in field_types(kind)}
+        hints = {name: hint for name, hint, _ in field_types(kind) if name not in without}
+        texts = {
+            name: self.given(key_of(name)) if get_origin(hint) in (None, Union, UnionType) else self.data(key_of(name))
+            for name, hint in hints.items()
+        }
         return {name: self.value(hints[name], text, key_of(name)) for name, text in texts.items() if text is not None}
 
     def given(self, key: str) -> str | None:
         """Return the text of a key. None: it is unset or blank."""
         return (self._config.get(key) or "").strip() or None
+
+    def data(self, key: str) -> str | None:
+        """Return the text of a key that must hold a list or a mapping. None: it is unset or null; blank is wrong."""
+        text = self._config.get(key)
+        return None if _structure(text) is None else text
 
     def secret(self, key: str) -> pulumi.Output[str] | None:
         """Return a text that stays secret. None: unset."""

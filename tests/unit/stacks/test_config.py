@@ -194,3 +194,15 @@ def test_a_template_of_a_link_is_taken_or_refused(tmp_path: Path) -> None:
     assert "torchx:uiUrl: 'https://ui.example/{pod}' names {pod}" in refusal(
         tmp_path, **DDP, **QUEUE, uiUrl="https://ui.example/{pod}"
     )
+
+
+@pytest.mark.parametrize("key", ["options", "arguments", "buildArgs"])
+def test_a_blank_text_is_no_list_or_mapping(tmp_path: Path, key: str) -> None:
+    (tmp_path / "app.yaml").write_text(APP)
+    assert f"torchx:{key}: is text, must be a" in refusal(tmp_path, **{"appFile": "app.yaml", **QUEUE, key: " "})
+
+
+@pytest.mark.parametrize("key", ["arguments", "buildArgs"])
+def test_null_is_the_same_as_an_absent_list_or_mapping(tmp_path: Path, key: str) -> None:
+    (tmp_path / "app.yaml").write_text(APP)
+    assert read(tmp_path, **{"appFile": "app.yaml", **QUEUE, key: "null"}).app is not None
