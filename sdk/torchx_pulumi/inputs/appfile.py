@@ -15,7 +15,7 @@ from torchx_pulumi.inputs.document import DocumentError, parse_document
 from torchx_pulumi.inputs.json_values import read_value
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.planning.checks.values import is_number, typed, unknown_keys
+from torchx_pulumi.planning.checks.values import is_list, is_number, typed, unknown_keys
 from torchx_pulumi.planning.overlay import given_overlay
 from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, as_text, field_types, whole_numbers
 
@@ -36,6 +36,13 @@ _KEYS: Mapping[type, tuple[str, ...]] = {
     SecretRef: ("name", "key", "optional"),
 }
 """Keys of every part of a job."""
+
+_TEXTS: Mapping[type, tuple[str, ...]] = {
+    JobSpec: ("name",),
+    RoleSpec: ("name", "image", "entrypoint", "args", "env"),
+    MountSpec: ("src", "src_path", "dst", "dst_path"),
+}
+"""Keys whose numbers and booleans are accepted as text."""
 
 
 def read_app_file(path: str | Path) -> JobSpec:
@@ -74,14 +81,18 @@ def read_app_mapping(app: Mapping[str, Any]) -> JobSpec:
 
 
 class MappingReader(AppReader):
-    """Reads mappings of YAML and JSON. Numbers and booleans are accepted as text, and 2.0 as 2."""
+    """Reads mappings of YAML and JSON. Some numbers and booleans are accepted as text (`_TEXTS`), and 2.0 as 2."""
 
     def fields_of(self, kind: type, value: Any, path: str) -> Mapping[str, Any] | None:
         """Return the fields of a mapping."""
         if isinstance(value, FieldValues) or not isinstance(value, Mapping):
             return TypedReader.fields_of(self, kind, value, path)
         self.problems.extend(unknown_keys(path, value, _KEYS[kind]))
-        given = {key: item for key, item in value.items() if item is not None and key in _KEYS[kind]}
+        given = {
+            key: texts_of(item) if key in _TEXTS.get(kind, ()) else item
+            for key, item in value.items()
+            if item is not None and key in _KEYS[kind]
+        }
         if kind is JobSpec:
             metadata = read_value(given.get("metadata", {}))
             return {**given, "metadata": metadata, "torchx_version": installed_torchx_version()}
@@ -91,21 +102,9 @@ class MappingReader(AppReader):
             return self._resource(given, path)
         return _mount(given) if kind is MountSpec else given
 
-    def text(self, value: Any, path: str) -> str:
-        """Return a text."""
-        return super().text(self.as_text(value), path)
-
     def whole(self, value: Any, path: str) -> int:
         """Return a whole number."""
         return super().whole(whole_numbers(value), path)
-
-    def as_text(self, value: Any) -> Any:
-        """Return the text of a number or a boolean, as JSON writes it; any other value as it is.
-
-        >>> [MappingReader().as_text(value) for value in (2.0, True, "a", None)]
-        ['2', 'true', 'a', None]
-        """
-        return as_text(value) if isinstance(value, bool) or is_number(value) else value
 
     def _role(self, role: dict[str, Any], path: str) -> Mapping[str, Any]:
         for key in _UNUSED_ROLE_KEYS:
@@ -135,3 +134,16 @@ def _mount(mount: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in ("src", "dst"):
         named[name] = mount.get(name, mount.get(f"{name}_path"))
     return {**mount, **named}
+
+
+def texts_of(value: Any) -> Any:
+    """Return numbers and booleans as JSON writes them, also those in a list or mapping; any other value as it is.
+
+    >>> [texts_of(value) for value in (2.0, [True, "a", None], {"a": 1})]
+    ['2', ['true', 'a', None], {'a': '1'}]
+    """
+    if is_list(value):
+        return [texts_of(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: texts_of(item) for key, item in value.items()}
+    return as_text(value) if isinstance(value, bool) or is_number(value) else value

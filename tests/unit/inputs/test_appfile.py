@@ -236,3 +236,17 @@ def test_overlay_of_a_role_may_be_a_file(tmp_path: Path) -> None:
     role["pod_overlay"] = str(tmp_path / "none")
     with pytest.raises(InvalidJobError, match="cannot be read"):
         read_app_mapping({"name": "a", "roles": [role]})
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        {"node_selector": {"zone": 1}},
+        {"secret_env": {"TOKEN": {"name": 5, "key": "k"}}},
+        {"retry_policy": True},
+        {"metadata": {"torchx_pulumi": {"secret_mounts": [{"src": 5, "dst": "/s"}]}}},
+    ],
+)
+def test_numbers_are_text_only_where_the_documentation_says_so(role: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJobError):
+        read_app_mapping({"name": "a", "roles": [{"name": "r", "image": "i", "entrypoint": "e", **role}]})
