@@ -34,12 +34,12 @@ def plan_app(app: Any, scheduler: str, options: Mapping[str, Any], *, app_id: st
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
     """
-    spec, chosen = read_job_and_options(app, options, scheduler, app_id=app_id)
+    spec, chosen = read_job_and_options(app, options, scheduler, app_id=app_id, is_named=True)
     return plan_job(spec, chosen, app_id)
 
 
 def read_job_and_options(
-    app: Any, options: Mapping[str, Any], scheduler: str, *, app_id: object | None = None
+    app: Any, options: Mapping[str, Any], scheduler: str, *, app_id: object = None, is_named: bool = False
 ) -> tuple[JobSpec, Options]:
     """Read a job and its options.
 
@@ -47,7 +47,8 @@ def read_job_and_options(
         app: An AppDef, a JobSpec or a mapping.
         options: Options by name.
         scheduler: Its name.
-        app_id: Name of the job object. None: it is made later, and its rules are checked with the plan.
+        app_id: Name of the job object.
+        is_named: False: the name is made later, and its rules are checked with the plan.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once, those of the rules included.
@@ -61,7 +62,7 @@ def read_job_and_options(
     spec = app_reader.read(JobSpec, app, "")
     chosen = options_reader.options(options)
     unread = [*problems, *app_reader.problems, *options_reader.problems]
-    problems = backend.find_problems(spec, chosen, unread, app_id=app_id)
+    problems = backend.find_problems(spec, chosen, unread, app_id=app_id, is_named=is_named)
     if problems:
         raise invalid_job(spec.name or None, problems)
     return spec, chosen

@@ -48,6 +48,8 @@ class OptionsReader(TypedReader):
         """Return the options, or the fields of an option that has some; a text may be JSON, or its `TEXT_FIELD`."""
         if isinstance(value, str) and (field := getattr(kind, "TEXT_FIELD", None)):
             value = self._parse(value, path) if _is_json(value) else {field: value}
+            if value is None:
+                return None
         if not isinstance(value, Mapping):
             return super().fields_of(kind, value, path)
         fields = [name for name, _, _ in field_types(kind)]
@@ -101,6 +103,8 @@ class OptionsReader(TypedReader):
         if isinstance(value, str):
             words = [word.strip() for word in value.split(",") if word.strip()]
             value = self._parse(value, path) if _is_json(value) else words
+            if value is None:
+                return ()
             return super().items(hint, value, path)
         return super().items(hint, tuple(value) if isinstance(value, list) else value, path)
 
@@ -108,6 +112,8 @@ class OptionsReader(TypedReader):
         """Return a mapping; an option may also be a text: JSON, `key=value,key=value` or `key:value,key:value`."""
         if isinstance(value, str) and (hint is str or _is_json(value)):
             value = self._parse(value, path)
+            if value is None:
+                return {}
         return super().mapping(hint, value, path)
 
     def _parse(self, text: str, path: str) -> Any:

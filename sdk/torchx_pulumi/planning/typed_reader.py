@@ -84,7 +84,7 @@ class TypedReader:
             inner = next(parameter for parameter in parameters if parameter is not NoneType)
             known = len(self.problems)
             read = None if value is None else self.value(inner, value, path)
-            return read if len(self.problems) == known else None
+            return None if any(problem.path == path for problem in self.problems[known:]) else read
         if origin is not None and issubclass(origin, Mapping):
             return self.mapping(parameters[1], value, path)
         if origin is not None:
@@ -148,12 +148,7 @@ class TypedReader:
         """Return a value of a list or mapping. Its text may be a secret, so that no message repeats it."""
         if hint is not str:
             return self.value(hint, value, path)
-        value = self.as_text(value)
         return value if is_text(value) else self.other(str, path, f"{typed(value)}, must be text; write it in quotes")
-
-    def as_text(self, value: Any) -> Any:
-        """Return the text of a value that the source may have instead of text; any other value as it is."""
-        return value
 
     def other(self, hint: Any, path: str, message: str) -> Any:
         """Return the empty value of a type, and add the problem of a value of another type."""
@@ -171,7 +166,7 @@ def check_typed(kind: type[T], value: Any, path: str, rules: Callable[[T], Itera
 
 def uncovered(problems: Iterable[Problem], known: Iterable[Problem]) -> Iterator[Problem]:
     """Yield the problems of rules without those of values that could not be read and are known as problems already."""
-    paths = {problem.path for problem in known}
+    paths = {path for problem in known for path in (problem.path, snake_case(problem.path))}
     for problem in problems:
         if not any(problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")) for path in paths):
             yield problem

@@ -235,7 +235,8 @@ class SchedulerBackend(Generic[OptionsT]):
         options: OptionsT,
         unread: Sequence[Problem] = (),
         *,
-        app_id: object | None = None,
+        app_id: object,
+        is_named: bool = True,
         launched: Mapping[str, int] | None = None,
     ) -> list[Problem]:
         """Return all problems of a job and its options, without those that this scheduler tolerates.
@@ -244,11 +245,12 @@ class SchedulerBackend(Generic[OptionsT]):
             spec: The job, with typed values.
             options: Its options, with typed values.
             unread: Values of both that could not be read. Rules are not checked on them.
-            app_id: Name of the job object. None: it is made later; the rules that need it are not checked.
+            app_id: Name of the job object.
+            is_named: False: the name is made later; the rules that need it are not checked.
             launched: As for `plan`.
         """
         found = [*check_job_rules(spec), *self.check_options(options)]
-        if app_id is not None:
+        if is_named:
             found += self.check_launch(spec, options, app_id, launched or {})
         problems = [*unread, *uncovered(found, unread)]
         return [problem for problem in problems if problem.rule not in self.tolerated]

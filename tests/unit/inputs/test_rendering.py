@@ -160,3 +160,25 @@ def test_a_port_that_mcad_tolerates_is_never_a_problem(wrong: dict[str, Any]) ->
     with pytest.raises(InvalidJobError) as caught:
         render(tolerated, scheduler="mcad", **given)
     assert "70000" not in str(caught.value)
+
+
+def paths_of(options: dict[str, Any]) -> list[str]:
+    with pytest.raises(InvalidJobError) as error:
+        render(APP, "volcano", {"queue": "q", **options}, app_id="a")
+    return sorted(problem.path for problem in error.value.problems)
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "mcad"])
+def test_a_job_without_a_name_for_its_object_is_refused(scheduler: str) -> None:
+    unnamed: Any = None
+    with pytest.raises(InvalidJobError) as error:
+        render(APP, scheduler, {"queue": "q"} if scheduler == "volcano" else {}, app_id=unnamed)
+    assert [problem.path for problem in error.value.problems] == ["app_id"]
+
+
+def test_an_option_in_camel_case_that_cannot_be_read_is_one_problem() -> None:
+    assert paths_of({"schedulerName": 5}) == ["options.schedulerName"]
+
+
+def test_a_part_of_an_option_that_cannot_be_read_hides_no_problem_of_the_whole() -> None:
+    assert paths_of({"gang": "pods", "plugins": {"svc": "a"}}) == ["options.plugins", "options.plugins['svc']"]

@@ -103,3 +103,16 @@ def test_options_that_only_launching_needs_are_taken() -> None:
 def test_options_are_a_mapping(options: Any) -> None:
     with pytest.raises(InvalidJobError, match="must be a mapping"):
         read_options(options)
+
+
+@pytest.mark.parametrize("name", ["labels", "plugins", "network_topology", "image_secrets"])
+def test_text_that_cannot_be_parsed_is_one_problem(name: str) -> None:
+    with pytest.raises(InvalidJobError) as error:
+        read_options({"queue": "q", name: "{x"})
+    assert [problem.path for problem in error.value.problems] == [f"options.{name}"]
+
+
+def test_a_number_of_thousands_of_digits_is_a_problem_of_its_option() -> None:
+    with pytest.raises(InvalidJobError) as error:
+        read_options({"queue": "q", "namespace": 10**5000})
+    assert [problem.path for problem in error.value.problems] == ["options.namespace"]

@@ -99,7 +99,11 @@ def shown(value: object) -> str:
     """
     if type(value) not in (str, int, float, bool):
         return f"of type {type(value).__name__}"
-    text = repr(value).encode("utf-8", "backslashreplace").decode()
+    try:
+        text = repr(value).encode("utf-8", "backslashreplace").decode()
+    except ValueError:
+        # Python does not write integers of thousands of digits.
+        return "a number of thousands of digits"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
