@@ -8,6 +8,7 @@ import pytest
 from torchx_pulumi.model.status import JobState, Reason
 
 from tests.e2e.app_wrappers import FAKE, FIND_RANK0, AppWrappers, is_state, shell
+from tests.e2e.project import eventually
 from tools.local_cluster import Cluster
 from tools.local_cluster.fake_nodes import node
 
@@ -68,6 +69,8 @@ def test_a_gang_that_does_not_fit_stays_out_whole_until_there_is_room(mcad: AppW
     name = mcad.submit(role, coscheduler_name="coscheduler", reserved_millicpu=0)
     held = mcad.wait(name, lambda status: status.reason is Reason.UNSCHEDULABLE)
     assert held.state is JobState.PENDING
+    # MCAD creates the pods one after the other, and the first ones are rejected before the last one is there.
+    eventually(lambda: len(mcad.pods(name)) == nodes + 1)
     assert [pod["spec"].get("nodeName") for pod in mcad.pods(name)] == [None] * (nodes + 1)
     mcad.cluster.api.create("/api/v1/nodes", node("fake-extra", tainted=True))
     try:
