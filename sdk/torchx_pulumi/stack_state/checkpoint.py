@@ -150,9 +150,10 @@ def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
     if not isinstance(whole, dict):
         raise UnreadableStateError(f"its checkpoint is {type(whole).__name__}, must be an object")
     holder = whole.get("checkpoint")
-    if not isinstance(holder, Mapping) and "deployment" not in whole:
+    # The CLI leaves `deployment` out of the export of a stack that was never updated.
+    if not isinstance(holder, Mapping) and "deployment" not in whole and not isinstance(whole.get("version"), int):
         raise UnreadableStateError("its checkpoint has neither `checkpoint` nor `deployment`")
-    latest = holder.get("latest") if isinstance(holder, Mapping) else whole["deployment"]
+    latest = holder.get("latest") if isinstance(holder, Mapping) else whole.get("deployment")
     if latest is not None and not isinstance(latest, Mapping):
         raise UnreadableStateError(f"the deployment in its checkpoint is {type(latest).__name__}, must be an object")
     return Checkpoint(latest, version=whole.get("version"), outdated=outdated)

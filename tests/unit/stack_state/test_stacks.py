@@ -159,7 +159,7 @@ def test_a_stack_that_only_the_cli_can_decompress_is_read_by_the_cli(bucket: Obj
 
 
 def test_a_checkpoint_of_another_shape_is_unreadable_and_not_empty(bucket: ObjectStore, cli: Cli) -> None:
-    put(bucket, "stacks/torchx/a.json", {"version": 3})
+    put(bucket, "stacks/torchx/a.json", {"resources": []})
     assert "neither `checkpoint` nor `deployment`" in fleet().broken[0].why
     with pytest.raises(DeployError, match="neither"):
         read_checkpoint(REF)
