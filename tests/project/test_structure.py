@@ -165,10 +165,28 @@ def test_only_the_registry_leads_to_the_packages_of_schedulers() -> None:
         if "/schedulers/volcano/" in path.as_posix() or "/schedulers/appwrapper/" in path.as_posix():
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            package, _, name = module.removeprefix("torchx_pulumi.schedulers.").partition(".")
-            if package in ("volcano", "appwrapper") and name not in allowed_in(path, SCHEDULER_IMPORTS):
-                found.append((path.relative_to(ROOT).as_posix(), module))
+            modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module == "torchx_pulumi.schedulers":
+                modules = [f"{node.module}.{one.name}" for one in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+            for module in modules:
+                package, _, name = module.removeprefix("torchx_pulumi.schedulers.").partition(".")
+                if package in ("volcano", "appwrapper") and name not in allowed_in(path, SCHEDULER_IMPORTS):
+                    found.append((path.relative_to(ROOT).as_posix(), module))
+    assert found == []
+
+
+def test_no_module_decides_by_the_name_of_a_scheduler() -> None:
+    found = [
+        (path.relative_to(ROOT).as_posix(), node.lineno)
+        for path in SOURCES
+        if "/schedulers/volcano/" not in path.as_posix() and "/schedulers/appwrapper/" not in path.as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare)
+        for value in [node.left, *node.comparators]
+        if isinstance(value, ast.Constant) and value.value in ("volcano", "mcad")
+    ]
     assert found == []
 
 
