@@ -7,6 +7,7 @@ state is never taken for a deleted one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -95,10 +96,9 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         DeployError: The file cannot be written, for example because the disk is full or the folder is read-only.
     """
-    make_folder(path.parent)
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+        handle, temporary = _temporary_file(path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(value, file, separators=(",", ":"))
             file.flush()
@@ -110,6 +110,15 @@ def write_json(path: Path, value: Any) -> None:
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
+
+
+def _temporary_file(folder: Path) -> tuple[int, str]:
+    for _ in range(10):
+        make_folder(folder)
+        # Another process may remove the folder while it is empty.
+        with contextlib.suppress(FileNotFoundError):
+            return tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+    return tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
 
 
 def remove_file(path: Path) -> None:

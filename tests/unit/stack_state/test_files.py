@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.stack_state.files import share, shared_umask
+from torchx_pulumi.stack_state import files
+from torchx_pulumi.stack_state.files import read_json, share, shared_umask, write_json
 from torchx_pulumi.stack_state.store import FolderStore
 
 
@@ -49,3 +50,19 @@ def test_a_lock_in_a_shared_folder_can_be_read_and_followed_by_another_members(t
     made = {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o7777 for path in folder.rglob("*")}
     assert set(made.values()) == {0o2770, 0o660}
     assert made[".pulumi/locks/organization/torchx/a/1.json"] == 0o660
+
+
+def test_a_folder_that_is_removed_while_it_is_empty_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, left = files.make_folder, [3]
+
+    def make_and_lose(folder: Path) -> None:
+        make(folder)
+        if left[0]:
+            left[0] -= 1
+            folder.rmdir()
+
+    monkeypatch.setattr(files, "make_folder", make_and_lose)
+    write_json(tmp_path / "locks" / "note.json", {"pid": 1})
+    assert read_json(tmp_path / "locks" / "note.json") == {"pid": 1}
