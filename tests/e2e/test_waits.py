@@ -107,9 +107,9 @@ class Counting(KubernetesCluster):
 
     asked = 0
 
-    def _ask(self, *given: Any, **more: Any) -> Any:
+    def _request(self, *given: Any, **more: Any) -> Any:
         type(self).asked += 1
-        return super()._ask(*given, **more)
+        return super()._request(*given, **more)
 
 
 def test_followers_of_a_waiting_gang_ask_seldom_and_end_when_the_access_does(

@@ -58,7 +58,7 @@ def operate(asked: dict[str, Any]) -> str:
         return "none" if described is None else str(described.state)
     if asked["do"] == "settle":
         # What cancel, resume and delete do first.
-        entry = scheduler._finder.settled(app_id, logging.info)
+        entry = scheduler._lookup.settled(app_id, logging.info)
         return "none" if entry is None else str(entry.stage)
     scheduler.delete(app_id, take_over=asked.get("take_over", False))
     return "deleted"

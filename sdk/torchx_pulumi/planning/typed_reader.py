@@ -166,9 +166,11 @@ def check_typed(kind: type[T], value: Any, path: str, rules: Callable[[T], Itera
 
 def uncovered(problems: Iterable[Problem], known: Iterable[Problem]) -> Iterator[Problem]:
     """Yield the problems of rules without those of values that could not be read and are known as problems already."""
-    paths = {path for problem in known for path in (problem.path, snake_case(problem.path))}
+    # Readers write `env[A]` where the rules write `env['A']`.
+    paths = {path.replace("'", "") for problem in known for path in (problem.path, snake_case(problem.path))}
     for problem in problems:
-        if not any(problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")) for path in paths):
+        found = problem.path.replace("'", "")
+        if not any(found == path or found.startswith((f"{path}.", f"{path}[")) for path in paths):
             yield problem
 
 
