@@ -70,9 +70,12 @@ class AliasFinder:
 
 
 def install() -> None:
-    """Add the finder to the import system, once."""
+    """Add the finder to the import system, once, before the one for paths.
+
+    In a checkout that had an earlier release, a folder with compiled files only would be imported as a namespace.
+    """
     if AliasFinder not in sys.meta_path:
-        sys.meta_path.append(AliasFinder)
+        sys.meta_path.insert(0, AliasFinder)
 
 
 def __getattr__(name: str) -> Any:
