@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.fleet.collect import read_fleet
-from torchx_pulumi.stack_state.stacks import CliStacks
+from torchx_pulumi.stack_state.stacks import CliStacks, open_stacks
+from torchx_pulumi.stack_state.store import open_store
 
 from tests.s3_server import S3Backend
 from tests.unit.fleet.collect.states import checkpoint, output
@@ -62,3 +63,26 @@ def test_200_stacks_are_read_without_a_process(
     assert len(started) == EXPORTED
     record_property("seconds", {"200 stacks": round(direct_s, 2), "one export by the CLI": round(export_s, 2)})
     assert direct_s < export_s * STACKS / CliStacks.reads_at_once
+
+
+def test_one_listing_tells_which_stacks_have_changed(
+    s3_backend: S3Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_backend.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store = open_store(s3_backend.url)
+    assert store is not None
+    for number in range(3):
+        store.write(f".pulumi/stacks/torchx/s{number}.json", json.dumps(checkpoint(output(f"t{number}"))).encode())
+    stacks = open_stacks(s3_backend.url)
+    before = stacks.versions()
+    assert [str(name) for name in before] == ["torchx/s0", "torchx/s1", "torchx/s2"]
+    assert all(before.values())
+    assert stacks.versions("torchx") == before
+    ended = checkpoint(output("t1", observed={"state": "FAILED"}))
+    store.write(".pulumi/stacks/torchx/s1.json", json.dumps(ended).encode())
+    store.remove(".pulumi/stacks/torchx/s2.json")
+    after = stacks.versions()
+    changed = {str(name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert changed == {"torchx/s1", "torchx/s2"}

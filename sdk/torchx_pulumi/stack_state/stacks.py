@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -90,6 +91,14 @@ class CliStacks:
         names = (_listed_name(str(item.get("name", "")), project) for item in listed if isinstance(item, dict))
         return sorted(names, key=str)
 
+    def versions(self, project: str | None = None) -> Mapping[StackName, str]:
+        """Return the stacks of a project with empty versions: the CLI does not tell whether a stack has changed.
+
+        Raises:
+            DeployError: The CLI is not on PATH, or the backend cannot be reached.
+        """
+        return dict.fromkeys(self.names(project), "")
+
     def read(self, name: StackName) -> str:
         """Export a stack; its secrets stay encrypted.
 
@@ -158,19 +167,38 @@ class StoredStacks:
         Raises:
             DeployError: The backend cannot be read.
         """
-        found: set[StackName] = set()
-        for path in self._listing(STACKS if project is None else f"{STACKS}/{project}"):
+        return list(self.versions(project))
+
+    def versions(self, project: str | None = None) -> Mapping[StackName, str]:
+        """Return the stacks of a project, sorted, each with the version of its checkpoint, by one listing.
+
+        A checkpoint whose version is not empty and equal to that of an earlier listing is as it was at that time, so a
+        reader that lists first and then reads needs to read again only what has another version.
+
+        Args:
+            project: Name of the project. None: all projects.
+
+        Returns:
+            Stack to an opaque version. An empty version is not known: the checkpoint has to be read.
+
+        Raises:
+            DeployError: The backend cannot be read.
+        """
+        files: dict[StackName, list[str]] = {}
+        for path, version in self._listing(STACKS if project is None else f"{STACKS}/{project}").items():
             place, _, file = path.rpartition("/")
             if project is not None:
                 place = f"{project}/{place}".rstrip("/")
             suffix = next((end for end in (*SUFFIXES, CLI_SUFFIX) if file.endswith(end)), None)
             if suffix is None or "/" in place or (suffix == CLI_SUFFIX and self._cli is None):
                 continue
-            found.add(StackName(project=place, stack=file.removesuffix(suffix)))
-        if not found and self._cli is not None:
+            name = StackName(project=place, stack=file.removesuffix(suffix))
+            files.setdefault(name, []).append(version and f"{version}{suffix}")
+        if not files and self._cli is not None:
             # A bucket or prefix that is misread here looks empty.
-            return self._cli.names(project)
-        return sorted(found, key=str)
+            return self._cli.versions(project)
+        # While Pulumi changes the compression, a stack can have two files.
+        return {name: ",".join(sorted(files[name])) if all(files[name]) else "" for name in sorted(files, key=str)}
 
     def read(self, name: StackName) -> str:
         """Return the checkpoint of a stack.
@@ -210,14 +238,15 @@ class StoredStacks:
         places = [path.split("/") for path in self._listing(LOCKS) if path.endswith(".json")]
         return frozenset(StackName(project="/".join(parts[:-2]), stack=parts[-2]) for parts in places if len(parts) > 1)
 
-    def _listing(self, folder: str) -> list[str]:
+    def _listing(self, folder: str) -> Mapping[str, str]:
+        """Return path and version of all files below a folder."""
         try:
-            return self._store.paths(folder)
+            return self._store.versions(folder)
         except OSError as error:
             if self._cli is None:
                 raise backend_error(self._backend, error) from error
             self.notice = _notice(self._backend, str(error))
-            return []
+            return {}
 
     def _text(self, name: StackName) -> str | None:
         """Return the text of a checkpoint file. None: it does not exist, or the CLI has to read it."""

@@ -137,6 +137,17 @@ class FolderStore:
             found += [(Path(path) / name).relative_to(self._root / folder).as_posix() for name in names]
         return sorted(found)
 
+    def versions(self, folder: str) -> dict[str, str]:
+        """Return path and version of all files below a folder: time of change, size and inode."""
+        found = {}
+        for path in self.paths(folder):
+            try:
+                stat = (self._root / folder / path).stat()
+            except ABSENT:
+                continue
+            found[path] = f"{stat.st_mtime_ns}.{stat.st_size}.{stat.st_ino}"
+        return found
+
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
         (self._root / path).unlink(missing_ok=True)
@@ -213,15 +224,22 @@ class ObjectStore:
             return []
         return sorted(item["name"].rpartition("/")[2] for item in found if item.get("type") == "file")
 
-    @_as_os_error()
     def paths(self, folder: str) -> list[str]:
         """Return the paths of all objects below a folder, relative to it, by one listing."""
+        return sorted(self.versions(folder))
+
+    @_as_os_error()
+    def versions(self, folder: str) -> dict[str, str]:
+        """Return path and ETag of all objects below a folder, by one listing. Empty ETag: the store has none."""
         root = f"{self._root}/{folder}/"
         try:
-            found = self._files.find(root.rstrip("/"))
+            found = self._files.find(root.rstrip("/"), detail=True)
         except FileNotFoundError:
-            return []
-        return sorted(path.partition(root.lstrip("/"))[2] for path in found)
+            return {}
+        return {
+            path.partition(root.lstrip("/"))[2]: str(item.get("ETag") or item.get("etag") or "")
+            for path, item in found.items()
+        }
 
     @_as_os_error()
     def remove(self, path: str) -> None:

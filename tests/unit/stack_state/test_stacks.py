@@ -15,7 +15,7 @@ from torchx_pulumi.fleet.collect import Fleet, read_fleet
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state import store
-from torchx_pulumi.stack_state.stacks import list_stacks, read_checkpoint
+from torchx_pulumi.stack_state.stacks import CliStacks, list_stacks, open_stacks, read_checkpoint
 from torchx_pulumi.stack_state.store import ObjectStore
 
 from tests.unit.fleet.collect.states import checkpoint, output
@@ -127,7 +127,7 @@ def test_a_store_that_cannot_be_read_is_read_by_the_cli_and_says_why(
         raise kind("access denied")
 
     put(bucket, "stacks/torchx/a.json", checkpoint(output("a")))
-    for name in ("paths", "read_bytes"):
+    for name in ("versions", "read_bytes"):
         monkeypatch.setattr(bucket, name, fail)
     with pytest.raises(DeployError, match="no such bucket"):
         fleet()
@@ -164,3 +164,51 @@ def test_a_checkpoint_of_another_shape_is_unreadable_and_not_empty(bucket: Objec
     with pytest.raises(DeployError, match="neither"):
         read_checkpoint(REF)
     assert cli.calls == []
+
+
+def test_the_version_of_a_stack_in_a_folder_changes_when_it_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / ".pulumi/stacks"
+    for path in ("torchx/a.json", "torchx/b.json.gz", "other/c.json", "torchx/a.json.bak", "torchx/a.json.attrs"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("{}")
+    stacks = open_stacks(f"file://{tmp_path}")
+    before = stacks.versions()
+    assert [str(name) for name in before] == ["other/c", "torchx/a", "torchx/b"] == [*map(str, stacks.names(None))]
+    assert all(before.values())
+    assert stacks.versions() == before
+    assert [str(name) for name in stacks.versions("torchx")] == ["torchx/a", "torchx/b"]
+    # Same length, as of a state that becomes another one, and written in one step, as by the engine.
+    (folder / "new").write_text("[]")
+    (folder / "new").replace(folder / "torchx/a.json")
+    (folder / "other/c.json").unlink()
+    after = stacks.versions()
+    changed = {str(name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert changed == {"torchx/a", "other/c"}
+
+
+def test_a_stack_whose_compression_changes_has_another_version(tmp_path: Path) -> None:
+    folder = tmp_path / ".pulumi/stacks/torchx"
+    folder.mkdir(parents=True)
+    (folder / "a.json").write_text("{}")
+    stacks = open_stacks(f"file://{tmp_path}")
+    seen = [stacks.versions()]
+    (folder / "a.json.gz").write_text("{}")
+    seen.append(stacks.versions())
+    (folder / "a.json").unlink()
+    seen.append(stacks.versions())
+    assert [len(each) for each in seen] == [1, 1, 1]
+    assert len({version for each in seen for version in each.values()}) == 3
+
+
+def test_a_store_without_etags_has_no_versions(bucket: ObjectStore) -> None:
+    put(bucket, "stacks/torchx/a.json", checkpoint(output("a")))
+    found = open_stacks(BACKEND).versions()
+    assert {str(name): version for name, version in found.items()} == {"torchx/a": ""}
+
+
+def test_the_cli_lists_stacks_without_versions(bucket: ObjectStore, cli: Cli) -> None:
+    del bucket
+    (cli.folder / "ls").write_text(json.dumps([{"name": "organization/torchx/a"}]))
+    for stacks in (open_stacks(BACKEND), CliStacks(BACKEND)):
+        assert {str(name): version for name, version in stacks.versions().items()} == {"torchx/a": ""}
+    assert len(cli.calls) == 2
