@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qs, urlsplit
 
 from torchx_pulumi.stack_state.backend import backend_folder
@@ -23,6 +23,9 @@ REQUEST_TIMEOUT_S = 1.0
 
 READ_TIMEOUT_S = 10.0
 """Timeout of one request of a reader."""
+
+UPLOAD_BYTES = 8 << 20
+"""Bytes of a part of an upload."""
 
 REFUSALS = frozenset(
     {
@@ -231,7 +234,7 @@ class ObjectStore:
     @_as_os_error()
     def versions(self, folder: str) -> dict[str, str]:
         """Return path and ETag of all objects below a folder, by one listing. Empty ETag: the store has none."""
-        root = f"{self._root}/{folder}/"
+        root = f"{self._root}/{folder}/" if folder else f"{self._root}/"
         try:
             found = self._files.find(root.rstrip("/"), detail=True)
         except FileNotFoundError:
@@ -248,6 +251,27 @@ class ObjectStore:
             self._files.rm_file(f"{self._root}/{path}")
         except FileNotFoundError:
             return
+
+    @_as_os_error()
+    def open(self, path: str) -> BinaryIO | None:
+        """Open an object for reading, in blocks. None: it does not exist."""
+        try:
+            return cast("BinaryIO", self._files.open(f"{self._root}/{path}", "rb", cache_type="readahead"))
+        except FileNotFoundError:
+            return None
+
+    @_as_os_error()
+    def upload(self, path: str, source: BinaryIO) -> None:
+        """Write an object with all that can be read of a source: large ones in parts, all of them or none."""
+        target = self._files.open(f"{self._root}/{path}", "wb", block_size=UPLOAD_BYTES)
+        try:
+            while block := source.read(UPLOAD_BYTES):
+                target.write(block)
+            target.close()
+        except BaseException:
+            target.discard()
+            target.closed = True
+            raise
 
 
 StackStore = FolderStore | ObjectStore

@@ -1,0 +1,145 @@
+"""The logs of container runs in a folder or an object store, indexed by job, role, replica and attempt."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import logging
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import BinaryIO, cast
+
+from torchx_pulumi.log_archive.keys import RECORD, RunKey, escape, read_key
+from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, read_run, write_run
+from torchx_pulumi.log_archive.storage import LogStorage
+from torchx_pulumi.model.errors import ClusterError, DeployError
+
+logger = logging.getLogger(__name__)
+
+READ_AT_ONCE = 16
+"""Records that are read at the same time."""
+
+LONGEST_PART = 1 << 20
+"""Characters of the longest line that is returned as a whole, as of `LogLines`."""
+
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+"""Errors of a log that is not whole."""
+
+
+class Archive:
+    """Archived logs. Opening one makes no request.
+
+    Methods raise `PermissionError` if access is denied, and another `OSError` if the storage cannot be used, with errno
+    ENOSPC if it is full.
+    """
+
+    def __init__(self, storage: LogStorage, name: str) -> None:
+        """Take a storage.
+
+        Args:
+            storage: Where the files are.
+            name: What messages call the archive: its URL without credentials.
+        """
+        self._storage = storage
+        self.name = name
+
+    def check_writable(self) -> None:
+        """Write a small file and remove it.
+
+        Raises:
+            OSError: The archive cannot be written.
+        """
+        path = f"{escape('check-' + uuid.uuid4().hex)}.tmp"
+        self._storage.put(path, io.BytesIO(b"check"))
+        self._storage.remove(path)
+
+    def keys(self, job: ArchivedJob | None = None) -> list[RunKey]:
+        """Return the keys of the archived runs of a job, or of all jobs, by one listing. No record is read."""
+        folder = job.folder if job is not None else ""
+        start = f"{folder}/" if folder else ""
+        paths = (f"{start}{path}" for path in self._storage.paths(folder) if path.endswith(RECORD))
+        return [key for key in map(read_key, paths) if key is not None]
+
+    def find(self, key: RunKey) -> ArchivedRun | None:
+        """Return the record of a run. None: it is not archived, or its record is damaged, which is logged."""
+        data = self._storage.read(key.record)
+        if data is None:
+            return None
+        try:
+            return read_run(json.loads(data), f"{self.name}: {key.record}")
+        except (DeployError, ValueError) as error:
+            logger.warning("%s: %s cannot be read and is left out: %s", self.name, key.record, error)
+            return None
+
+    def read(self, keys: Iterable[RunKey]) -> list[tuple[RunKey, ArchivedRun]]:
+        """Return keys with their records, several at a time. Damaged records are left out."""
+        asked = list(keys)
+        if len(asked) < 2:
+            found = [self.find(key) for key in asked]
+        else:
+            with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="archive") as pool:
+                found = list(pool.map(self.find, asked))
+        return [(key, run) for key, run in zip(asked, found, strict=True) if run is not None]
+
+    def write(self, key: RunKey, run: ArchivedRun, log: BinaryIO) -> None:
+        """Store a log, then its record. A complete copy replaces an incomplete one, never the other way.
+
+        Args:
+            key: The key of the run's complete copy.
+            run: The record.
+            log: The log, compressed by gzip, from its beginning.
+        """
+        partial = replace(key, partial=True)
+        written = key if run.complete else partial
+        if not run.complete and self._has_more(key, partial, run):
+            return
+        self._storage.put(written.log, log)
+        text = json.dumps(write_run(run), separators=(",", ":"))
+        self._storage.put(written.record, io.BytesIO(text.encode()))
+        if run.complete:
+            # The record first: without one, a log does not count.
+            self._storage.remove(partial.record)
+            self._storage.remove(partial.log)
+
+    def _has_more(self, key: RunKey, partial: RunKey, run: ArchivedRun) -> bool:
+        """Return whether there is a complete copy of a run, or an incomplete one of at least as many bytes."""
+        if self._storage.read(key.record) is not None:
+            return True
+        known = self.find(partial)
+        return known is not None and known.bytes >= run.bytes
+
+    def lines(self, key: RunKey) -> Iterator[str]:
+        """Yield the lines of a log with their times and newlines, long lines in parts.
+
+        Raises:
+            ClusterError: The log is absent or damaged, or the archive cannot be read.
+        """
+        where = f"{self.name}: {key.log}"
+        try:
+            file = self._storage.open(key.log)
+            if file is None:
+                raise ClusterError(f"{where} does not exist, although its record does", reason="NotFound")
+            with file, gzip.open(file, "rb") as unpacked:
+                text = io.TextIOWrapper(cast("BinaryIO", unpacked), encoding="utf-8", errors="replace", newline="\n")
+                while part := text.readline(LONGEST_PART):
+                    yield part
+        except DAMAGED as error:
+            raise ClusterError(f"{where} is damaged: {error}; the lines before this are whole") from error
+        except OSError as error:
+            raise ClusterError(
+                f"{where} cannot be read: {error}", retryable=not isinstance(error, PermissionError)
+            ) from error
+
+
+def newest_copies(keys: Iterable[RunKey]) -> list[RunKey]:
+    """Return the keys of complete copies, and of incomplete ones of runs without a complete copy, oldest run first."""
+    chosen: dict[tuple[str, tuple[str, str, str, int, str]], RunKey] = {}
+    for key in keys:
+        known = chosen.get((key.job, key.run))
+        if known is None or known.partial:
+            chosen[key.job, key.run] = key
+    return sorted(chosen.values(), key=lambda key: (key.job, key.role, key.replica, key.order, key.container))

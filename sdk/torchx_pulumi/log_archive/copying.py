@@ -1,0 +1,132 @@
+"""Copy the log of one container run from a cluster into an archive, complete or marked as incomplete."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+
+from torchx_pulumi.kube import Cluster, LogLines
+from torchx_pulumi.log_archive.archive import Archive
+from torchx_pulumi.log_archive.run_reader import RunReader
+from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, ContainerRunRef, archived_run
+from torchx_pulumi.log_archive.spool import LimitedSpool
+from torchx_pulumi.model.errors import ClusterError
+
+LIMIT_BYTES = 64 << 20
+"""Most bytes of the text of one container run that are kept by default."""
+
+
+class CopyStop:
+    """Ends copies of several threads, also those that wait for a line."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._streams: set[LogLines] = set()
+
+    def set(self) -> None:
+        """End the copies."""
+        with self._lock:
+            self._event.set()
+            streams = [*self._streams]
+        for stream in streams:
+            stream.close()
+
+    def is_set(self) -> bool:
+        """Return whether the copies have to end."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for some seconds, or until the copies have to end, and return whether they have to."""
+        return self._event.wait(seconds)
+
+    @contextlib.contextmanager
+    def closing(self, stream: LogLines) -> Iterator[None]:
+        """Close a stream at the end of the block, or when the copies have to end."""
+        with self._lock:
+            self._streams.add(stream)
+        try:
+            if self.is_set():
+                stream.close()
+            yield
+        finally:
+            with self._lock:
+                self._streams.discard(stream)
+            stream.close()
+
+
+def copy_log(
+    cluster: Cluster,
+    archive: Archive,
+    job: ArchivedJob,
+    ref: ContainerRunRef,
+    *,
+    follow: bool = False,
+    stop: CopyStop | None = None,
+    limit_bytes: int = LIMIT_BYTES,
+    advice: str = "",
+    keep_partial: Callable[[], bool] = lambda: True,
+    opened: Callable[[], None] = lambda: None,
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+) -> ArchivedRun | None:
+    """Copy the log of a container run, unless the archive has it as a whole.
+
+    Memory is bounded, whatever the lengths of lines and log are. Nothing is written to the archive before the log was
+    read to its end, or as far as it can be.
+
+    Args:
+        cluster: Cluster of the pod.
+        archive: The archive.
+        job: Job of the pod.
+        ref: The run.
+        follow: Read a running container's log until it ends. False: read what there is.
+        stop: Ends the copy early. None: nothing does.
+        limit_bytes: Most bytes of text to keep: the first half and the last half.
+        advice: How to change the limit, for the line about what was left out.
+        keep_partial: Returns, when a copy was stopped or failed, whether what was read is stored as incomplete. A copy
+            of a container that runs and is not followed always is.
+        opened: Called when the first lines were requested, or the copy has ended.
+        now: Returns the current time.
+
+    Returns:
+        The record in the archive. None: the copy was stopped, and what was read of it is not stored.
+
+    Raises:
+        ClusterError: The log cannot be read. `reason` is `NotFound` or `Replaced` if it is lost.
+        OSError: The archive, or the folder for temporary files, cannot be written; errno ENOSPC: it is full.
+    """
+    stop = stop or CopyStop()
+    reader: RunReader | None = None
+    try:
+        key = ref.key(job)
+        known = archive.find(key)
+        if known is not None:
+            return known
+        reader = RunReader(cluster, ref, stop, lambda: LimitedSpool(limit_bytes, advice=advice), opened)
+        complete, failure = False, None
+        try:
+            complete = reader.read(follow=follow)
+        except ClusterError as error:
+            failure = error
+        if failure is not None and (not reader.spool.size or not keep_partial()):
+            raise failure
+        if stop.is_set() and not complete and not keep_partial():
+            return None
+        log = reader.spool.finish()
+        run = archived_run(
+            job,
+            reader.ref,
+            lines=reader.spool.lines,
+            size=reader.spool.size,
+            left_out_bytes=reader.spool.left_out_bytes,
+            complete=complete,
+            copied_at=now(),
+        )
+        archive.write(key, run, log)
+        return run
+    finally:
+        if reader is not None:
+            reader.spool.close()
+        opened()

@@ -1,0 +1,81 @@
+"""URLs of log archives: their check, and the archive that one names."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from torchx_pulumi.log_archive.archive import Archive
+from torchx_pulumi.log_archive.storage import FolderStorage, ObjectStorage
+from torchx_pulumi.model.errors import Problem, invalid_job
+from torchx_pulumi.model.redaction import passwords_of, without_password
+from torchx_pulumi.stack_state.backend import FILE_SCHEME, backend_folder
+
+ALLOWED = "an absolute path, file:///path, s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix"
+"""The forms of a URL, for messages."""
+
+PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "azblob": "adlfs"}
+"""Scheme of an object store to the package that reads and writes it."""
+
+
+def check_archive_url(text: str, path: str) -> list[Problem]:
+    """Return what is wrong with the URL of a log archive. No file is read and no request is made.
+
+    Args:
+        text: The URL or the path.
+        path: What messages call it, for example `log_archive`.
+    """
+    url = _as_url(text)
+    shown = repr(without_password(text))
+    if url is None:
+        return [Problem(path, f"found {shown}, allowed is {ALLOWED}; write the whole path of a folder")]
+    scheme = urlsplit(url).scheme
+    if scheme == "file":
+        return [] if url.startswith(f"{FILE_SCHEME}/") else [_relative(path, shown)]
+    if scheme not in PACKAGES:
+        return [Problem(path, f"found {shown}, allowed is {ALLOWED}; use one of these")]
+    if passwords_of(url) or "@" in urlsplit(url).netloc:
+        text = (
+            f"found {shown}, which contains credentials; leave them out: they are taken from the environment, as "
+            "Pulumi takes them for its backends"
+        )
+        return [Problem(path, text)]
+    if not urlsplit(url).netloc:
+        return [Problem(path, f"found {shown}, which names no bucket or container; allowed is {ALLOWED}")]
+    package = PACKAGES[scheme]
+    if find_spec(package) is None:
+        extra = "torchx-pulumi[s3]" if scheme == "s3" else package
+        return [Problem(path, f"found {shown}, which needs the package {package}; install `{extra}`")]
+    return []
+
+
+def open_archive(url: str) -> Archive:
+    """Return the archive of a URL. Nothing is read, written or requested.
+
+    Args:
+        url: The URL or the path, as `check_archive_url` allows it.
+
+    Raises:
+        InvalidJobError: The URL is not allowed, or the package that its kind needs is not installed.
+    """
+    problems = check_archive_url(url, "log_archive")
+    if problems:
+        raise invalid_job("log archive", problems)
+    known = _as_url(url) or url
+    folder = backend_folder(known)
+    if folder is not None:
+        return Archive(FolderStorage(folder), without_password(url))
+    return Archive(ObjectStorage(known), without_password(url))
+
+
+def _as_url(text: str) -> str | None:
+    """Return a path as a URL, and a URL unchanged. None: a text that is neither."""
+    if text.startswith("/"):
+        return f"{FILE_SCHEME}{quote(str(Path(text)))}"
+    return text if "://" in text else None
+
+
+def _relative(path: str, shown: str) -> Problem:
+    text = f"found {shown}, which is not an absolute path; write file:///path, so that every reader finds one folder"
+    return Problem(path, text)
