@@ -134,6 +134,21 @@ class Driver(Protocol):
         """
         ...
 
+    def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:
+        """Return the observation in the stack's output `torchx`, in its shape. Starts no process.
+
+        Args:
+            entry: The app.
+
+        Returns:
+            The observation, which may be of another run than the one that is known here. None: there is no such
+            output, or only a process can read the backend.
+
+        Raises:
+            DeployError: The stack cannot be read.
+        """
+        ...
+
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return the holders of locks on an app's stack, without engines that are known to have ended.
 

@@ -48,6 +48,13 @@ class Observation:
     """When that was tried last, ISO 8601 in UTC."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """The roles in the shape of the output `torchx.observed`."""
+
+    roles: tuple[Mapping[str, Any], ...] = ()
+
+
 def observed(status: JobStatus, at: str) -> Observation:
     """Return a status as an observation.
 
@@ -68,6 +75,19 @@ def remembered(observation: Observation) -> JobStatus:
     """
     roles = [{"name": name, "replicas": replicas} for name, replicas in observation.roles.items()]
     return from_json(JobStatus, {**to_json(observation), "roles": roles}, fallbacks=_LATER)
+
+
+def from_stack(value: Mapping[str, Any]) -> Observation:
+    """Return `observed` of the stack output `torchx` as an observation.
+
+    Raises:
+        ValueError: It is not in the shape of the output, or a later release wrote it.
+    """
+    listed = from_json(_Listed, value).roles
+    roles = {str(role.get("name")): role.get("replicas") or () for role in listed}
+    found = from_json(Observation, {**value, "roles": roles}, fallbacks={Reason: Reason.UNREADABLE})
+    remembered(found)
+    return found
 
 
 def newer(last: Observation | None, now: Observation) -> Observation:

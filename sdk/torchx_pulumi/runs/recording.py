@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, Stage
-from torchx_pulumi.model.errors import TorchxPulumiError
+from torchx_pulumi.model.errors import DeployError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.model.timestamps import EPOCH, format_time
 from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.runs.driver import Driver, Recorded
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import Observation, as_observed, observed
+from torchx_pulumi.runs.observation import Observation, as_observed, from_stack, newer, observed
 from torchx_pulumi.schedulers import find_backend
 
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = {Recorded.DEFERRED.value: 5.0, Recorded.LEFT.value: 3600.0}
 """Seconds until a write that was not possible is tried again. An outcome that is not in it is final."""
+
+REQUEST_PAUSES_S = (0.2, 0.4, 0.8)
+"""Pauses between attempts to write a request: others that write a state hold the stack's lock for at most 1 s."""
+
+TIME_STEP = timedelta(seconds=1)
+"""Times are written in whole seconds."""
 
 
 def note(
@@ -51,6 +58,77 @@ def note(
         noted = seen
     record_end(index, driver, entry, noted, now, status, resumed=resumed)
     return noted
+
+
+def last_seen(index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, now: datetime) -> Observation | None:
+    """Return the last observation of an app: that of the index, or that of its stack where that one is newer.
+
+    The stack is read only where the index does not have the end of the run; of a cancelled run also, since somebody
+    else may have resumed it. An observation in the stack that is of another run, that only says that the objects are
+    gone, or that cannot be read, changes nothing.
+
+    Args:
+        index: The observations of this machine; what is newer in the stack is noted here.
+        driver: Returns the engine; called only where the stack is read.
+        entry: The app.
+        now: The time, aware.
+
+    Raises:
+        DeployError: The index cannot be read.
+    """
+    last = index.observation(entry)
+    is_over = last is not None and last.state.terminal and last.state is not JobState.CANCELLED
+    if is_over or entry.uid is None or entry.stage is not Stage.LAUNCHED or not entry.has_stack:
+        return last
+    try:
+        value = driver().observed(entry)
+        seen = from_stack(value) if value else None
+    except (TorchxPulumiError, ValueError) as error:
+        logger.debug("what the stack of %s has is not known: %s", entry.app_id, error)
+        return last
+    if seen is None or seen.uid != entry.uid or seen.reason is Reason.NOT_FOUND:
+        return last
+    if seen.state.terminal:
+        seen = dataclasses.replace(seen, recorded=Recorded.KNOWN.value, recorded_at=format_time(now))
+    found = newer(last, seen)
+    if seen.reason is Reason.CANCELLED and (last is None or not last.state.terminal):
+        # What was seen since then does not take the request back.
+        found = seen
+    if found == last:
+        return last
+    try:
+        index.observe(entry, found)
+    except TorchxPulumiError as error:
+        logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
+    return found
+
+
+def note_request(driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime) -> None:
+    """Write to the stack of an app what was requested of it, as its newest observation.
+
+    Its time is later than that of the observation in the stack, which another clock may have written. A write that is
+    not possible is logged, and prevents nothing.
+
+    Args:
+        driver: Returns the engine.
+        entry: The app.
+        status: Its status, of which the message says what was requested.
+        now: The time, aware.
+    """
+    if entry.stage is not Stage.LAUNCHED or not entry.has_stack:
+        return
+    try:
+        known = time_at(driver().observed(entry) or {}, "observed_at") or EPOCH
+        value = {**build_observed(status, observed_at=max(now, known + TIME_STEP)), "uid": status.uid or entry.uid}
+        outcome = driver().record(entry, value)
+        for pause_s in REQUEST_PAUSES_S:
+            if outcome is Recorded.DEFERRED:
+                time.sleep(pause_s)
+                outcome = driver().record(entry, value)
+        if outcome is Recorded.DEFERRED:
+            raise DeployError("another process changes the stack")
+    except TorchxPulumiError as error:
+        logger.warning("%s: the stack does not say yet that it was %s: %s", entry.app_id, status.message, error)
 
 
 def record_end(

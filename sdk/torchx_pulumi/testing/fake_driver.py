@@ -147,6 +147,11 @@ class FakeDriver:
         stack.outputs |= {"state": observed.get("state"), "reason": observed.get("reason")}
         return Recorded.WRITTEN
 
+    def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:
+        """Return the output `torchx.observed`."""
+        stack = next((stack for known, stack in self.stacks.items() if _same(known, entry.place)), None)
+        return copy.deepcopy(stack.outputs["torchx"]["observed"]) if stack is not None and stack.finished else None
+
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return who holds locks on a stack."""
         return self.locked.get(entry.place, [])

@@ -19,14 +19,23 @@ from torchx_pulumi.model.errors import (
 )
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.runs.lease import Lease, claim
+from torchx_pulumi.runs.recording import cancelled_words, note_request
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import gone_status, note, note_cluster, uid_of, variant_named
+from torchx_pulumi.torchx_adapter.observe import (
+    gone_status,
+    last_seen,
+    note,
+    note_cluster,
+    uid_of,
+    variant_named,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +68,7 @@ def cancel_app(
         return False
     entry, cluster, variant, seen = found
     if seen.job_object is None or not is_ours(entry, seen.job_object):
-        if not gone_status(entry, context.index.observation(entry)).state.terminal:
+        if not gone_status(entry, last_seen(context, entry)).state.terminal:
             _note_cancel(lookup, entry)
         return True
     note_cluster(context, entry, cluster)
@@ -69,6 +78,10 @@ def cancel_app(
         return True
     known = context.index.get(entry)
     entry = _note_cancel(lookup, entry)
+    # Before the cluster is asked: whoever sees the end knows by it that it was requested.
+    if entry.cancelled_at is not None:
+        requested = replace(status, reason=Reason.CANCELLED, message=cancelled_words(entry), diagnoses=())
+        note_request(context.driver, entry, requested, context.now())
     uid = uid_of(seen.job_object) or ""
     try:
         if variant.control is None:
@@ -79,6 +92,7 @@ def cancel_app(
         # A request that may be tried again, after a timeout for example, may have reached the cluster.
         if not error.retryable and (known is None or known.cancelled_at is None):
             context.index.change(entry, lambda now: replace(now, cancelled_at=None))
+            note_request(context.driver, entry, status, context.now())
         raise
     if variant.makes_pods:
         _delete_pods(cluster, entry)
@@ -121,6 +135,10 @@ def resume_app(
     variant.control.resume(cluster, entry.namespace, entry.job_name, uid_of(seen.job_object) or "")
     if lookup.adopt(entry) is not None:
         context.index.change(entry, lambda now: replace(now, cancelled_at=None))
+    now = context.now()
+    words = f"resumed at {format_time(now)}"
+    active = replace(status, state=JobState.PENDING, reason=Reason.RESTARTING, message=words, finished_at=None)
+    note_request(context.driver, entry, replace(active, conditions=(), diagnoses=(), roles=()), now)
 
 
 def delete_app(

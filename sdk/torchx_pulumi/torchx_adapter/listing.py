@@ -22,7 +22,7 @@ from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.torchx_adapter.compat import listed
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import note, note_cluster, observe_app, shown, variant_named
+from torchx_pulumi.torchx_adapter.observe import last_seen, note, note_cluster, observe_app, shown, variant_named
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,8 @@ def list_apps(
         except ClusterError as error:
             failed.append(error)
             logger.warning("%s: %s", "states are as last seen" if group else "apps of colleagues are not listed", error)
-            found = [(entry.app_id, entry.name, entry.uid or "", _last_state(context, entry)) for entry in group]
+            states = _at_once(lambda entry: _last_state(context, entry), group)
+            found = [(one.app_id, one.name, one.uid or "", state) for one, state in zip(group, states, strict=True)]
         for app_id, name, uid, state in found:
             # A cluster with two addresses is asked twice: the app's own row comes first, a colleague's view of it last.
             rows.setdefault((app_id, uid), (name, state))
@@ -193,12 +194,8 @@ def _list_cluster(
     def unlisted(entry: RunEntry) -> JobState:
         return (_last_state if entry.namespace in listing.refused else _unlisted_state)(context, entry)
 
-    with ThreadPoolExecutor(OBSERVED_AT_ONCE) as pool:
-        states = pool.map(unlisted, known.values())
-        rows += [
-            (entry.app_id, entry.name, entry.uid or "", state)
-            for entry, state in zip(known.values(), states, strict=True)
-        ]
+    states = _at_once(unlisted, list(known.values()))
+    rows += [(one.app_id, one.name, one.uid or "", state) for one, state in zip(known.values(), states, strict=True)]
     return rows
 
 
@@ -290,5 +287,11 @@ def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
 
 
 def _last_state(context: AdapterContext, entry: RunEntry) -> JobState:
-    last = context.index.observation(entry)
+    last = last_seen(context, entry)
     return last.state if last is not None else JobState.UNKNOWN
+
+
+def _at_once(state: Callable[[RunEntry], JobState], entries: Sequence[RunEntry]) -> list[JobState]:
+    """Return the states of apps of which each takes a request, in their order."""
+    with ThreadPoolExecutor(OBSERVED_AT_ONCE) as pool:
+        return list(pool.map(state, entries))

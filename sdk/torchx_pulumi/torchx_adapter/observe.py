@@ -78,13 +78,16 @@ def observe_app(context: AdapterContext, entry: RunEntry, through: Through = lam
     except ClusterError as error:
         if error.reason == DIFFERENT_CLUSTER:
             raise
-        return AppSnapshot(status=_unreachable_status(entry, context.index.observation(entry), error), error=error)
+        return AppSnapshot(status=_unreachable_status(entry, last_seen(context, entry), error), error=error)
     if seen.job_object is None or not is_ours(entry, seen.job_object):
         return AppSnapshot(
             status=_note_gone(context, entry),
             relaunched=seen.job_object is not None and is_of_stack(entry, seen.job_object),
         )
     status = with_cancel(entry, variant.read_status(seen), seen.job_object)
+    if status.reason is Reason.POD_GONE or _may_be_cancelled(entry, variant, status, seen.job_object):
+        # The stack may have the end from before the deletion of the pods, or that it was asked for.
+        status = _cancelled_elsewhere(status, last_seen(context, entry))
     noted = note(context, entry, status)
     note_cluster(context, entry, cluster)
     return AppSnapshot(status=shown(status, noted), seen=seen)
@@ -131,12 +134,32 @@ def note(context: AdapterContext, entry: RunEntry, status: JobStatus) -> Observa
     return recording.note(context.index, context.driver, entry, status, context.now())
 
 
+def last_seen(context: AdapterContext, entry: RunEntry) -> Observation | None:
+    """Return the last observation of an app, of the index or of its stack; see `recording.last_seen`."""
+    return recording.last_seen(context.index, context.driver, entry, context.now())
+
+
+def _may_be_cancelled(
+    entry: RunEntry, variant: Variant, status: JobStatus, job_object: Mapping[str, Any] | None
+) -> bool:
+    """Return whether a run ended in a way in which a cancelled one does, and no cancellation is known here."""
+    failed = status.state in (JobState.FAILED, JobState.UNKNOWN)
+    return entry.cancelled_at is None and failed and variant.shows_cancel(status, job_object)
+
+
+def _cancelled_elsewhere(status: JobStatus, last: Observation | None) -> JobStatus:
+    """Return a status as CANCELLED where the stack says that this was requested."""
+    if last is None or last.reason is not Reason.CANCELLED or status.state not in (JobState.FAILED, JobState.UNKNOWN):
+        return status
+    return dataclasses.replace(status, state=JobState.CANCELLED, reason=last.reason, message=last.message)
+
+
 def _note_gone(context: AdapterContext, entry: RunEntry) -> JobStatus:
     """Return the status of an app whose object is gone, and write its end to its stack where that is due.
 
     A missing object is an observed end only where the app was cancelled.
     """
-    last = context.index.observation(entry)
+    last = last_seen(context, entry)
     status = gone_status(entry, last)
     if status.state is JobState.CANCELLED and (last is None or not last.state.terminal):
         note(context, entry, dataclasses.replace(status, uid=entry.uid))
@@ -152,9 +175,9 @@ def gone_status(entry: RunEntry, last: Observation | None) -> JobStatus:
         return status
     known = status or JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message="")
     if entry.cancelled_at is not None:
-        return dataclasses.replace(
-            known, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)
-        )
+        known = dataclasses.replace(known, reason=Reason.CANCELLED, message=cancelled_words(entry))
+    if known.reason is Reason.CANCELLED:
+        return dataclasses.replace(known, state=JobState.CANCELLED)
     seen = f"last seen {known.state.value} at {last.observed_at}" if last is not None else "its state was never seen"
     # What a time to live removed has ended, and how is not known; a job without one vanished in mid-run.
     if entry.options.get("ttl_seconds_after_finished") is not None:

@@ -19,6 +19,7 @@ from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, state_folder
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_there
+from torchx_pulumi.stack_state.last_observed import LastObservedReader
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
 from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
 from torchx_pulumi.stack_state.store import open_store
@@ -48,6 +49,7 @@ class AutomationDriver:
         """
         self._folder = folder
         self._connect = connect
+        self._last_observed = LastObservedReader()
         self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
     def launch(self, order: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
@@ -111,6 +113,10 @@ class AutomationDriver:
             # The folder may not be mounted. The observation is kept and written later.
             logger.debug("the stack of %s is not written yet: %s", entry.app_id, error)
             return Recorded.DEFERRED
+
+    def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:
+        """Return the observation in the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
+        return self._last_observed.read(entry.place)
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return who holds locks on an app's stack; see `torchx_pulumi.runs.driver.Driver`."""

@@ -150,13 +150,17 @@ def test_record_writes_what_is_newer_and_of_the_same_run(driver_world: DriverWor
     end |= {"observed_at": "2100-01-01T00:00:00Z", "uid": entry.uid, "phase": None}
     try:
         assert record(entry, {**end, "uid": "of-another-run"}) is Recorded.KNOWN
+        assert (driver_world.driver.observed(entry) or {}).get("state") != "FAILED"
         assert record(entry, end) is Recorded.WRITTEN
+        seen = driver_world.driver.observed(entry) or {}
+        assert (seen["state"], seen["uid"], "phase" in seen) == ("FAILED", entry.uid, False)
         assert record(entry, end) is Recorded.KNOWN
         assert record(entry, {**end, "state": "RUNNING", "observed_at": "2100-01-02T00:00:00Z"}) is Recorded.KNOWN
         assert record(entry, {**end, "state": "RUNNING", "attempt": 2}) is Recorded.WRITTEN
     finally:
         driver_world.driver.destroy(entry, nothing)
     assert record(entry, end) is Recorded.LEFT
+    assert driver_world.driver.observed(entry) is None
 
 
 def test_close_may_be_called_twice(driver_world: DriverWorld) -> None:

@@ -195,14 +195,15 @@ def without_stale_claims(observed: Mapping[str, Any], state: JobState, freshness
         freshness_s: Its age in seconds. None: not known.
     """
     claims = [item for item in _items(observed.get("diagnoses")) if item.get("reason") in ABSENCES]
-    waits = state is JobState.SUBMITTED or observed.get("reason") in ABSENCES
+    reason = observed.get("reason")
+    waits = (state is JobState.SUBMITTED and reason != Reason.CANCELLED.value) or reason in ABSENCES
     if not waits and not claims:
         return observed
     if freshness_s is not None and freshness_s <= CLAIM_S:
         return {**observed, "message": f"{_text(observed.get('message'))} ({freshness_s:.0f} s ago)"}
     return {
         **observed,
-        "reason": Reason.SUBMITTED.value if waits else observed.get("reason"),
+        "reason": Reason.SUBMITTED.value if waits else reason,
         "message": "submitted; what became of it since then was not looked at" if waits else observed.get("message"),
         "diagnoses": [item for item in _items(observed.get("diagnoses")) if item not in claims],
     }

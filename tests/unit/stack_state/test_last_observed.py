@@ -1,0 +1,116 @@
+"""`observed` of single stacks: one read of one file, no process, and a backend that fails is left alone for a while."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.stack_state import store
+from torchx_pulumi.stack_state.last_observed import PAUSE_S, LastObservedReader
+from torchx_pulumi.stack_state.store import FolderStore, ObjectStore
+
+from tests.unit.fleet.collect.states import checkpoint, output
+
+
+@pytest.fixture(autouse=True)
+def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: Any, **__: Any) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", start)
+
+
+class Requests:
+    """A store whose reads are counted, and may fail."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.paths: list[str] = []
+        self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def read_bytes(self, path: str) -> bytes | None:
+        self.paths.append(path)
+        if self.error is not None:
+            raise self.error
+        data: bytes | None = self._store.read_bytes(path)
+        return data
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def requests(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Requests]:
+    files = fsspec.filesystem("memory", skip_instance_cache=True)
+    counted = Requests(FolderStore(tmp_path) if request.param == "folder" else ObjectStore(files, "/bucket"))
+    (tmp_path / ".pulumi/stacks/torchx").mkdir(parents=True)
+    monkeypatch.setitem(store._OPENERS, "s3", lambda *_: counted)
+    yield counted
+    if files.exists("/bucket"):
+        files.rm("/bucket", recursive=True)
+
+
+REF = StackRef(backend="s3://bucket", project="torchx", stack="a")
+PATH = ".pulumi/stacks/torchx/a.json"
+
+
+def test_the_observation_is_read_by_one_request(requests: Requests) -> None:
+    requests.write(PATH, json.dumps(checkpoint(output("a"))).encode())
+    reader = LastObservedReader()
+    for _ in range(2):
+        seen = reader.read(REF)
+        assert seen is not None
+        assert seen["state"] == "RUNNING"
+    assert requests.paths == [PATH, PATH]
+
+
+def test_a_compressed_checkpoint_is_read(requests: Requests) -> None:
+    requests.write(f"{PATH}.gz", gzip.compress(json.dumps(checkpoint(output("a"))).encode()))
+    assert (LastObservedReader().read(REF) or {})["state"] == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    "content", [None, {"version": 3, "checkpoint": {"latest": None}}, checkpoint({"schema_version": 1})]
+)
+def test_a_stack_that_is_absent_or_has_no_observation_has_none(requests: Requests, content: Any) -> None:
+    if content is not None:
+        requests.write(PATH, json.dumps(content).encode())
+    assert LastObservedReader().read(REF) is None
+
+
+def test_a_stack_that_cannot_be_parsed_is_an_error_of_that_stack_only(requests: Requests) -> None:
+    requests.write(PATH, b'{"version": 3, "checkpoi')
+    requests.write(".pulumi/stacks/torchx/b.json", json.dumps(checkpoint(output("b"))).encode())
+    reader = LastObservedReader()
+    with pytest.raises(DeployError, match="stack torchx/a in s3://bucket cannot be read: its checkpoint"):
+        reader.read(REF)
+    assert reader.read(StackRef(backend=REF.backend, project="torchx", stack="b")) is not None
+
+
+def test_a_backend_that_fails_is_left_alone_for_a_while(requests: Requests) -> None:
+    requests.write(PATH, json.dumps(checkpoint(output("a"))).encode())
+    now = [0.0]
+    reader = LastObservedReader(clock=lambda: now[0])
+    requests.error = PermissionError("access denied")
+    with pytest.raises(DeployError, match="access denied"):
+        reader.read(REF)
+    requests.error = None
+    now[0] = PAUSE_S - 1
+    with pytest.raises(DeployError, match="could not be read a moment ago"):
+        reader.read(REF)
+    assert len(requests.paths) == 1
+    now[0] = PAUSE_S
+    assert reader.read(REF) is not None
+
+
+@pytest.mark.parametrize("backend", ["https://api.pulumi.com", "postgres://db/state"])
+def test_a_backend_that_only_the_cli_reads_is_not_read(backend: str) -> None:
+    assert LastObservedReader().read(StackRef(backend=backend, project="torchx", stack="a")) is None
