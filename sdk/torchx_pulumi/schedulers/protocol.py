@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol
 
-from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube import Cluster, LiveCluster, Selector
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
@@ -196,6 +196,9 @@ class SchedulerBackend(Generic[OptionsT]):
     """Return what the scheduler's own objects say about a run that waits or failed. Pods are diagnosed for all."""
     kinds: tuple[Kind, ...]
     """Kinds of the scheduler's own API groups that it reads or writes."""
+    explaining_kinds: tuple[tuple[Kind, Selector | None], ...] = ()
+    """Kinds of objects, besides job objects, pods and events, that say why a job waits, and the labels of those that
+    belong to jobs of this package. None: all objects of the kind."""
     absent: Callable[[Cluster, OptionsT], list[Problem]] = lambda _cluster, _options: []
     """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []

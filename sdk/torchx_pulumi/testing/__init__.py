@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from uuid import uuid4
 
 from torchx_pulumi.kube import kinds
+from torchx_pulumi.kube.cached_objects import matches
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.kubeconfig import identity_of
+from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity, authority_digest
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.timestamps import parse_nanoseconds, to_nanoseconds
 from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.manifest_objects import all_kinds
+from torchx_pulumi.testing.fake_watches import FakeHistory, FakeWatch
 
 KNOWN = tuple(all_kinds())
 """Kinds that a fake cluster serves by default: all kinds that this package reads or writes."""
 STAMP = "2026-01-01T00:00:00.000000000Z"
 """Time of every line of a fake log."""
+HISTORY = 10_000
+"""Changes of objects that a fake cluster keeps for watches by default."""
+
+Manifests = list[Manifest]
+"""The class has a method `list`."""
 
 
 class FakeLog:
@@ -49,7 +58,7 @@ class FakeLog:
 
 
 class FakeCluster:
-    """A cluster in memory. Its objects change only through its methods.
+    """A cluster in memory. Its objects change only through its methods, which threads may call at the same time.
 
     >>> cluster = FakeCluster([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}])
     >>> cluster.get(kinds.NAMESPACE, None, "a")["metadata"]["name"]
@@ -69,6 +78,7 @@ class FakeCluster:
         authority: str | None = "an authority",
         namespace: str = "default",
         readable: Iterable[str] | None = None,
+        history: int = HISTORY,
     ) -> None:
         """Create a cluster with objects.
 
@@ -84,15 +94,17 @@ class FakeCluster:
             authority: Certificate authority. None: the access has none.
             namespace: Namespace of the context.
             readable: Namespaces whose objects may be listed separately. None: all namespaces, also together.
+            history: Changes that are kept. A watch from an earlier version is refused: it is `Expired`.
         """
-        self._served = set(served)
+        self.served = set(served)
         self._logs = {key: list(lines) for key, lines in (logs or {}).items()}
-        self._denied = set(denied)
+        self.denied = set(denied)
         self._readable = None if readable is None else set(readable)
         self.api_server = api_server
         self.uid = uid
         self.authority = authority
         self.namespace = namespace
+        self._history = FakeHistory(history)
         self.error = error
         self._objects: dict[tuple[str, str, str, str], Manifest] = {}
         for manifest in objects:
@@ -109,21 +121,60 @@ class FakeCluster:
         authority = self.authority.encode() if self.authority else None
         uid = f"uid of {self.api_server}" if self.uid is None else self.uid
         return ClusterIdentity(
-            uid=None if ("get", kinds.NAMESPACE) in self._denied else uid or None,
+            uid=None if ("get", kinds.NAMESPACE) in self.denied else uid or None,
             ca=authority_digest(authority),
             address=self.identity,
             name=f"the cluster at {self.api_server}",
         )
 
+    @property
+    def error(self) -> ClusterError | None:
+        """Raised by every call, and interrupts the watches. None: the cluster answers."""
+        return self._history.error
+
+    @error.setter
+    def error(self, error: ClusterError | None) -> None:
+        with self._history.changed:
+            self._history.error = error
+            self._history.changed.notify_all()
+
     def put(self, manifest: Manifest) -> None:
         """Add an object, or replace the one of its name."""
         meta = manifest["metadata"]
         key = (manifest["apiVersion"], manifest["kind"], meta.get("namespace") or "", meta["name"])
-        self._objects[key] = copy.deepcopy(manifest)
+        stored = copy.deepcopy(manifest)
+        with self._history.changed:
+            stored["metadata"]["resourceVersion"] = str(self._history.next_version())
+            before = self._objects.get(key)
+            self._objects[key] = stored
+            self._history.add(before, stored)
 
     def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
         """Remove an object, if it exists."""
-        self._objects.pop((kind.api_version, kind.kind, namespace or "", name), None)
+        self._drop((kind.api_version, kind.kind, namespace or "", name))
+
+    def _drop(self, key: tuple[str, str, str, str]) -> None:
+        with self._history.changed:
+            before = self._objects.pop(key, None)
+            if before is not None:
+                self._history.next_version()
+                self._history.add(before, None)
+
+    def end_watches(self) -> None:
+        """End all watches, as an API server does after some minutes."""
+        with self._history.changed:
+            self._history.ended += 1
+            self._history.changed.notify_all()
+
+    def send_bookmarks(self) -> None:
+        """Send a bookmark to all watches."""
+        with self._history.changed:
+            self._history.bookmarks += 1
+            self._history.changed.notify_all()
+
+    def forget_history(self) -> None:
+        """Forget all changes: a watch from an earlier version is `Expired`. Open watches have received them."""
+        self._history.forget()
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object. None: it does not exist."""
@@ -133,18 +184,42 @@ class FakeCluster:
             return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
         return self.find(kind, namespace, name)
 
-    def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
+    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
         """Return the objects of a kind, sorted by namespace and name."""
-        self._check("list", kind)
-        if self._readable is not None and kind.namespaced and namespace not in self._readable:
-            where = f"in namespace {namespace}" if namespace else "at the cluster scope"
-            raise ClusterError(f"the fake cluster forbids it: cannot list {kind.plural} {where}", reason="Forbidden")
+        self._check_readable("list", kind, namespace)
         return [*self.find_all(kind, namespace, selector)]
+
+    def list_versioned(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        selector: Selector | None = None,
+        *,
+        keep: Callable[[Manifest], Manifest | None] = lambda found: found,
+    ) -> tuple[Manifests, str]:
+        """Return the objects of a kind, sorted by namespace and name, and the version from which a watch continues."""
+        self._check_readable("list", kind, namespace)
+        with self._history.changed:
+            found, version = self.find_all(kind, namespace, selector), str(self._history.version)
+        kept = (keep(one) for one in found)
+        return [one for one in kept if one is not None], version
+
+    def watch(self, kind: Kind, namespace: str | None, selector: Selector | None = None, *, version: str) -> FakeWatch:
+        """Return the changes of objects since a version, and further ones as they happen."""
+        self._check_readable("watch", kind, namespace)
+        with self._history.changed:
+            self._history.check(int(version))
+        return FakeWatch(self._history, kind, namespace if kind.namespaced else None, selector, int(version))
+
+    def events(self, namespace: str, names: Collection[str | None]) -> Manifests:
+        """Return the events that involve objects of some names, sorted by name."""
+        listed = self.list(kinds.EVENT, namespace)
+        return [event for event in listed if text_at(event, "involvedObject", "name") in names]
 
     def serves(self, kind: Kind) -> bool:
         """Return whether the cluster serves the kind."""
         self._answer()
-        return kind in self._served
+        return kind in self.served
 
     def logs(
         self,
@@ -200,9 +275,10 @@ class FakeCluster:
             raise ClusterError(
                 f'the fake cluster answered 409: {kind.plural} "{meta["name"]}" already exists', reason="AlreadyExists"
             )
-        meta.update(uid=str(uuid4()), creationTimestamp=STAMP.partition(".")[0] + "Z", resourceVersion="1")
+        meta.update(uid=str(uuid4()), creationTimestamp=STAMP.partition(".")[0] + "Z", resourceVersion="0")
         if not dry_run:
             self.put({**made, "apiVersion": kind.api_version, "kind": kind.kind})
+            meta["resourceVersion"] = str(self._history.version)
             self._simulate(kind, made)
         return copy.deepcopy(made)
 
@@ -214,10 +290,12 @@ class FakeCluster:
             return False
         self.remove(kind, namespace, name)
         mine = found["metadata"].get("uid")
-        for key, manifest in [*self._objects.items()]:
+        with self._history.changed:
+            others = [*self._objects.items()]
+        for key, manifest in others:
             owners = manifest["metadata"].get("ownerReferences") or []
             if mine and any(owner.get("uid") == mine for owner in owners):
-                self._objects.pop(key, None)
+                self._drop(key)
         return True
 
     def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:
@@ -233,17 +311,16 @@ class FakeCluster:
         """Return an object whatever the credentials may do. None: it is absent."""
         return copy.deepcopy(self._objects.get((kind.api_version, kind.kind, namespace or "", name)))
 
-    def find_all(
-        self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None
-    ) -> Sequence[Manifest]:
+    def find_all(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Sequence[Manifest]:
         """Return the objects of a kind by name, whatever the credentials may do."""
-        return [
-            copy.deepcopy(manifest)
-            for (version, name, where, _), manifest in sorted(self._objects.items(), key=lambda item: item[0][2:])
-            if (version, name) == (kind.api_version, kind.kind)
-            and (not namespace or where == namespace)
-            and (selector or {}).items() <= (manifest["metadata"].get("labels") or {}).items()
-        ]
+        with self._history.changed:
+            return [
+                copy.deepcopy(manifest)
+                for (version, name, where, _), manifest in sorted(self._objects.items(), key=lambda item: item[0][2:])
+                if (version, name) == (kind.api_version, kind.kind)
+                and (not namespace or where == namespace)
+                and matches(manifest, selector)
+            ]
 
     def _simulate(self, kind: Kind, written: Manifest) -> None:
         """Let the controllers of all schedulers act on an object."""
@@ -255,11 +332,17 @@ class FakeCluster:
             raise self.error
 
     def _is_denied(self, verb: str, kind: Kind, part: str | None) -> bool:
-        return ((verb, kind) if part is None else (verb, kind, part)) in self._denied
+        return ((verb, kind) if part is None else (verb, kind, part)) in self.denied
+
+    def _check_readable(self, verb: str, kind: Kind, namespace: str | None) -> None:
+        self._check(verb, kind)
+        if self._readable is not None and kind.namespaced and namespace not in self._readable:
+            where = f"in namespace {namespace}" if namespace else "at the cluster scope"
+            raise ClusterError(f"the fake cluster forbids it: cannot {verb} {kind.plural} {where}", reason="Forbidden")
 
     def _check(self, verb: str, kind: Kind, part: str | None = None) -> None:
         self._answer()
-        if kind not in self._served:
+        if kind not in self.served:
             raise ClusterError(f"the fake cluster does not serve {kind.kind} ({kind.api_version})", reason="NotServed")
         if self._is_denied(verb, kind, part):
             what = f"{kind.plural}/{part}" if part else kind.plural

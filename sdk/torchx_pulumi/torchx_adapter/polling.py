@@ -10,15 +10,16 @@ from __future__ import annotations
 import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from torchx_pulumi.kube import Cluster, LogLines
-from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.kube import Cluster, LogLines, Selector
+from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.waiting import GONE_S, REFUSED_S, UNREACHABLE_S, Patience, progress_line
@@ -246,12 +247,17 @@ class _CachingCluster:
             return self._cluster.get(kind, namespace, name)
         return self._cached(("get", kind, namespace, name), lambda: self._cluster.get(kind, namespace, name))
 
-    def list(self, kind: Kind, namespace: str | None, selector: Mapping[str, str] | None = None) -> list[Manifest]:
+    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         """Return the objects of a kind, by name."""
         if kind == POD:
             return self._cluster.list(kind, namespace, selector)
         key = ("list", kind, namespace, tuple(sorted((selector or {}).items())))
         return self._cached(key, lambda: self._cluster.list(kind, namespace, selector))
+
+    def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
+        """Return the events that involve objects of some names."""
+        listed = self.list(EVENT, namespace)
+        return [event for event in listed if text_at(event, "involvedObject", "name") in names]
 
     def serves(self, kind: Kind) -> bool:
         """Return whether the cluster knows the kind."""

@@ -103,7 +103,7 @@ def test_a_refusal_that_passes_is_forgotten_soon_and_one_that_stays_is_asked_abo
     for _ in range(600):
         JOB.observe(passing, "team", "app")
         JOB.observe(staying, "team", "app")
-        passing._denied.clear()
+        passing.denied.clear()
         now += 1
     assert passing.asked.count("list Pod") == 600 - 5 + 1
     # After 5, 25, 105 and 405 s.

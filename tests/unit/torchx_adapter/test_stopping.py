@@ -68,7 +68,7 @@ def test_a_cancel_that_the_cluster_refused_leaves_no_trace(
     world: World, submit: Callable[..., str], kind: str, calls: list[Any]
 ) -> None:
     app_id = submit(kind)
-    world.cluster._denied.update(calls)
+    world.cluster.denied.update(calls)
     with pytest.raises(ClusterError):
         world.scheduler(kind).cancel(app_id)
     entry = RunIndex().find(app_id, kind)

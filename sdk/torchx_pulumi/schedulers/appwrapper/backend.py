@@ -96,6 +96,9 @@ BACKEND = SchedulerBackend(
     replica_messages=REPLICA_MESSAGES,
     diagnose=diagnose_mcad,
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
+    explaining_kinds=tuple(
+        (kind, {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}) for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP)
+    ),
     absent=cluster_checks.absent,
     named_objects=cluster_checks.named_objects,
     permissions=cluster_checks.permissions,

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, Final, TypeVar
 
 from torchx_pulumi.kube import Cluster, run_concurrently
-from torchx_pulumi.kube.kinds import EVENT, NODE, POD
+from torchx_pulumi.kube.kinds import NODE, POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at, items_at, text_at
 from torchx_pulumi.model.options import Manifest
@@ -69,8 +69,7 @@ def with_last_lines(cluster: Cluster, namespace: str, observed: ObservedObjects,
 
 def events_of(cluster: Cluster, namespace: str, names: Collection[str | None]) -> tuple[Manifest, ...]:
     """Return the events of objects by the objects' names."""
-    listed = if_allowed(cluster, LIST_EVENTS, namespace, lambda: cluster.list(EVENT, namespace)) or ()
-    return tuple(event for event in listed if text_at(event, "involvedObject", "name") in names)
+    return tuple(if_allowed(cluster, LIST_EVENTS, namespace, lambda: cluster.events(namespace, names)) or ())
 
 
 def if_allowed(

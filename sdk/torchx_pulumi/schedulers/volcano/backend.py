@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.kube.kinds import POD, SERVICE
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
@@ -125,6 +126,8 @@ BACKEND = SchedulerBackend(
     diagnose_refusal=diagnose_refusal,
     diagnose=diagnose_volcano,
     kinds=(VOLCANO_JOB, VOLCANO_QUEUE, VOLCANO_POD_GROUP, VOLCANO_COMMAND),
+    # Volcano's controller copies the labels of a Job to its PodGroup.
+    explaining_kinds=((VOLCANO_POD_GROUP, {labels.LAUNCH: None}), (VOLCANO_QUEUE, None)),
     simulate=simulate,
     absent=cluster_checks.absent,
     named_objects=cluster_checks.named_objects,

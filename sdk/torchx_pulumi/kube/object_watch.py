@@ -1,0 +1,305 @@
+"""Watch the objects of one kind: list them, then follow their changes, for as long as the process runs."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from torchx_pulumi.kube.cached_objects import Key, ObjectCache, key_of
+from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.kube.outages import Outages
+from torchx_pulumi.kube.protocol import EXPIRED, LiveCluster, Selector, WatchEvent, WatchEvents
+from torchx_pulumi.kube.trimming import trim
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.options import Manifest
+
+logger = logging.getLogger(__name__)
+
+STOP_S: Final = 1.0
+"""Seconds that `stop` waits for the thread. It ends later by itself if a request is under way."""
+
+SHORT_STREAMS: Final = 6
+"""Streams in a row that ended early after which it is logged."""
+
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of a watched object."""
+
+    kind: Kind
+    type: ChangeType
+    """An object that no longer has the labels of the watch is DELETED. A new object of the same name is two changes."""
+    object: Manifest
+    """The object after the change, trimmed; of a deleted one the last known state. It must not be changed."""
+    previous: Manifest | None
+    """The object before the change. None: it was not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTiming:
+    """Waits between the requests of a watch."""
+
+    first_s: float = 1.0
+    """Wait after a failure. Doubled by each further one in a row; the actual wait is between half of it and all."""
+    longest_s: float = 60.0
+    """Longest of these waits."""
+    forbidden_s: float = 300.0
+    """Wait after a refusal."""
+    not_served_s: float = 60.0
+    """Wait after the answer that the cluster does not serve the kind."""
+    settled_s: float = 10.0
+    """A watch that lasted for so long did not fail."""
+    share: Callable[[], float] = random.random
+    """Return a random number from 0 to 1."""
+    monotonic: Callable[[], float] = time.monotonic
+    """Return the seconds of a clock that does not jump."""
+
+    def wait_s(self, failures: int) -> float:
+        """Return the wait after a number of failures in a row."""
+        longest = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 30))
+        return longest * (0.5 + 0.5 * self.share())
+
+
+class ObjectWatch:
+    """Keeps the objects of one kind up to date in a store, in a thread of its own."""
+
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        kind: Kind,
+        namespace: str | None,
+        selector: Selector | None,
+        *,
+        store: ObjectCache,
+        changed: Callable[[Change], None],
+        outages: Outages | None = None,
+        timing: WatchTiming | None = None,
+    ) -> None:
+        """Prepare a watch. No request is made before `start`.
+
+        Args:
+            cluster: The cluster.
+            kind: The kind.
+            namespace: Namespace. None: all namespaces.
+            selector: Labels that an object must have. None: all objects.
+            store: Where the objects are kept, trimmed.
+            changed: Called in the thread of the watch after the store was changed. An error that it raises is logged.
+            outages: Reports failures; shared by the watches of a cluster. None: an own one.
+            timing: Waits between requests.
+        """
+        self.kind = kind
+        self.namespace = namespace
+        self._cluster = cluster
+        self.selector = selector
+        self._store = store
+        self._changed = changed
+        self._timing = timing or WatchTiming()
+        self._outages = outages or Outages(cluster.api_server)
+        self._guard = threading.Lock()
+        self._stopped = threading.Event()
+        self._wake = threading.Event()
+        """Ends a wait before its time."""
+        self._events: WatchEvents | None = None
+        self._synced = threading.Event()
+        self._version: str | None = None
+        """Version from which the watch continues. None: list first."""
+        self._failures = 0
+        self._opened_s: float | None = None
+        """When the present stream was opened. None: it is not open."""
+        self._told = ""
+        """Last defect or shortness of streams that was logged, until a stream lasts."""
+        self._thread = threading.Thread(target=self._run, name=f"watch {self.place}", daemon=True)
+
+    @property
+    def place(self) -> str:
+        """Return kind and namespace for messages."""
+        where = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
+        group = f".{self.kind.group}" if self.kind.group else ""
+        return f"{self.kind.plural}{group}" + (f" {where}" if self.kind.namespaced else "")
+
+    @property
+    def synced(self) -> bool:
+        """Return whether the store has what the cluster has, up to the delay of the connection."""
+        return self._synced.is_set()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def signal_stop(self) -> None:
+        """Tell the thread to end, without waiting for it."""
+        self._stopped.set()
+        self._wake.set()
+        with self._guard:
+            events = self._events
+        if events is not None:
+            events.close()
+
+    def stop(self, timeout_s: float = STOP_S) -> None:
+        """End the watch. Returns after a second at most; no change is reported afterwards."""
+        self.signal_stop()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def retry_now(self) -> None:
+        """End the wait after a failure: the cluster answers again."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._wake.clear()
+            self._opened_s = None
+            try:
+                self._watch_once()
+            except ClusterError as error:
+                wait_s = self._after_error(error)
+            except Exception as error:  # noqa: BLE001 - it is logged with its traceback
+                # A defect must not end the watch while the process goes on.
+                wait_s = self._after_defect(error)
+            else:
+                wait_s = self._after_end()
+            if wait_s and not self._stopped.is_set():
+                self._wake.wait(wait_s)
+
+    def _watch_once(self) -> None:
+        """List the objects if there is no version to continue from, and follow their changes until the watch ends."""
+        if self._version is None:
+            self._list()
+        version = self._version
+        if self._stopped.is_set() or version is None:
+            return
+        with self._opened(version) as events:
+            self._opened_s = self._timing.monotonic()
+            self._outages.recovered(self)
+            self._synced.set()
+            for event in events:
+                self._take(event)
+                if self._stopped.is_set():
+                    return
+
+    @contextmanager
+    def _opened(self, version: str) -> Iterator[WatchEvents]:
+        events = self._cluster.watch(self.kind, self.namespace, self.selector, version=version)
+        with self._guard:
+            self._events = events
+        try:
+            if self._stopped.is_set():
+                # `stop` may have come before it could close this stream.
+                events.close()
+            yield events
+        finally:
+            with self._guard:
+                self._events = None
+            events.close()
+
+    def _list(self) -> None:
+        """Take over all objects, and report those that no longer exist."""
+        seen: set[Key] = set()
+
+        def take(found: Manifest) -> None:
+            if not self._stopped.is_set():
+                seen.add(key_of(found))
+                self._put(trim(found))
+
+        _, version = self._cluster.list_versioned(self.kind, self.namespace, self.selector, keep=take)
+        if self._stopped.is_set():
+            return
+        for key in self._store.all_keys() - seen:
+            self._remove(key, None)
+        self._version = version
+
+    def _take(self, event: WatchEvent) -> None:
+        if self._stopped.is_set():
+            return
+        if event.type == "DELETED":
+            self._remove(key_of(event.object), trim(event.object))
+        elif event.type != "BOOKMARK":
+            self._put(trim(event.object))
+        self._version = event.version or self._version
+
+    def _put(self, found: Manifest) -> None:
+        previous = self._store.put(found)
+        if previous is None:
+            self._report("ADDED", found, None)
+        elif text_at(previous, "metadata", "uid") != text_at(found, "metadata", "uid"):
+            # The old one was deleted while nobody watched.
+            self._report("DELETED", previous, previous)
+            self._report("ADDED", found, None)
+        elif text_at(previous, "metadata", "resourceVersion") != text_at(found, "metadata", "resourceVersion"):
+            self._report("MODIFIED", found, previous)
+
+    def _remove(self, key: Key, last: Manifest | None) -> None:
+        previous = self._store.remove(key)
+        found = last or previous
+        if found is not None:
+            self._report("DELETED", found, previous)
+
+    def _report(self, kind: ChangeType, found: Manifest, previous: Manifest | None) -> None:
+        if self._stopped.is_set():
+            return
+        try:
+            self._changed(Change(kind=self.kind, type=kind, object=found, previous=previous))
+        except Exception:
+            logger.exception("a change of %s (%s) could not be handled", self.place, "/".join(key_of(found)))
+
+    def _after_error(self, error: ClusterError) -> float:
+        """Return the seconds to wait after an error."""
+        if self._stopped.is_set():
+            return 0.0
+        if error.reason == EXPIRED:
+            self._version = None
+            return self._after_end()
+        if self._opened_s is not None and error.retryable:
+            # Proxies and load balancers end long connections, and an API server that stops ends all. Whether it is
+            # there, and what happened meanwhile, shows the next request.
+            if error.reason == "Silent":
+                self._synced.clear()
+            return self._after_end()
+        self._failures += 1
+        self._synced.clear()
+        if error.reason in ("Forbidden", "NotServed"):
+            self._version = None
+            self._outages.refused(self, error)
+            return self._timing.forbidden_s if error.reason == "Forbidden" else self._timing.not_served_s
+        self._outages.failed(self, error)
+        return self._timing.wait_s(self._failures)
+
+    def _after_end(self) -> float:
+        """Return the seconds to wait after a stream that ended, or for a new list."""
+        lasted_s = 0.0 if self._opened_s is None else self._timing.monotonic() - self._opened_s
+        if lasted_s >= self._timing.settled_s:
+            self._failures, self._told = 0, ""
+            return 0.0
+        self._failures += 1
+        if self._failures == 1:
+            return 0.0
+        # A proxy that ends all streams at once must not make this a loop without a pause.
+        if self._failures == SHORT_STREAMS and not self._told:
+            self._told = "short"
+            logger.warning(
+                "the watch of %s ends again and again after %.0f s: its changes are seen up to %.0f s late; "
+                "check proxies between here and the API server",
+                self.place,
+                lasted_s,
+                self._timing.longest_s,
+            )
+        return self._timing.wait_s(self._failures - 1)
+
+    def _after_defect(self, error: Exception) -> float:
+        """Return the seconds to wait after an error that should not happen. Everything is listed again."""
+        self._version = None
+        self._synced.clear()
+        self._failures += 1
+        if self._told != repr(error):
+            self._told = repr(error)
+            logger.exception("the watch of %s failed and is started again", self.place)
+        return self._timing.wait_s(self._failures)

@@ -1,0 +1,99 @@
+"""Report what the watches of a cluster cannot read: once when it begins, and once when it ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final, Protocol
+
+from torchx_pulumi.model.errors import ClusterError
+
+logger = logging.getLogger(__name__)
+
+DOCS: Final = "docs/permissions.md"
+
+OWN: Final = frozenset({"InternalError", "Invalid", "BadRequest", "NotAcceptable", "MethodNotAllowed", "NotFound"})
+"""Reasons of errors that may concern one kind only, for example while its conversion webhook fails."""
+
+
+class Watcher(Protocol):
+    """What is known of a watch here."""
+
+    @property
+    def place(self) -> str:
+        """Return kind and namespace for messages."""
+
+    def retry_now(self) -> None:
+        """End the wait after a failure."""
+
+
+class Outages:
+    """Failures of the watches of one cluster."""
+
+    def __init__(self, where: str) -> None:
+        """Begin without failures.
+
+        Args:
+            where: Name of the cluster in messages.
+        """
+        self._where = where
+        self._guard = threading.Lock()
+        self._away: set[Watcher] = set()
+        """Watches that the cluster does not answer."""
+        self._failing: set[Watcher] = set()
+        """Watches whose kind cannot be read."""
+        self._refused: set[Watcher] = set()
+
+    @property
+    def is_away(self) -> bool:
+        """Return whether the cluster does not answer some of the watches."""
+        return bool(self._away)
+
+    def failed(self, watch: Watcher, error: ClusterError) -> None:
+        """Report a failure that may pass."""
+        whole = error.reason not in OWN
+        with self._guard:
+            failing = self._away if whole else self._failing
+            is_new = not failing if whole else watch not in failing
+            failing.add(watch)
+        if is_new and whole:
+            logger.warning("%s; watching stopped and goes on when the cluster answers", error)
+        elif is_new:
+            logger.warning("%s; the watch of %s stopped and is tried again", error, watch.place)
+
+    def refused(self, watch: Watcher, error: ClusterError) -> None:
+        """Report that a kind cannot be watched. The cluster answered."""
+        with self._guard:
+            is_new = watch not in self._refused
+            self._refused.add(watch)
+        self._answered(watch)
+        if not is_new:
+            return
+        lost = "its changes are not noticed by themselves; it is read where that is allowed, at most every 30 s"
+        if error.reason == "Forbidden":
+            logger.warning("no permission to list and watch %s at %s: %s (%s)", watch.place, self._where, lost, DOCS)
+        else:
+            logger.info("%s; it is asked for again every minute", error)
+
+    def recovered(self, watch: Watcher) -> None:
+        """Report that a watch works."""
+        with self._guard:
+            was_refused = watch in self._refused
+            was_failing = watch in self._failing
+            self._refused.discard(watch)
+            self._failing.discard(watch)
+        self._answered(watch)
+        if was_refused or was_failing:
+            logger.warning("%s at %s can be watched now", watch.place, self._where)
+
+    def _answered(self, watch: Watcher) -> None:
+        """Note that the cluster answered a watch; the others try again at once."""
+        with self._guard:
+            if watch not in self._away:
+                return
+            self._away.discard(watch)
+            others = [*self._away]
+        if not others:
+            logger.warning("%s answers again: watching goes on", self._where)
+        for other in others:
+            other.retry_now()

@@ -1,0 +1,120 @@
+"""Reduce observed objects to the fields that a status or a diagnosis reads, so that many fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from torchx_pulumi.model.options import Manifest
+
+CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
+"""Fields that list containers, in a pod and in any template of one."""
+
+CONTAINER_FIELDS: Final = frozenset(
+    {
+        "args",
+        "command",
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "securityContext",
+        "startupProbe",
+        "terminationMessagePath",
+        "terminationMessagePolicy",
+        "volumeDevices",
+        "volumeMounts",
+        "workingDir",
+    }
+)
+"""Fields of a container that are dropped."""
+
+VOLUMES: Final = frozenset({"configMap", "downwardAPI", "emptyDir", "hostPath"})
+"""Sources of volumes that are dropped: they have no secrets and no influence on where a pod can run."""
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+MOST_SHARED: Final = 20_000
+"""Strings that are kept for sharing."""
+
+SHARED_LENGTH: Final = 100
+"""Characters of the longest string that is shared."""
+
+_shared: dict[str, str] = {}
+"""Strings by themselves: equal ones of different objects are stored once."""
+
+
+def trim(found: Mapping[str, Any]) -> Manifest:
+    """Return an object without what no status and no diagnosis reads; the argument is not changed.
+
+    Commands, probes, mounts, variables and managed fields are dropped, in the object and in any template in it. What
+    refers to a Secret stays: it decides whether a log may be read.
+    """
+    if len(_shared) > MOST_SHARED:
+        # Names and times are shared too, and are not needed for ever.
+        _shared.clear()
+    trimmed: Manifest = _trim_mapping(found)
+    return trimmed
+
+
+def _trim(value: Any) -> Any:
+    if isinstance(value, str):
+        return _shared.setdefault(value, value) if len(value) <= SHARED_LENGTH else value
+    if isinstance(value, dict):
+        return _trim_mapping(value)
+    if isinstance(value, list):
+        return [_trim(item) for item in value]
+    return value
+
+
+def _trim_mapping(found: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in found.items():
+        if key in CONTAINERS and isinstance(value, list):
+            kept[key] = [_trim_container(item) if isinstance(item, dict) else item for item in value]
+        elif key == "volumes" and isinstance(value, list):
+            kept[key] = [_trim(item) for item in value if _is_needed(item)]
+        elif key == "metadata" and isinstance(value, dict):
+            kept[key] = _trim_metadata(value)
+        else:
+            kept[_shared.setdefault(key, key) if len(key) <= SHARED_LENGTH else key] = _trim(value)
+    return kept
+
+
+def _trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    kept = _trim_mapping({key: value for key, value in metadata.items() if key != "managedFields"})
+    annotations = kept.get("annotations")
+    if isinstance(annotations, dict):
+        annotations.pop(LAST_APPLIED, None)
+    return kept
+
+
+def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    kept = _trim_mapping({key: value for key, value in container.items() if key not in CONTAINER_FIELDS})
+    for key, wanted in (("env", _is_secret_variable), ("envFrom", _is_secret_source)):
+        if isinstance(kept.get(key), list):
+            kept[key] = [item for item in kept[key] if wanted(item)]
+            if not kept[key]:
+                del kept[key]
+    return kept
+
+
+def _is_secret_variable(item: Any) -> bool:
+    source = item.get("valueFrom") if isinstance(item, dict) else None
+    return isinstance(source, dict) and source.get("secretKeyRef") is not None
+
+
+def _is_secret_source(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("secretRef") is not None
+
+
+def _is_needed(volume: Any) -> bool:
+    """Return whether a volume may have secrets, or decides where a pod can run."""
+    if not isinstance(volume, dict):
+        return True
+    if not volume.keys().isdisjoint(VOLUMES):
+        return False
+    projected = volume.get("projected")
+    sources = projected.get("sources") if isinstance(projected, dict) else None
+    if not isinstance(sources, list):
+        return True
+    return any(isinstance(source, dict) and "secret" in source for source in sources)

@@ -1,0 +1,233 @@
+"""Reads of a cluster that are answered from watched objects, without a request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects
+from torchx_pulumi.kube.kinds import EVENT, Kind
+from torchx_pulumi.kube.object_watch import STOP_S, Change, ObjectWatch, WatchTiming
+from torchx_pulumi.kube.outages import Outages
+from torchx_pulumi.kube.protocol import LiveCluster, LogLines, Selector
+from torchx_pulumi.kube.trimming import trim
+from torchx_pulumi.model.cluster_identity import ClusterIdentity
+from torchx_pulumi.model.options import Manifest
+
+KEPT_S: Final = 30.0
+"""Seconds for which the answer to a read of something that is not watched is kept and shared."""
+
+MOST_ANSWERS: Final = 64
+
+Manifests = list[Manifest]
+"""The class has a method `list`."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The answer to one read, or the place where threads wait for it."""
+
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    until: float = 0.0
+    value: Any = None
+
+
+class WatchedCluster:
+    """A `Cluster` whose watched objects are kept up to date in memory.
+
+    Returned objects are shared and trimmed: a caller must not change them, and fields that no status or diagnosis reads
+    are missing. What is not watched, or cannot be, is read from the cluster; its answers are kept for 30 s.
+    """
+
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        kinds: Sequence[tuple[Kind, Selector | None]],
+        *,
+        namespaces: Sequence[str] | None,
+        changed: Callable[[Change], None],
+        timing: WatchTiming | None = None,
+        kept_s: float = KEPT_S,
+    ) -> None:
+        """Prepare the watches. No request is made before `start`.
+
+        Args:
+            cluster: The cluster.
+            kinds: Watched kinds, and the labels that an object must have. None: all objects. Objects that are read by
+                name or listed by labels have these labels; `schedulers.watching.watch_list` returns such kinds.
+            namespaces: Namespaces of the watched objects. None: all namespaces.
+            changed: Called with each change, in the thread of the watch; it should return soon. Errors are logged.
+            timing: Waits between requests.
+            kept_s: Seconds for which other answers are kept.
+        """
+        self.origin = cluster
+        """The cluster itself."""
+        self._namespaces = namespaces
+        self._kept_s = kept_s
+        self._monotonic = (timing or WatchTiming()).monotonic
+        self._guard = threading.Lock()
+        self._answers: dict[Any, _Answer] = {}
+        self._most = MOST_ANSWERS
+        """Number of answers at which those that are too old are dropped."""
+        self._outages = Outages(f"the cluster at {cluster.api_server}")
+        self._stores: dict[tuple[Kind, str | None], CachedObjects | CachedEvents] = {}
+        self._watches: dict[tuple[Kind, str | None], ObjectWatch] = {}
+        for kind, selector in kinds:
+            for namespace in namespaces if namespaces is not None and kind.namespaced else (None,):
+                store = CachedEvents() if kind == EVENT else CachedObjects()
+                self._stores[kind, namespace] = store
+                self._watches[kind, namespace] = ObjectWatch(
+                    cluster,
+                    kind,
+                    namespace,
+                    selector,
+                    store=store,
+                    changed=changed,
+                    outages=self._outages,
+                    timing=timing,
+                )
+
+    def start(self) -> None:
+        """Start the watches, each in a thread of its own."""
+        for watch in self._watches.values():
+            watch.start()
+
+    def stop(self) -> None:
+        """End the watches. Returns after a second at most."""
+        for watch in self._watches.values():
+            watch.signal_stop()
+        until = time.monotonic() + STOP_S
+        for watch in self._watches.values():
+            watch.stop(max(until - time.monotonic(), 0.0))
+
+    @property
+    def is_away(self) -> bool:
+        """Return whether no watch works because the cluster does not answer."""
+        return self._outages.is_away and not any(watch.synced for watch in self._watches.values())
+
+    def is_synced(self, kind: Kind, namespace: str | None) -> bool:
+        """Return whether reads of a kind are answered from memory, with what the cluster has."""
+        watch = self._watches.get(self._key(kind, namespace))
+        return watch is not None and watch.synced
+
+    def objects(self, kind: Kind) -> Iterator[Manifest]:
+        """Yield all known objects of a watched kind; of events, none."""
+        for (watched, _), store in self._stores.items():
+            if watched == kind and isinstance(store, CachedObjects):
+                yield from store.list()
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """Return an object. None: it does not exist."""
+        store = self._store(kind, namespace)
+        if isinstance(store, CachedObjects):
+            return store.get(namespace if kind.namespaced else None, name)
+
+        def read() -> Manifest | None:
+            found = self.origin.get(kind, namespace, name)
+            return None if found is None else trim(found)
+
+        answer: Manifest | None = self._shared(("get", kind, namespace, name), read)
+        return answer
+
+    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
+        """Return the objects of a kind, sorted by namespace and name."""
+        store = self._store(kind, namespace)
+        if isinstance(store, CachedObjects) and (
+            selector or self._watches[self._key(kind, namespace)].selector is None
+        ):
+            return store.list(namespace if kind.namespaced else None, selector)
+        key = ("list", kind, namespace, tuple(sorted((selector or {}).items(), key=str)))
+        answer: Manifests = self._shared(
+            key, lambda: self.origin.list_versioned(kind, namespace, selector, keep=trim)[0]
+        )
+        return answer
+
+    def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
+        """Return the events that involve objects of some names, sorted by name."""
+        store = self._store(EVENT, namespace)
+        if not isinstance(store, CachedEvents):
+            # One list for all objects of the namespace.
+            store = self._shared(("events", namespace), lambda: self._read_events(namespace))
+        return store.of(namespace, names)
+
+    def _read_events(self, namespace: str) -> CachedEvents:
+        store = CachedEvents()
+
+        def keep(found: Manifest) -> None:
+            store.put(trim(found))
+
+        self.origin.list_versioned(EVENT, namespace, keep=keep)
+        return store
+
+    def serves(self, kind: Kind) -> bool:
+        """Return whether the cluster serves the kind."""
+        return self.origin.serves(kind)
+
+    def identify(self) -> ClusterIdentity:
+        """Return the identity of the cluster."""
+        return self.origin.identify()
+
+    def logs(
+        self,
+        namespace: str,
+        pod: str,
+        container: str | None = None,
+        *,
+        follow: bool = False,
+        previous: bool = False,
+        timestamps: bool = False,
+        tail_lines: int | None = None,
+        since: datetime | None = None,
+        limit_bytes: int | None = None,
+        silence_s: float | None = None,
+        keep_ends: bool = False,
+    ) -> LogLines:
+        """Return the lines of a container's log."""
+        return self.origin.logs(
+            namespace,
+            pod,
+            container,
+            follow=follow,
+            previous=previous,
+            timestamps=timestamps,
+            tail_lines=tail_lines,
+            since=since,
+            limit_bytes=limit_bytes,
+            silence_s=silence_s,
+            keep_ends=keep_ends,
+        )
+
+    def _key(self, kind: Kind, namespace: str | None) -> tuple[Kind, str | None]:
+        return kind, namespace if self._namespaces is not None and kind.namespaced else None
+
+    def _store(self, kind: Kind, namespace: str | None) -> CachedObjects | CachedEvents | None:
+        """Return the objects of a kind. None: they are not watched, or the watch does not work at the moment."""
+        key = self._key(kind, namespace)
+        watch = self._watches.get(key)
+        return self._stores[key] if watch is not None and watch.synced else None
+
+    def _shared(self, key: Any, read: Callable[[], Any]) -> Any:
+        """Return an answer of the cluster that is not older than 30 s. Threads that ask the same wait for one request.
+
+        Raises:
+            ClusterError: As of the read. Errors are not kept.
+        """
+        with self._guard:
+            now = self._monotonic()
+            if key not in self._answers and len(self._answers) >= self._most:
+                self._answers = {
+                    known: answer
+                    for known, answer in self._answers.items()
+                    if answer.until > now or answer.guard.locked()
+                }
+                self._most = 2 * len(self._answers) + MOST_ANSWERS
+            answer = self._answers.setdefault(key, _Answer())
+        with answer.guard:
+            if answer.until <= self._monotonic():
+                answer.value = read()
+                answer.until = self._monotonic() + self._kept_s
+            return answer.value
