@@ -86,3 +86,5 @@ class MCADTrainingJobArgs(TypedDict):
     """Kubeconfig, contents or path. Unset: the ambient one. Taken as a secret."""
     kube_context: NotRequired[pulumi.Input[str]]
     """Context of the kubeconfig. Unset: its current one."""
+    log_archive: NotRequired[pulumi.Input[str]]
+    """Archive that keeps the containers' logs: a folder, or an s3://, gs:// or azblob:// URL. Unset: none."""

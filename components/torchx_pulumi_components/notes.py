@@ -13,6 +13,7 @@ from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.registration import pod_names
 from torchx_pulumi.schedulers import variant_of
 
+from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan
 from torchx_pulumi_components.run_objects import unknown
@@ -43,7 +44,9 @@ def record_of(run: RunRecord, launch: Launch, marked: MarkedPlan, uid: Any = Non
     return value if uid is None or run.uid is not None else {**value, "uid": uid}
 
 
-def entry_of(app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any]) -> dict[str, Any]:
+def entry_of(
+    app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any], log_archive: str | None = None
+) -> dict[str, Any]:
     """Return the index entry of an app that a program has taken over, for `torchx` and the fleet.
 
     The entry describes the program's run, also after the program has launched another one.
@@ -52,8 +55,12 @@ def entry_of(app: Mapping[str, Any], launch: Launch, outputs: Mapping[str, Any])
         app: The entry in the state.
         launch: The decision.
         outputs: Outputs of the component.
+        log_archive: URL of the archive of the containers' logs. None: the program has none, or it is secret.
     """
     plan, run, value = launch.plan, launch.run, without_backend_password(app)
+    if not is_placeholder(log_archive) and (app.get("log_options") or {}).get("log_archive") != log_archive:
+        reading = {key: item for key, item in (app.get("log_options") or {}).items() if key != "log_archive"}
+        value["log_options"] = reading if log_archive is None else {**reading, "log_archive": log_archive}
     if launch.decision.action in (Action.IGNORE, Action.DONE_AND_GONE):
         return value
     value |= {

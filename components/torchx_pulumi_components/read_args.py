@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchx_pulumi.inputs.appdef import installed_torchx_version
+from torchx_pulumi.log_archive.location import check_archive_url
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import OPTION_TO_ARGUMENT, Options
@@ -17,6 +18,7 @@ from torchx_pulumi.schedulers import find_backend
 
 from torchx_pulumi_components.arg_values import ArgumentReader
 from torchx_pulumi_components.args import VolcanoTrainingJobArgs, WaitFor
+from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.mcad_args import MCADTrainingJobArgs
 
 
@@ -37,6 +39,8 @@ class LaunchSettings:
     """Contents or path. None: ambient."""
     kube_context: str | None = None
     """None: the current context."""
+    log_archive: str | None = None
+    """URL of the archive of the containers' logs. None: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,8 @@ def _setting_problems(options: Any, settings: LaunchSettings) -> Iterator[Proble
         seconds = getattr(settings, name)
         if seconds is not None and seconds < 1:
             yield Problem(name, f"must be at least 1 second, found {seconds}")
+    if settings.log_archive is not None and not is_placeholder(settings.log_archive):
+        yield from check_archive_url(settings.log_archive, "log_archive")
     if getattr(options, "suspend", False) and settings.wait_for is not WaitFor.CREATED:
         yield Problem("wait_for", "must be created, or unset, with suspend: a suspended job comes no further")
 

@@ -64,4 +64,5 @@ def _build(
         scheduler=job.plan.options.scheduler,
         kube_context=job.made.kube_context,
         ui_url=ui_url or (job.made.app or {}).get("ui_url"),
+        log_archive=job.made.log_archive,
     )

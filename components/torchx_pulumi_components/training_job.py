@@ -17,6 +17,7 @@ from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiErr
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.registration_plan import RegistrationPlan
+from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
 from torchx_pulumi.schedulers.registry import component_type
@@ -26,6 +27,7 @@ from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.cluster_access import check_provider, connect
 from torchx_pulumi_components.input_resolution import Leaves, ValuePath, is_placeholder, path_of, with_other_unknowns
 from torchx_pulumi_components.launch import Launch, LaunchPlanner
+from torchx_pulumi_components.log_keeping import copying_ended_run
 from torchx_pulumi_components.marked_plan import MarkedPlan, mark_plan
 from torchx_pulumi_components.notes import entry_of, record_of
 from torchx_pulumi_components.outputs import role_outputs, run_outputs
@@ -159,9 +161,15 @@ class Construction:
         return None if is_placeholder(context) else context
 
     @property
+    def log_archive(self) -> str | None:
+        """URL of the archive of the containers' logs. None: none, or not known before `up`."""
+        url = self.args.settings.log_archive
+        return None if is_placeholder(url) else url
+
+    @property
     def is_secret(self) -> bool:
-        """Return whether the queue or the context is secret, and with it everything that is made of the plan."""
-        return any(place in self.leaves.secret_places for place in (("queue",), ("kube_context",)))
+        """Return whether the queue, the context or the archive is secret, and with it the outputs that name it."""
+        return any(place in self.leaves.secret_places for place in (("queue",), ("kube_context",), ("log_archive",)))
 
     def run(self) -> None:
         """Decide about the job and register what it takes."""
@@ -218,6 +226,8 @@ class Construction:
         )
 
         def complete(objects: Sequence[KubernetesObject]) -> RegistrationPlan:
+            if objects:
+                deleted(objects[0])
             # The object of a run that is over is registered in previews only, and its outputs are not used.
             job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
             current = launch if job_object is None else self._wait(launch, objects, cluster)
@@ -227,12 +237,20 @@ class Construction:
                 outputs=outputs,
                 roles=role_outputs(current, job_object, marked, state),
                 record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
-                entry=None if state.app is None else entry_of(state.app, launch, outputs),
+                entry=None if state.app is None else entry_of(state.app, launch, outputs, self._noted_archive()),
             )
 
-        register_run(
-            self.component, run, children, complete, before_companions=lambda: wait_until_gone(launch, cluster)
-        )
+        def say(line: str) -> None:
+            pulumi.log.info(self.leaves.hide(line), self.component)
+
+        with copying_ended_run(launch, cluster, self.log_archive, say) as deleted:
+            register_run(
+                self.component, run, children, complete, before_companions=lambda: wait_until_gone(launch, cluster)
+            )
+
+    def _noted_archive(self) -> str | None:
+        """Return the URL of the archive for the index entry, which readers could not read with a secret in it."""
+        return None if ("log_archive",) in self.leaves.secret_places else self.args.settings.log_archive
 
     def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given
@@ -273,8 +291,10 @@ class Construction:
 
     def _read_other(self, resolved: Mapping[str, Any]) -> ParsedArgs | None:
         """Read arguments with other values in some places. None: they are refused although the given ones are not."""
+        # No object is made of the archive, and not every other text is the URL of one.
+        others = {name: value for name, value in resolved.items() if snake_case(name) != "log_archive"}
         try:
-            return read_args(self.name, resolved, self.reader, self.spec)
+            return read_args(self.name, others, self.reader, self.spec)
         except InvalidJobError:
             return None
 

@@ -10,6 +10,7 @@ from typing import Any
 import pulumi
 import torchx_pulumi_components
 from torchx_pulumi.inputs.run_options import read_options
+from torchx_pulumi.log_archive.location import check_archive_url
 from torchx_pulumi.model.errors import InvalidJobError, Problem, invalid_job
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.outputs.ui_url import check_ui_url
@@ -59,6 +60,8 @@ class StackConfig:
     """Context of the kubeconfig. Unset: its current one."""
     ui_url: str | None = None
     """Template of a link to the job: `https://ui.example/{namespace}/{name}`, also `{scheduler}` and `{queue}`."""
+    log_archive: str | None = None
+    """Archive that keeps the containers' logs: an absolute path, or an s3://, gs:// or azblob:// URL. Unset: none."""
     images: ImageConfig = field(default_factory=ImageConfig)
     """Not a key: the values of `workspace`, `imageRepo` and the other keys of `ImageConfig`."""
 
@@ -90,6 +93,9 @@ def read_config(config: pulumi.Config, root: Path) -> StackConfig:
     given = settings.mapping(Any, "{}" if (text := settings.data("options")) is None else text, "options")
     options = _collect(settings, "options", lambda: read_options(given, scheduler))
     settings.problems.extend(check_ui_url(values["ui_url"], settings.path("uiUrl")) if "ui_url" in values else ())
+    settings.problems.extend(
+        check_archive_url(values["log_archive"], settings.path("logArchive")) if "log_archive" in values else ()
+    )
     images = read_image_config(settings, root)
     if settings.problems:
         raise invalid_job(pulumi.get_stack(), list(dict.fromkeys(settings.problems)))

@@ -19,7 +19,10 @@ from torchx_pulumi_components.waiting import failures_deferred
 from torchx_pulumi_stacks.config import StackConfig
 from torchx_pulumi_stacks.images import Images, prepare_images
 
-SETTINGS = ("on_running_change", "wait_for", "timeout_s", "rerun", "delete_timeout_s", "kubeconfig", "kube_context")
+SETTINGS = (
+    *("on_running_change", "wait_for", "timeout_s", "rerun", "delete_timeout_s", "kubeconfig", "kube_context"),
+    "log_archive",
+)
 """Fields of the configuration that are component arguments."""
 
 

@@ -61,7 +61,7 @@ def cancel_command(arguments: argparse.Namespace) -> int:
     if not scheduler.exists(app_id):
         _say(f"app {app_id!r} not found; nothing to cancel")
         return 0
-    scheduler.cancel(app_id, take_over=arguments.take_over)
+    scheduler.cancel(app_id, take_over=arguments.take_over, progress=_say)
     _say(f"{app_id}: asked to stop; `torchx-pulumi delete` removes it, `torchx status` follows it")
     return 0
 

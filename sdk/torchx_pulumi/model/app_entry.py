@@ -152,6 +152,12 @@ class RunEntry:
         return self.pods if self.pods and self.stage is Stage.LAUNCHED else None
 
     @property
+    def log_archive(self) -> str | None:
+        """Return the URL of the archive that its logs are copied to. None: none was configured."""
+        url = self.log_options.get("log_archive")
+        return url if isinstance(url, str) and url else None
+
+    @property
     def namespace(self) -> str:
         """Return the namespace of the job object."""
         return self.app_id.partition(":")[0]

@@ -22,6 +22,7 @@ from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
     Declared,
     FlatOutputs,
+    Links,
     Observed,
     ObservedReplica,
     ObservedRole,
@@ -58,8 +59,12 @@ def assemble(
     scheduler: str,
     kube_context: str | None = None,
     ui_url: str | None = None,
+    log_archive: str | None = None,
 ) -> TorchxOutput:
     """Put the parts of the object `torchx` together."""
+    links: Links = {"log_command": log_command(plan, kube_context=kube_context), "ui_url": ui_url}
+    if log_archive is not None:
+        links["log_archive"] = log_archive
     return {
         "schema_version": SCHEMA_VERSION,
         "app": {
@@ -72,7 +77,7 @@ def assemble(
         },
         "declared": declared,
         "observed": observed,
-        "links": {"log_command": log_command(plan, kube_context=kube_context), "ui_url": ui_url},
+        "links": links,
     }
 
 

@@ -200,7 +200,14 @@ class Observed(ObservedObjectUid):
     """live: read from the cluster; record: the last known state, kept by the stack."""
 
 
-class Links(TypedDict):
+class ArchiveLink(TypedDict, total=False):
+    """Where logs are kept after their pods; absent where no archive was configured."""
+
+    log_archive: str | None
+    """URL of the archive that the containers' logs are copied to, without credentials. Null: none was configured."""
+
+
+class Links(ArchiveLink):
     """Where to find more."""
 
     log_command: str

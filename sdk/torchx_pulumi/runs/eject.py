@@ -59,7 +59,8 @@ def project_files(entry: RunEntry) -> dict[str, str]:
     """
     chosen = _chosen_options(entry)
     given = {"namespace": entry.namespace, **chosen}
-    for name, value in (("kubeconfig", entry.kubeconfig), ("kube_context", entry.kube_context)):
+    settings = {name: getattr(entry, name) for name in ("kubeconfig", "kube_context", "log_archive")}
+    for name, value in settings.items():
         if value is not None:
             given[name] = value
     arguments = "".join(f"    {name}={_literal(value)},\n" for name, value in given.items())

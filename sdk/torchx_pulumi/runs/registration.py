@@ -137,7 +137,13 @@ def plan_registration(request: LaunchRequest, now: datetime | None = None) -> Re
     declared = build_declared(plan, spec_hash=record.hash, created_by=entry.user, digests=request.digests)
     scheduler = plan.options.scheduler
     whole = assemble(
-        plan, declared, observed, scheduler=scheduler, kube_context=entry.kube_context, ui_url=entry.ui_url
+        plan,
+        declared,
+        observed,
+        scheduler=scheduler,
+        kube_context=entry.kube_context,
+        ui_url=entry.ui_url,
+        log_archive=entry.log_archive,
     )
     return RegistrationPlan(
         scheduler=scheduler,

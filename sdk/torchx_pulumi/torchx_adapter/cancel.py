@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 from torchx_pulumi.kube import LiveCluster
@@ -17,16 +16,15 @@ from torchx_pulumi.model.errors import (
     TorchxPulumiError,
     invalid_job,
 )
-from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.runs.lease import Lease, claim
 from torchx_pulumi.runs.recording import cancelled_words, note_request
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
-from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
-from torchx_pulumi.schedulers.pods.observe import get_pods, list_pods
+from torchx_pulumi.schedulers import ObservedObjects, Variant
 from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion, pods_of
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import (
     gone_status,
@@ -83,19 +81,20 @@ def cancel_app(
         requested = replace(status, reason=Reason.CANCELLED, message=cancelled_words(entry), diagnoses=())
         note_request(context.driver, entry, requested, context.now())
     uid = uid_of(seen.job_object) or ""
-    try:
-        if variant.control is None:
-            cluster.delete(variant.job_object, entry.namespace, entry.job_name, uid=uid or None)
-        elif not variant.control.is_suspended(status.phase):
-            variant.control.suspend(cluster, entry.namespace, entry.job_name, uid)
-    except ClusterError as error:
-        # A request that may be tried again, after a timeout for example, may have reached the cluster.
-        if not error.retryable and (known is None or known.cancelled_at is None):
-            context.index.change(entry, lambda now: replace(now, cancelled_at=None))
-            note_request(context.driver, entry, status, context.now())
-        raise
-    if variant.makes_pods:
-        _delete_pods(cluster, entry)
+    with copying_before_deletion(context, entry, progress, seen.job_object):
+        try:
+            if variant.control is None:
+                cluster.delete(variant.job_object, entry.namespace, entry.job_name, uid=uid or None)
+            elif not variant.control.is_suspended(status.phase):
+                variant.control.suspend(cluster, entry.namespace, entry.job_name, uid)
+        except ClusterError as error:
+            # A request that may be tried again, after a timeout for example, may have reached the cluster.
+            if not error.retryable and (known is None or known.cancelled_at is None):
+                context.index.change(entry, lambda now: replace(now, cancelled_at=None))
+                note_request(context.driver, entry, status, context.now())
+            raise
+        if variant.makes_pods:
+            _delete_pods(cluster, entry)
     return True
 
 
@@ -196,9 +195,10 @@ def _delete(
 ) -> None:
     try:
         here = context.reachable(entry)
-        context.driver().destroy(
-            here, progress, forget_unreachable=forget_unreachable, check=lease.check, take_over=take_over
-        )
+        with copying_before_deletion(context, here, progress):
+            context.driver().destroy(
+                here, progress, forget_unreachable=forget_unreachable, check=lease.check, take_over=take_over
+            )
     except TakenOverError:
         # What is left is the new owner's.
         raise
@@ -261,11 +261,7 @@ def _note_cancel(lookup: AppLookup, entry: RunEntry) -> RunEntry:
 
 
 def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:
-    pods: Sequence[Manifest] | None = list_pods(
-        cluster, entry.namespace, find_backend(entry.scheduler).pod_selector(entry.job_name)
-    )
-    if pods is None:
-        pods = get_pods(cluster, entry.namespace, [name for role in entry.pods.values() for name in role])
+    pods = pods_of(cluster, entry)
     if pods is None:
         raise ClusterError(f"the pods of app {entry.app_id} may not be read, and so not be deleted", reason="Forbidden")
     for pod in pods:

@@ -15,6 +15,7 @@ from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kubeconfig import is_contents
 from torchx_pulumi.kube.yaml_text import to_yaml
+from torchx_pulumi.log_archive.location import check_archive_url
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import (
     ClusterError,
@@ -159,6 +160,7 @@ def check_launch_options(app: Any, config: Mapping[str, Any]) -> None:
     _check_link(config.get("ui_url"), job)
     check_organization(choose_backend(config.get("pulumi_backend")), config.get("pulumi_organization"), job)
     _check_kubeconfig(config.get("kubeconfig"), job)
+    _check_archive(config.get("log_archive"), job)
 
 
 def validate(request: PulumiJob, cluster: LiveCluster, namespace: str) -> None:
@@ -251,6 +253,12 @@ def _check_kubeconfig(given: str | None, job: str) -> None:
     if given is not None and (is_contents(given) or path_shown(given).endswith("no path)")):
         text = "must be the path of a file, found contents; write them to a file that only you can read"
         raise invalid_job(job, [Problem("kubeconfig", text)])
+
+
+def _check_archive(url: str | None, job: str) -> None:
+    problems = check_archive_url(url, "log_archive") if url else []
+    if problems:
+        raise invalid_job(job, problems)
 
 
 def _check_link(template: str | None, job: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, o
 from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion
 from torchx_pulumi.torchx_adapter.observe import variant_named
 
 logger = logging.getLogger(__name__)
@@ -160,9 +162,10 @@ class AppLookup:
         with lease:
             progress(f"{entry.app_id}: {entry.stage.value} was interrupted; putting it right")
             try:
-                now = self.context.driver().recover(
-                    self.context.reachable(entry), progress, check=lease.check, take_over=take_over
-                )
+                here = self.context.reachable(entry)
+                deletes = entry.stage is Stage.DELETING
+                with copying_before_deletion(self.context, here, progress) if deletes else nullcontext():
+                    now = self.context.driver().recover(here, progress, check=lease.check, take_over=take_over)
             except TakenOverError:
                 raise
             except BaseException:

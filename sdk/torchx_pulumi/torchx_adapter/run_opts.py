@@ -73,6 +73,9 @@ class LaunchOptions:
     """Read the logs of the run before a container's last restart"""
     log_timestamps: bool = True
     """Begin each line with the time of its writing"""
+    log_archive: str | None = None
+    """Archive that keeps the containers' logs when their pods are deleted: the path of a folder, or an s3://, gs:// or
+    azblob:// URL. Unset: none"""
 
 
 @dataclass(frozen=True, kw_only=True)

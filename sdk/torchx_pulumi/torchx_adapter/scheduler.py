@@ -320,9 +320,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             (name, index) for name, pods in entry.pods.items() if role in (None, name) for index in range(len(pods))
         ]
 
-    def cancel(self, app_id: str, *, take_over: bool = False) -> None:
+    def cancel(self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info) -> None:
         """Ask for an app to stop. Does nothing where the app has ended or does not exist."""
-        cancel_app(self._lookup, app_id, take_over=take_over)
+        cancel_app(self._lookup, app_id, progress, take_over=take_over)
 
     def _cancel_existing(self, app_id: str) -> None:
         cancel_app(self._lookup, app_id)

@@ -124,3 +124,8 @@ def test_the_program_exports_what_torchx_and_the_fleet_read() -> None:
     program = project_files(ENTRY)["__main__.py"]
     assert "from torchx_pulumi_components import VolcanoTrainingJob, export_outputs\n" in program
     assert "\nexport_outputs(job)\n" in program
+
+
+def test_the_program_keeps_the_archive_of_the_logs() -> None:
+    program = project_files(replace(ENTRY, log_options={"log_archive": "s3://logs/x", "log_previous": True}))
+    assert arguments_of(program["__main__.py"])["log_archive"] == "s3://logs/x"

@@ -196,6 +196,12 @@ def test_a_template_of_a_link_is_taken_or_refused(tmp_path: Path) -> None:
     )
 
 
+def test_an_archive_of_logs_is_taken_or_refused(tmp_path: Path) -> None:
+    assert read(tmp_path, **DDP, **QUEUE, logArchive="/mnt/logs").log_archive == "/mnt/logs"
+    assert read(tmp_path, **DDP, **QUEUE).log_archive is None
+    assert "torchx:logArchive: found 'logs', " in refusal(tmp_path, **DDP, **QUEUE, logArchive="logs")
+
+
 @pytest.mark.parametrize("key", ["options", "arguments", "buildArgs"])
 def test_a_blank_text_is_no_list_or_mapping(tmp_path: Path, key: str) -> None:
     (tmp_path / "app.yaml").write_text(APP)

@@ -260,6 +260,7 @@ if hasattr(specs, "Workspace"):
             (app(role(max_retries=-1)), {}, "max_retries"),
             (app(), {"reserved_memmb": -5}, "reserved_memmb"),
             (app(), {"ui_url": "http://{nowhere}"}, "nowhere"),
+            (app(), {"log_archive": "ftp://logs"}, "log_archive"),
             (app(), {"quue": "x"}, "quue"),
         ]:
             with pytest.raises(Exception, match=said) as caught:

@@ -49,9 +49,16 @@ def test_outputs_are_those_of_the_stack_program(make_order: Callable[..., Any]) 
     assert set(run.exports) == {"torchx", "app_id", "app_handle", "state", "reason", "log_command"}
     assert run.exports["app_id"] == "default:train-1"
     assert run.exports["torchx"]["links"]["ui_url"] == "https://ui/x"
+    assert "log_archive" not in run.exports["torchx"]["links"]
     assert run.exports["torchx"]["declared"]["created_by"] == "somebody"
     assert run.outputs["uid"] == UID
     assert run.outputs["pod_groups"] == [f"train-1-{UID}"]
+
+
+def test_the_archive_of_the_logs_is_among_the_outputs(make_order: Callable[..., Any]) -> None:
+    run = plan_registration(make_order(log_options={"log_archive": "gs://logs"}), NOW)
+    assert run.exports["torchx"]["links"]["log_archive"] == "gs://logs"
+    assert read_entry(run.entry, "test").log_archive == "gs://logs"
 
 
 def test_resources_of_a_gang_of_pods_are_called_as_the_components_call_them(make_order: Callable[..., Any]) -> None:
