@@ -130,7 +130,7 @@ def test_a_refused_cancellation_waits_for_no_log(world: World, submit: Callable[
     app_id = submit(log_archive=str(folder))
     add_pods(world.cluster, entry_of(app_id), statuses=[status(state={"running": {}})])
     orders = [("create", VOLCANO_COMMAND), ("patch", VOLCANO_JOB, "status"), ("update", VOLCANO_JOB, "status")]
-    world.cluster._denied.update(orders)
+    world.cluster.denied.update(orders)
     with pytest.raises(ClusterError):
         world.scheduler().cancel(app_id)
     assert not [*folder.rglob("*.json")]
@@ -151,7 +151,7 @@ def test_pods_of_another_run_of_the_name_are_not_copied(world: World, submit: Ca
 def test_without_an_archive_nothing_is_asked(world: World, submit: Callable[..., str]) -> None:
     app_id = submit()
     add_pods(world.cluster, entry_of(app_id))
-    world.cluster._denied.add(("get", kinds.POD, "log"))
+    world.cluster.denied.add(("get", kinds.POD, "log"))
     said: list[str] = []
     world.scheduler().delete(app_id, progress=said.append)
     assert not [line for line in said if "log" in line]
