@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.cli.apps import add_apps
+from torchx_pulumi.cli.controller import add_controller
 from torchx_pulumi.cli.doctor import add_doctor
 from torchx_pulumi.cli.fleet import add_fleet
 from torchx_pulumi.cli.program import add_program
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add_apps(commands)
     add_program(commands)
     add_fleet(commands)
+    add_controller(commands)
     add_doctor(commands)
     return parser
 

@@ -131,6 +131,11 @@ class ObjectWatch:
         """Return whether the store has what the cluster has, up to the delay of the connection."""
         return self._synced.is_set()
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the watch works, or has failed at least once."""
+        return self.synced or self._failures > 0
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

@@ -109,6 +109,11 @@ class WatchedCluster:
         """Return whether no watch works because the cluster does not answer."""
         return self._outages.is_away and not any(watch.synced for watch in self._watches.values())
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether each watch works, or has failed at least once: the first lists are as complete as they get."""
+        return all(watch.is_settled for watch in self._watches.values())
+
     def is_synced(self, kind: Kind, namespace: str | None) -> bool:
         """Return whether reads of a kind are answered from memory, with what the cluster has."""
         watch = self._watches.get(self._key(kind, namespace))

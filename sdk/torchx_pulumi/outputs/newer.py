@@ -41,6 +41,18 @@ def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return _time(one) > _time(other)
 
 
+def standing(observed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what identifies an observation: two with equal values say the same of one run, from one look at it."""
+    return {
+        "state": text_at(observed, "state"),
+        "reason": text_at(observed, "reason"),
+        "attempt": number_at(observed, "attempt") or 1,
+        "uid": text_at(observed, "uid"),
+        "queued_at": text_at(observed, "queued_at"),
+        "observed_at": text_at(observed, "observed_at"),
+    }
+
+
 def read_state(value: object) -> JobState:
     """Return a state by its name. Any other value is UNKNOWN."""
     return JobState[value] if isinstance(value, str) and value in JobState.__members__ else JobState.UNKNOWN

@@ -149,6 +149,25 @@ class Driver(Protocol):
         """
         ...
 
+    def record_at(
+        self,
+        place: StackRef,
+        observed: Mapping[str, Any],
+        *,
+        program_stacks: bool = False,
+        replaces: Mapping[str, Any] | None = None,
+    ) -> Recorded:
+        """Write an observation as `record` does, to the stack at a place; the stack is not searched elsewhere.
+
+        Args:
+            place: The stack.
+            observed: In the shape of the output, with the `uid` of the observed object.
+            program_stacks: Write also to the stack of a user's own program.
+            replaces: The observation that the caller read in the stack. KNOWN: the stack has another one now. None: any
+                older one is replaced.
+        """
+        ...
+
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return the holders of locks on an app's stack, without engines that are known to have ended.
 

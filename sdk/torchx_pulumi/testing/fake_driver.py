@@ -15,7 +15,7 @@ from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.outputs.newer import is_newer, standing
 from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers import find_backend
@@ -137,10 +137,23 @@ class FakeDriver:
 
     def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
         """Write an observation to the output `torchx.observed`."""
-        stack = next((stack for known, stack in self.stacks.items() if _same(known, entry.place)), None)
+        return self.record_at(entry.place, observed)
+
+    def record_at(
+        self,
+        place: StackRef,
+        observed: Mapping[str, Any],
+        *,
+        program_stacks: bool = False,  # noqa: ARG002 - every stack is that of an app
+        replaces: Mapping[str, Any] | None = None,
+    ) -> Recorded:
+        """Write an observation to the output `torchx.observed` of the stack at a place."""
+        stack = next((stack for known, stack in self.stacks.items() if _same(known, place)), None)
         if stack is None or not stack.finished:
             return Recorded.LEFT if stack is None else Recorded.DEFERRED
         before = stack.outputs["torchx"]["observed"]
+        if replaces is not None and standing(before) != standing(replaces):
+            return Recorded.KNOWN
         if observed.get("uid") != stack.entry.uid or not is_newer(observed, before):
             return Recorded.KNOWN
         stack.outputs["torchx"]["observed"] = {key: value for key, value in observed.items() if value is not None}

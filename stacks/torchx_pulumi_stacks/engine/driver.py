@@ -17,18 +17,19 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
-from torchx_pulumi.stack_state.backend import backend_folder, state_folder
+from torchx_pulumi.stack_state.backend import backend_folder, backend_url, state_folder
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_there
 from torchx_pulumi.stack_state.last_observed import LastObservedReader
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.stack_state.stacks import find_renamed, list_stacks
-from torchx_pulumi.stack_state.store import open_store
+from torchx_pulumi.stack_state.store import StackStore, open_store
 
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.recovery import recover_stack
 from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
 from torchx_pulumi_stacks.engine.status_writer import write_status
-from torchx_pulumi_stacks.engine.work_dir import WorkDir
+from torchx_pulumi_stacks.engine.work_dir import place_key
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class AutomationDriver:
         self._folder = folder
         self._connect = connect
         self._last_observed = LastObservedReader()
+        self._stores: Mapping[str, StackStore] = {}
         self._seed = seed and os.environ.get("TORCHX_PULUMI_SEED", "1") != "0"
 
     def launch(self, order: LaunchRequest, progress: ProgressCallback, *, check: CheckOwner = unowned) -> Launched:
@@ -101,17 +103,35 @@ class AutomationDriver:
     def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
         """Write an observation to the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
         try:
-            entry = _followed(entry, logger.debug)
-            store = open_store(entry.place.backend)
-            if store is None:
-                return Recorded.LEFT
-            return write_status(store, entry.place, observed, WorkDir(self._root, entry).locks)
-        except PermissionError as error:
-            logger.debug("the backend of %s may not be opened: %s", entry.app_id, error)
-            return Recorded.LEFT
+            place = _followed(entry, logger.debug).place
         except (OSError, ValueError, DeployError) as error:
             # The folder may not be mounted. The observation is kept and written later.
             logger.debug("the stack of %s is not written yet: %s", entry.app_id, error)
+            return Recorded.DEFERRED
+        return self.record_at(place, observed)
+
+    def record_at(
+        self,
+        place: StackRef,
+        observed: Mapping[str, Any],
+        *,
+        program_stacks: bool = False,
+        replaces: Mapping[str, Any] | None = None,
+    ) -> Recorded:
+        """Write an observation to the outputs of a stack by its name; see `torchx_pulumi.runs.driver.Driver`."""
+        try:
+            store = self._stores.get(place.backend) or open_store(backend_url(place.backend))
+            if store is None:
+                return Recorded.LEFT
+            # Creating a client of an object store takes longer than a write.
+            self._stores = {**self._stores, place.backend: store}
+            locks = OwnedLocks(self._root / "work" / place_key(place))
+            return write_status(store, place, observed, locks, program_stacks=program_stacks, replaces=replaces)
+        except PermissionError as error:
+            logger.debug("the backend of stack %s may not be opened: %s", place.stack, error)
+            return Recorded.LEFT
+        except (OSError, ValueError, DeployError) as error:
+            logger.debug("stack %s is not written yet: %s", place.stack, error)
             return Recorded.DEFERRED
 
     def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:

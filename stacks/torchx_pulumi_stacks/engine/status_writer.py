@@ -19,8 +19,9 @@ from getpass import getuser
 from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
-from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.outputs.newer import is_newer, standing
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers.registry import component_type, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import (
@@ -62,18 +63,41 @@ class _Hold:
         return time.monotonic() - self.since + requests * self.request_s <= HOLD_S
 
 
-def write_status(store: StackStore, place: StackRef, observed: Mapping[str, Any], owned: OwnedLocks) -> Recorded:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusChange:
+    """An observation to write, and the conditions of the write."""
+
+    observed: Mapping[str, Any]
+    """In the shape of the output `torchx.observed`, with the `uid` of the observed object."""
+    program_stacks: bool = False
+    """Write also to the stack of a user's own program."""
+    replaces: Mapping[str, Any] | None = None
+    """The observation that the caller read in the stack: another one there is kept. None: an older one is replaced."""
+
+
+def write_status(
+    store: StackStore,
+    place: StackRef,
+    observed: Mapping[str, Any],
+    owned: OwnedLocks,
+    *,
+    program_stacks: bool = False,
+    replaces: Mapping[str, Any] | None = None,
+) -> Recorded:
     """Write an observation to the outputs of a stack and its component, unless they have a newer one.
 
     Args:
         store: The files of the backend.
         place: The stack.
-        observed: In the shape of the output `torchx.observed`, with the `uid` of the observed object.
+        observed: See `StatusChange`.
         owned: Notes of our own locks on the stack; the lock of a killed process is removed.
+        program_stacks: See `StatusChange`.
+        replaces: See `StatusChange`.
     """
+    wanted = StatusChange(observed=observed, program_stacks=program_stacks, replaces=replaces)
     try:
         for pause_s in (*RETRY_PAUSES_S, None):
-            outcome = _write(store, place, observed, owned)
+            outcome = _write(store, place, wanted, owned)
             if outcome is not None:
                 return outcome
             if pause_s is not None:
@@ -88,9 +112,9 @@ def write_status(store: StackStore, place: StackRef, observed: Mapping[str, Any]
         return Recorded.DEFERRED
 
 
-def _write(store: StackStore, place: StackRef, observed: Mapping[str, Any], owned: OwnedLocks) -> Recorded | None:
+def _write(store: StackStore, place: StackRef, wanted: StatusChange, owned: OwnedLocks) -> Recorded | None:
     """Write once; see `write_status`. None: another process holds the lock, or has changed the state."""
-    judged = _judge(_find(store, place), observed)
+    judged = _judge(_find(store, place), wanted)
     if isinstance(judged, Recorded):
         return judged
     path, before, packed = judged
@@ -187,13 +211,13 @@ def _find(store: StackStore, place: StackRef) -> tuple[str, Stored] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _judge(found: tuple[str, Stored] | None, observed: Mapping[str, Any]) -> Recorded | tuple[str, Stored, bytes]:
+def _judge(found: tuple[str, Stored] | None, wanted: StatusChange) -> Recorded | tuple[str, Stored, bytes]:
     """Return path, current content and new content, or why nothing is written."""
     if found is None:
         return Recorded.LEFT
     path, stored = found
     try:
-        changed = change(decode_checkpoint(stored.data, path), observed)
+        changed = change(decode_checkpoint(stored.data, path), wanted)
         return changed if isinstance(changed, Recorded) else (path, stored, encode_checkpoint(changed, path))
     except DAMAGED as error:
         # Cut off, or an old engine is writing it in place.
@@ -201,19 +225,20 @@ def _judge(found: tuple[str, Stored] | None, observed: Mapping[str, Any]) -> Rec
         return Recorded.DEFERRED
 
 
-def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
+def change(text: str, wanted: StatusChange) -> str | Recorded:
     """Return the text of a checkpoint with an observation, or why it stays unchanged.
 
     Raises:
         UnreadableStateError: The text is not a checkpoint.
     """
-    checkpoint = parse_checkpoint(text)
+    checkpoint, observed = parse_checkpoint(text), wanted.observed
     resources = checkpoint.resources
     if checkpoint.version not in WRITABLE_VERSIONS:
         return Recorded.LEFT
     if not resources or checkpoint.pending:
         return Recorded.DEFERRED
-    if not any(item.get("type") == STASH and str(item.get("urn")).endswith(APP_SUFFIX) for item in resources):
+    is_app = any(item.get("type") == STASH and str(item.get("urn")).endswith(APP_SUFFIX) for item in resources)
+    if not is_app and not wanted.program_stacks:
         # The stack of a user's own program, or of an unfinished launch.
         return Recorded.LEFT
     uid = observed.get("uid")
@@ -231,20 +256,24 @@ def change(text: str, observed: Mapping[str, Any]) -> str | Recorded:
     changes: dict[tuple[str | int, ...], Any] = {}
     if SECRET in json.dumps(run):
         return Recorded.LEFT
+    if wanted.replaces is not None and standing(run["observed"]) != standing(wanted.replaces):
+        return Recorded.KNOWN
     if is_newer(observed, run["observed"]):
         changes |= {(*RESOURCES_PATH, runs[0], "outputs", "observed"): value}
     for place, item in enumerate(resources):
-        outputs = item.get("outputs") or {}
-        if item.get("type") != STACK or item.get("delete") or "torchx" not in outputs:
-            # A program that took the stack over may export other values.
+        if item.get("type") != STACK or item.get("delete"):
             continue
-        if SECRET in json.dumps(outputs):
+        outputs, path = item.get("outputs") or {}, (*RESOURCES_PATH, place, "outputs")
+        if "torchx" in outputs and SECRET in json.dumps(outputs if is_app else outputs["torchx"]):
             return Recorded.LEFT
-        known = outputs["torchx"]
-        if known["app"]["id"] == run["app_id"] and is_newer(observed, known["observed"]):
-            path = (*RESOURCES_PATH, place, "outputs")
-            changes |= {(*path, "torchx", "observed"): value}
-            changes |= {(*path, name): value[name] for name in ("state", "reason") if name in outputs}
+        # A program may export the object of each of its jobs by another name, or something else as `torchx`.
+        for name, output in outputs.items():
+            if text_at(output, "app", "id") != run["app_id"] or SECRET in json.dumps(output):
+                continue
+            if is_newer(observed, output["observed"]):
+                changes |= {(*path, name, "observed"): value}
+                flat = ("state", "reason") if name == "torchx" else ()
+                changes |= {(*path, key): value[key] for key in flat if isinstance(outputs.get(key), str)}
     return with_values(text, changes) if changes else Recorded.KNOWN
 
 

@@ -24,7 +24,7 @@ from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore, Stored, open_store
 from torchx_pulumi_stacks.engine import AutomationDriver
-from torchx_pulumi_stacks.engine.status_writer import SECRET, change, lock_folder, write_status
+from torchx_pulumi_stacks.engine.status_writer import SECRET, StatusChange, change, lock_folder, write_status
 
 PLACE = StackRef(backend="", project="torchx", stack="default.train-1")
 PATH = ".pulumi/stacks/torchx/default.train-1.json"
@@ -203,7 +203,7 @@ def test_no_stack_and_one_that_is_no_checkpoint(store: StackStore, locks: OwnedL
 def test_a_program_that_exports_something_else_keeps_that() -> None:
     whole = checkpoint()
     whole["checkpoint"]["latest"]["resources"][0]["outputs"] = {"state": "mine"}
-    text = change(json.dumps(whole), END)
+    text = change(json.dumps(whole), StatusChange(observed=END))
     assert isinstance(text, str)
     wanted = copy.deepcopy(whole)
     wanted["checkpoint"]["latest"]["resources"][1]["outputs"]["observed"] = WRITTEN

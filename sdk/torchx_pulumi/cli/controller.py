@@ -1,0 +1,100 @@
+"""The command `torchx-pulumi controller`: keeps stack outputs current until it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchx_pulumi.controller.reporting import Reporter
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""Signals that stop the controller; it ends within 5 s."""
+
+
+def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to a parser."""
+    controller = commands.add_parser(
+        "controller",
+        help="watch clusters and keep stack outputs current",
+        description="Watch clusters and write what happens to the apps of Pulumi backends into their stack outputs. "
+        "SIGTERM and Ctrl-C end it within 5 s; nothing is stored but in the stacks, so it may be started and killed at "
+        "any time, and more than one may run.",
+    )
+    controller.add_argument(
+        "--backend",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="Pulumi backend; repeatable; default: PULUMI_BACKEND_URL, else this user's own folder",
+    )
+    controller.add_argument(
+        "--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else ~/.kube/config, else the pod's service account"
+    )
+    controller.add_argument(
+        "--context", action="append", default=[], metavar="NAME", help="context; repeatable; default: the current one"
+    )
+    controller.add_argument(
+        "--namespace", action="append", default=[], metavar="NAME", help="namespace; repeatable; default: all"
+    )
+    controller.add_argument(
+        "--program-stacks", action="store_true", help="write also the stacks of users' own Pulumi programs"
+    )
+    controller.add_argument("--once", action="store_true", help="end as soon as all stacks are current")
+    controller.set_defaults(command=controller_command)
+
+
+def controller_command(arguments: argparse.Namespace) -> int:
+    """Run a controller until a signal; 0, also where it was stopped."""
+    from torchx_pulumi.controller import Controller, ControllerSettings
+    from torchx_pulumi.controller.checks import check_settings
+    from torchx_pulumi.controller.reporting import Reporter
+    from torchx_pulumi.kube import KubernetesCluster
+    from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
+    from torchx_pulumi.stack_state.backend import choose_backend
+
+    settings = ControllerSettings(
+        backends=tuple(dict.fromkeys(choose_backend(url) for url in arguments.backend or (None,))),
+        kubeconfig=absolute_kubeconfig(arguments.kubeconfig),
+        contexts=tuple(dict.fromkeys(arguments.context)),
+        namespaces=tuple(dict.fromkeys(arguments.namespace)),
+        program_stacks=arguments.program_stacks,
+        once=arguments.once,
+    )
+    clusters = check_settings(settings, KubernetesCluster.connect)
+    reporter = Reporter()
+    _report_logs(reporter)
+    stop = threading.Event()
+    before = {each: signal.signal(each, lambda *_: stop.set()) for each in SIGNALS}
+    driver = arguments.make_driver()
+    try:
+        ended = Controller(settings, clusters, driver, reporter).run(stop)
+    finally:
+        driver.close()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if not ended:
+        # Threads of libraries, for example for the lookup of a host name, would be waited for at the exit.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    return 0
+
+
+def _report_logs(reporter: Reporter) -> None:
+    """Pass what the packages log on to the reporter: of watches everything, of others warnings."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.WARNING or record.name.startswith("torchx_pulumi.kube.outages"):
+                reporter.line(record.getMessage())
+
+    logger = logging.getLogger("torchx_pulumi")
+    logger.addHandler(Handler())
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

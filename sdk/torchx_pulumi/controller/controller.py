@@ -1,0 +1,248 @@
+"""Controller: wires clusters, stacks and the archive, and runs until it is stopped.
+
+Nothing is stored but in the stacks and the archive. A start compares everything, so that it does not matter when and
+how the last controller ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+
+from torchx_pulumi.controller.archiver import Archiver
+from torchx_pulumi.controller.observing import ClusterView
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.settings import ControllerSettings, ControllerTiming
+from torchx_pulumi.controller.stack_apps import AppKey
+from torchx_pulumi.controller.tracked import TrackedStacks, stack_words
+from torchx_pulumi.controller.work_queue import WorkQueue
+from torchx_pulumi.controller.writing import StackWriter
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.runs.driver import Driver
+from torchx_pulumi.stack_state.stacks import Stacks, open_stacks
+
+REFRESH_PAUSES_S = (1.0, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0, 16.0)
+"""Pauses between listings while there is a job object whose stack is not known: its launch may be running."""
+
+
+class Controller:
+    """Keeps the outputs of stacks current, and passes pods to the archive."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        clusters: Mapping[str, LiveCluster],
+        driver: Driver,
+        reporter: Reporter,
+        *,
+        archiver: Archiver | None = None,
+        opened: Callable[[str], Stacks] = open_stacks,
+        timing: ControllerTiming | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        """Take the dependencies; nothing is started or asked yet.
+
+        Args:
+            settings: What to watch and write.
+            clusters: Name for messages to cluster.
+            driver: Writes stacks.
+            reporter: Takes lines.
+            archiver: Copies logs. None: logs are not archived.
+            opened: Returns the stacks of a backend.
+            timing: Times between steps. None: the defaults.
+            now: The time of observations, aware.
+        """
+        self._settings = settings
+        self._timing = timing or ControllerTiming()
+        self._reporter = reporter
+        self._archiver = archiver
+        self._guard = threading.Lock()
+        self._wake = threading.Event()
+        self._refreshed_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._unknown: dict[str, tuple[int, float]] = {}
+        self._passed: dict[AppKey, tuple[str | None, str | None]] = {}
+        self._looked_at: dict[AppKey, tuple[float, float]] = {}
+        self._queue: WorkQueue[AppKey] = WorkQueue(
+            retry_s=self._timing.retry_s, longest_retry_s=self._timing.longest_retry_s
+        )
+        self._tracked = TrackedStacks(settings.backends, reporter, opened=opened)
+        self._views = [
+            ClusterView(
+                name,
+                cluster,
+                self._tracked,
+                namespaces=settings.namespaces or None,
+                dirty=self._dirty,
+                pod_changed=self._pod_changed,
+                unknown=self._note_unknown,
+                known=self._note_known,
+            )
+            for name, cluster in clusters.items()
+        ]
+        self._writer = StackWriter(
+            self._tracked,
+            self._queue,
+            self._views,
+            driver,
+            reporter,
+            program_stacks=settings.program_stacks,
+            timing=self._timing,
+            now=now,
+        )
+
+    def run(self, stop: threading.Event) -> bool:
+        """Run until `stop` is set, or with `once` until all stacks are current; return whether everything has ended.
+
+        False: a thread waits for a backend or a cluster that does not answer. The caller should end the process.
+        """
+        first = self._start(self._tracked.refresh, "first listing")
+        while first.is_alive() and not stop.is_set():
+            first.join(0.05)
+        if self._archiver is not None:
+            self._archiver.start()
+        for view in self._views:
+            view.watched.start()
+        synced = self._wait_for_sync(stop)
+        self._report_start(synced=synced)
+        threads = [self._start(self._work, f"writer {number}") for number in range(self._settings.workers)]
+        threads.append(self._start(self._refresh, "stacks"))
+        self._look_at(app.key for app in self._tracked.apps())
+        if self._settings.once:
+            self._converge(stop)
+        else:
+            stop.wait()
+        return self._stop(threads)
+
+    def _wait_for_sync(self, stop: threading.Event) -> bool:
+        end = time.monotonic() + self._timing.sync_s
+        while time.monotonic() < end and not stop.is_set():
+            if all(view.watched.is_settled for view in self._views):
+                return True
+            stop.wait(0.05)
+        return False
+
+    def _report_start(self, *, synced: bool) -> None:
+        names = ", ".join(view.name for view in self._views)
+        where = ", ".join(self._settings.namespaces) or "all namespaces"
+        self._reporter.line(f"watching {names}: {where}")
+        self._reporter.line(
+            f"{stack_words(self._tracked.apps())} of {', '.join(self._settings.backends)}; stacks of programs are "
+            f"{'written too' if self._settings.program_stacks else 'not written (--program-stacks)'}"
+        )
+        if self._archiver is not None:
+            self._reporter.line(self._archiver.summary())
+        if not synced:
+            self._reporter.line(f"not everything is listed after {self._timing.sync_s:g} s; what is listed is used")
+
+    def _converge(self, stop: threading.Event) -> None:
+        end = time.monotonic() + self._timing.once_s
+        while not stop.is_set() and time.monotonic() < end:
+            if self._queue.wait_until_idle(1.0):
+                break
+        if self._archiver is not None and not stop.is_set():
+            self._archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
+
+    def _stop(self, threads: Sequence[threading.Thread]) -> bool:
+        self._queue.hurry()
+        done = self._queue.wait_until_idle(self._timing.flush_s)
+        left = [app.app_id for key in self._queue.pending() if (app := self._tracked.app(key)) is not None]
+        self._queue.close()
+        self._stopped.set()
+        self._wake.set()
+        ending = [self._start(view.watched.stop, f"stop {view.name}") for view in self._views]
+        if self._archiver is not None:
+            archiver = self._archiver
+            ending.append(self._start(lambda: archiver.stop(self._timing.stop_s), "stop archive"))
+        end = time.monotonic() + self._timing.stop_s
+        for thread in (*ending, *threads):
+            thread.join(max(end - time.monotonic(), 0.0))
+        if not done and left:
+            shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+            self._reporter.line(
+                f"{len(left)} app(s) are not current in their stacks ({shown}); the next start writes them"
+            )
+        self._reporter.line("stopped")
+        return not any(thread.is_alive() for thread in (*ending, *threads))
+
+    def _start(self, target: Callable[[], object], name: str) -> threading.Thread:
+        # A daemon: a backend that does not answer cannot keep the process running.
+        thread = threading.Thread(target=target, name=f"controller {name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        while (key := self._queue.take()) is not None:
+            begun = time.monotonic()
+            try:
+                self._writer.settle(key)
+            except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
+                self._reporter.begin(
+                    f"error {key}", f"stack {key[1]}: {type(error).__name__}: {error}; please report this error"
+                )
+                self._queue.retry(key)
+            finally:
+                self._looked_at[key] = (time.monotonic(), time.monotonic() - begun)
+                self._queue.done(key)
+
+    def _dirty(self, key: AppKey, delay_s: float) -> None:
+        """Add an app to the queue. One whose looks take long is looked at less often: at most a tenth of the time."""
+        at, took_s = self._looked_at.get(key, (0.0, 0.0))
+        self._queue.add(key, max(delay_s, at + min(10 * took_s, 5.0) - time.monotonic()))
+
+    def _refresh(self) -> None:
+        """List the backends again and again, until the controller stops."""
+        while not self._stopped.is_set():
+            self._wake.wait(self._refresh_in_s())
+            self._wake.clear()
+            if self._stopped.is_set() or self._refresh_in_s() > 0:
+                continue
+            self._refreshed_at = time.monotonic()
+            self._look_at(self._tracked.refresh())
+            now = time.monotonic()
+            with self._guard:
+                for uid, (count, due) in [*self._unknown.items()]:
+                    if self._tracked.of_uid(uid) is not None:
+                        del self._unknown[uid]
+                    elif due <= now:
+                        pause_s = REFRESH_PAUSES_S[count] if count < len(REFRESH_PAUSES_S) else self._timing.refresh_s
+                        self._unknown[uid] = (count + 1, now + pause_s)
+
+    def _refresh_in_s(self) -> float:
+        with self._guard:
+            due = min([self._refreshed_at + self._timing.refresh_s, *(at for _, at in self._unknown.values())])
+        # However many new job objects there are, backends are listed once a second at most.
+        return max(due, self._refreshed_at + 1.0) - time.monotonic()
+
+    def _look_at(self, keys: Iterable[AppKey]) -> None:
+        """Look at apps that changed in their stacks, and pass on the pods of those that are new."""
+        for key in keys:
+            self._queue.add(key)
+            app = self._tracked.app(key)
+            if app is None:
+                self._looked_at.pop(key, None)
+                self._passed.pop(key, None)
+            elif self._archiver is not None and self._passed.get(key) != (app.uid, app.log_archive):
+                self._passed[key] = (app.uid, app.log_archive)
+                for view in self._views:
+                    for pod in view.pods_of(app):
+                        self._archiver.pod_changed(app, view.origin, pod, deleted=False)
+
+    def _pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, deleted: bool) -> None:
+        app = self._tracked.app(key)
+        if self._archiver is not None and app is not None:
+            self._archiver.pod_changed(app, view.origin, pod, deleted=deleted)
+
+    def _note_unknown(self, uid: str) -> None:
+        with self._guard:
+            if uid in self._unknown:
+                return
+            self._unknown[uid] = (0, time.monotonic())
+        self._wake.set()
+
+    def _note_known(self, uid: str) -> None:
+        with self._guard:
+            self._unknown.pop(uid, None)

@@ -1,0 +1,285 @@
+"""One watched cluster: which apps a change is about, and the status of an app from what is watched."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
+from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.kube import Cluster, LiveCluster, LogLines
+from torchx_pulumi.kube.kinds import EVENT, POD, Kind
+from torchx_pulumi.kube.object_watch import Change
+from torchx_pulumi.kube.protocol import Selector
+from torchx_pulumi.kube.watched_cluster import WatchedCluster
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
+from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import JobState, JobStatus
+from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
+from torchx_pulumi.schedulers.watching import watch_list
+
+DEBOUNCE_S = 0.05
+"""Time in which several changes of one app become one look."""
+
+EVENT_DEBOUNCE_S = 1.0
+"""The same for events and queues, which only explain why an app waits."""
+
+MOST_GONE = 2000
+"""Job objects that are kept after they were deleted, until the end of their run is in its stack."""
+
+WAITS = (JobState.SUBMITTED, JobState.PENDING, JobState.UNKNOWN)
+"""States whose reason depends on events and queues."""
+
+Job = tuple[str, str]
+"""Namespace and name of a job object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One look at a run."""
+
+    status: JobStatus
+    job_object: Manifest | None
+    """None: it is gone."""
+    confirmed: bool
+    """The job object and its pods were read from the cluster itself. False: they are as last watched."""
+
+
+class ClusterView:
+    """A cluster with a watch of all kinds that matter for apps."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: LiveCluster,
+        tracked: TrackedStacks,
+        *,
+        namespaces: Sequence[str] | None,
+        dirty: Callable[[AppKey, float], None],
+        pod_changed: Callable[[ClusterView, AppKey, Manifest, bool], None],
+        unknown: Callable[[str], None],
+        known: Callable[[str], None],
+    ) -> None:
+        """Prepare the watch; `watched.start()` starts it.
+
+        Args:
+            name: What messages call the cluster.
+            cluster: The cluster.
+            tracked: The apps.
+            namespaces: Namespaces to watch. None: all.
+            dirty: Called with an app that may have changed, and the delay until it is looked at.
+            pod_changed: Called with each pod of an app, and whether it is gone.
+            unknown: Called with the uid of a job object that no stack names.
+            known: Called with the uid of a job object that is gone, or that a stack names now.
+        """
+        self.name = name
+        self._namespaces = None if namespaces is None else frozenset(namespaces)
+        self._identity: ClusterIdentity | None = None
+        self._tracked = tracked
+        self._dirty = dirty
+        self._pod_changed = pod_changed
+        self._unknown = unknown
+        self._known = known
+        self._guard = threading.Lock()
+        self._jobs: dict[tuple[str, str, str], Job] = {}
+        self._gone: OrderedDict[str, Manifest] = OrderedDict()
+        self._pod_labels = tuple(dict.fromkeys(find_backend(each).pod_label for each in scheduler_names()))
+        self._job_kinds = frozenset(
+            variant.job_object for each in scheduler_names() for variant in find_backend(each).variants.values()
+        )
+        self.watched = WatchedCluster(cluster, watch_list(), namespaces=namespaces, changed=self._changed)
+
+    @property
+    def origin(self) -> LiveCluster:
+        """Return the real cluster."""
+        return self.watched.origin
+
+    def is_cluster_of(self, app: TrackedApp) -> bool:
+        """Return whether this is known to be the cluster of an app's launch, and its namespace is watched.
+
+        Raises:
+            ClusterError: No answer.
+        """
+        if self._namespaces is not None and app.namespace not in self._namespaces:
+            return False
+        present = self.origin.identify()
+        if self._identity is None:
+            self._identity = present
+        match = app.match(present)
+        if match is Match.UNDECIDED and self.last_of(app) is not None:
+            # Its job object was here: this is the cluster, unless the address leads to another one now.
+            match = compare(self._identity, present)
+        return match is Match.SAME
+
+    def is_synced(self, app: TrackedApp) -> bool:
+        """Return whether the job objects of an app's kind and namespace are known completely."""
+        return self.watched.is_synced(app.variant.job_object, app.namespace)
+
+    def job_object(self, app: TrackedApp) -> Manifest | None:
+        """Return the job object of an app's run as last watched. None: it is not in this cluster."""
+        if not self.is_synced(app):
+            return None
+        found = self.watched.get(app.variant.job_object, app.namespace, app.job_name)
+        return found if found is not None and app.owns(found) else None
+
+    def last_of(self, app: TrackedApp) -> Manifest | None:
+        """Return what the job object of an app's run was last, after it was seen to go. None: it was not."""
+        with self._guard:
+            return self._gone.get(app.uid or "")
+
+    def forget(self, uid: str | None) -> None:
+        """Drop what is kept of a job object that is gone."""
+        with self._guard:
+            self._gone.pop(uid or "", None)
+
+    def look(self, app: TrackedApp, now: datetime, *, fresh: bool = False) -> Sighting | None:
+        """Look at an app. None: its job object is not in this cluster.
+
+        Args:
+            app: The app.
+            now: The time.
+            fresh: Read the job object and its pods from the cluster. False: take them as last watched.
+
+        Raises:
+            ClusterError: No answer.
+        """
+        kinds = (app.variant.job_object, POD) if fresh else ()
+        cluster = _Fresh(self.watched, kinds) if fresh else self.watched
+        seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
+        if seen.job_object is None or not app.owns(seen.job_object):
+            return None
+        status = app.variant.read_status(seen, now)
+        return Sighting(status=status, job_object=seen.job_object, confirmed=fresh)
+
+    def look_at_last(self, app: TrackedApp, now: datetime) -> JobStatus | None:
+        """Return the status by the last state of a job object that is gone. None: it was not seen to go."""
+        job_object = self.last_of(app)
+        if job_object is None:
+            return None
+        return app.variant.read_status(ObservedObjects(job_object=job_object, at=now), now)
+
+    def pods_of(self, app: TrackedApp) -> list[Manifest]:
+        """Return the pods of an app as last watched."""
+        if not self.watched.is_synced(POD, app.namespace):
+            return []
+        return self.watched.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name))
+
+    def _changed(self, change: Change) -> None:
+        found, gone = change.object, change.type == "DELETED"
+        if change.kind == EVENT:
+            self._event_changed(found)
+            return
+        namespace = text_at(found, "metadata", "namespace")
+        if namespace is None:
+            if change.previous is None or _words(change.previous) != _words(found):
+                for app in self._tracked.apps():
+                    if app.state in WAITS:
+                        self._dirty(app.key, EVENT_DEBOUNCE_S)
+            return
+        job = self._job_of(change.kind, found, namespace)
+        self._index(change.kind, namespace, found, None if gone else job)
+        keys = set(self._tracked.of_job(*job)) if job is not None else set()
+        if self._is_job_object(change.kind, found):
+            keys |= self._job_object_changed(found, gone=gone)
+        for key in keys:
+            self._dirty(key, DEBOUNCE_S)
+            if change.kind == POD:
+                self._pod_changed(self, key, found, gone)
+
+    def _job_object_changed(self, found: Manifest, *, gone: bool) -> set[AppKey]:
+        uid, label = text_at(found, "metadata", "uid"), text_at(found, "metadata", "labels", labels.LAUNCH)
+        key = self._tracked.of_uid(uid)
+        if uid is not None and key is None and not gone:
+            self._unknown(uid)
+        elif uid is not None:
+            self._known(uid)
+        app = self._tracked.app(key) if key is not None else None
+        if gone and uid is not None and app is not None and not app.state.terminal:
+            with self._guard:
+                self._gone[uid] = found
+                while len(self._gone) > MOST_GONE:
+                    self._gone.popitem(last=False)
+        return {*self._tracked.of_launch(label), *(() if key is None else (key,))}
+
+    def _event_changed(self, event: Manifest) -> None:
+        about = mapping_at(event, "involvedObject")
+        place = (str(about.get("kind")), str(about.get("namespace")), str(about.get("name")))
+        with self._guard:
+            job = self._jobs.get(place)
+        for key in () if job is None else self._tracked.of_job(*job):
+            app = self._tracked.app(key)
+            if app is not None and app.state in WAITS:
+                self._dirty(key, EVENT_DEBOUNCE_S)
+
+    def _is_job_object(self, kind: Kind, found: Manifest) -> bool:
+        # A controller copies the labels of a job object to objects that the job object owns.
+        return kind in self._job_kinds and not items_at(found, "metadata", "ownerReferences")
+
+    def _job_of(self, kind: Kind, found: Manifest, namespace: str) -> Job | None:
+        """Return the job that an object belongs to. None: its labels and owners name none."""
+        if self._is_job_object(kind, found):
+            return namespace, str(text_at(found, "metadata", "name"))
+        return next(((namespace, name) for name in self._job_names(found)), None)
+
+    def _job_names(self, found: Manifest) -> Iterator[str]:
+        given = mapping_at(found, "metadata", "labels")
+        for label in (*self._pod_labels, labels.UNIQUE_NAME):
+            if isinstance(given.get(label), str):
+                yield given[label]
+        for owner in items_at(found, "metadata", "ownerReferences"):
+            yield str(owner.get("name"))
+
+    def _index(self, kind: Kind, namespace: str, found: Manifest, job: Job | None) -> None:
+        place = (kind.kind, namespace, str(text_at(found, "metadata", "name")))
+        with self._guard:
+            if job is None:
+                self._jobs.pop(place, None)
+            else:
+                self._jobs[place] = job
+
+
+def _words(found: Manifest) -> tuple[Any, Any]:
+    """Return the part of an object of the whole cluster that explains a wait: amounts in use change all the time."""
+    status = mapping_at(found, "status")
+    return found.get("spec"), {name: value for name, value in status.items() if isinstance(value, str)}
+
+
+class _Fresh:
+    """A cluster of which some kinds are read from the cluster itself, and all others as last watched."""
+
+    def __init__(self, watched: WatchedCluster, kinds: Sequence[Kind]) -> None:
+        self._watched = watched
+        self._kinds = kinds
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """Return an object. None: it does not exist."""
+        return self._of(kind).get(kind, namespace, name)
+
+    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
+        """Return the objects of a kind."""
+        return self._of(kind).list(kind, namespace, selector)
+
+    def events(self, namespace: str, names: Any) -> Sequence[Manifest]:
+        """Return the events of objects."""
+        return self._watched.events(namespace, names)
+
+    def serves(self, kind: Kind) -> bool:
+        """Return whether the cluster serves the kind."""
+        return self._watched.serves(kind)
+
+    def identify(self) -> ClusterIdentity:
+        """Return the identity of the cluster."""
+        return self._watched.identify()
+
+    def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> LogLines:
+        """Return the lines of a log."""
+        return self._watched.logs(namespace, pod, container, **options)
+
+    def _of(self, kind: Kind) -> Cluster:
+        return self._watched.origin if kind in self._kinds else self._watched

@@ -1,0 +1,212 @@
+"""The apps in a stack, with what the controller needs of them. Text in, data out.
+
+A stack of `torchx run` has one app; the stack of a user's own program may have several. Each is a component in the
+stack's state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address
+from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.model.run_record import RunRecord, read_record
+from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.outputs.newer import read_state, standing
+from torchx_pulumi.runs.identity import owner_digest, recorded_variant
+from torchx_pulumi.schedulers import SchedulerBackend, Variant, find_backend, scheduler_names
+from torchx_pulumi.schedulers.registry import component_type
+from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, parse_checkpoint
+from torchx_pulumi.stack_state.stacks import StackName
+
+AppKey = tuple[str, StackName, str]
+"""Backend, stack and URN of an app's component."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedApp:
+    """One app in a stack."""
+
+    backend: str
+    """URL of the backend, without credentials."""
+    stack: StackName
+    place: StackRef
+    """The stack, as the driver takes it."""
+    urn: str
+    """URN of the app's component."""
+    scheduler: str
+    variant: Variant
+    namespace: str
+    job_name: str
+    launches: frozenset[str]
+    """Values that the label `torchx-pulumi/launch` of its job object may have."""
+    uid: str | None
+    """Uid of the job object. None: the launch has not written it yet."""
+    expected: Mapping[str, tuple[str, ...]] | None = None
+    """Role name to its pods, all of which were made. None: not known."""
+    cluster: ClusterIdentity | None = None
+    """The cluster of the launch. None: not recorded."""
+    address: str = ""
+    """Digest of the address of that cluster, as 0.1.0 recorded it. Empty: not recorded."""
+    log_archive: str | None = None
+    """URL of the archive that the launch named. None: it named none."""
+    by_torchx: bool = False
+    """`torchx run` launched it, or a program that took it over keeps its note."""
+    unwritable: str = ""
+    """Why the stack's outputs are not written, in words. Empty: they can be."""
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    """What identifies the observation in the stack (`outputs.newer.standing`), and its message if it was cancelled."""
+
+    @property
+    def key(self) -> AppKey:
+        """Return the key of the app."""
+        return (self.backend, self.stack, self.urn)
+
+    @property
+    def app_id(self) -> str:
+        """Return `namespace:job_name`."""
+        return f"{self.namespace}:{self.job_name}"
+
+    @property
+    def scheduler_backend(self) -> SchedulerBackend[Any]:
+        """Return the backend of its scheduler."""
+        return find_backend(self.scheduler)
+
+    @property
+    def state(self) -> JobState:
+        """Return the state in the stack."""
+        return read_state(self.observed.get("state"))
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Return whether the stack says that its cancellation was requested."""
+        return self.observed.get("reason") == Reason.CANCELLED.value and self.observed.get("uid") == self.uid
+
+    def owns(self, job_object: Manifest) -> bool:
+        """Return whether an object is the job object of this run."""
+        if self.uid is not None:
+            return text_at(job_object, "metadata", "uid") == self.uid
+        return text_at(job_object, "metadata", "labels", labels.LAUNCH) in self.launches
+
+    def match(self, present: ClusterIdentity) -> Match:
+        """Return whether a cluster is the one of the launch."""
+        if self.cluster is not None:
+            return compare(self.cluster, present)
+        return compare_address(self.address, present) if self.address else Match.UNDECIDED
+
+
+def read_stack_apps(text: str, place: StackRef, name: StackName) -> list[TrackedApp]:
+    """Return the apps in a checkpoint.
+
+    Args:
+        text: The checkpoint.
+        place: The stack.
+        name: The same, as the backend lists it.
+
+    Raises:
+        UnreadableStateError: The text is not a checkpoint.
+        DeployError: A newer release wrote an entry or a record, or it was edited.
+    """
+    resources = parse_checkpoint(text).resources
+    schedulers = {component_type(scheduler): scheduler for scheduler in scheduler_names()}
+    components = [item for item in resources if item.get("type") in schedulers and not item.get("delete")]
+    found = (_read(item, schedulers[item["type"]], resources, place, name) for item in components)
+    return [app for app in found if app is not None]
+
+
+def _read(
+    component: Mapping[str, Any], scheduler: str, resources: Any, place: StackRef, name: StackName
+) -> TrackedApp | None:
+    """Return the app of a component. None: nothing was launched yet."""
+    urn, outputs = str(component.get("urn")), mapping_at(component, "outputs")
+    entry, record = _notes(resources, urn)
+    namespace, job_name = text_at(outputs, "namespace"), text_at(outputs, "job_name")
+    if record is not None:
+        namespace, job_name = namespace or record.namespace, job_name or record.job_name
+    if namespace is None or job_name is None:
+        return None
+    variant = _variant(scheduler, entry, record)
+    secret, observed = SECRET in json.dumps(outputs), mapping_at(outputs, "observed")
+    return TrackedApp(
+        backend=place.backend,
+        stack=name,
+        place=place,
+        urn=urn,
+        scheduler=scheduler,
+        variant=variant,
+        namespace=namespace,
+        job_name=job_name,
+        launches=frozenset(_launches(entry, place, urn)),
+        uid=text_at(outputs, "uid") or (None if record is None else record.uid),
+        expected=_expected(variant, entry, record),
+        cluster=(entry and entry.cluster_identity) or (record and record.cluster) or None,
+        address="" if entry is None else entry.cluster,
+        log_archive=_log_archive(resources, entry, f"{namespace}:{job_name}"),
+        by_torchx=entry is not None,
+        unwritable="values of its outputs are secret" if secret else "",
+        observed=kept_of_observed(observed),
+    )
+
+
+def kept_of_observed(observed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept in memory of an observation in a stack; a cancellation is passed on with its message."""
+    kept = standing(observed)
+    if kept["reason"] == Reason.CANCELLED.value:
+        kept["message"] = text_at(observed, "message") or ""
+    return kept
+
+
+def _notes(resources: Any, urn: str) -> tuple[RunEntry | None, RunRecord | None]:
+    entry = record = None
+    for item in resources:
+        if item.get("type") != STASH or item.get("parent") != urn:
+            continue
+        note, value = str(item.get("urn")), mapping_at(item, "inputs").get("input")
+        if note.endswith(APP_SUFFIX):
+            entry = read_entry(value, f"resource {note.rpartition('::')[2]}")
+        elif note.endswith("-record"):
+            record = read_record(value)
+    return entry, record
+
+
+def _variant(scheduler: str, entry: RunEntry | None, record: RunRecord | None) -> Variant:
+    backend = find_backend(scheduler)
+    if entry is None or not entry.choice:
+        return recorded_variant(record, backend)
+    if entry.choice not in backend.variants:
+        allowed = ", ".join(backend.variants)
+        raise DeployError(f"its {backend.variant_option} is {entry.choice!r}, this release knows {allowed}")
+    return backend.variants[entry.choice]
+
+
+def _launches(entry: RunEntry | None, place: StackRef, urn: str) -> Iterator[str]:
+    yield owner_digest(place.organization, place.project, place.stack, urn)
+    if entry is not None:
+        # The label is of the names at the launch, and the stack may have been renamed.
+        yield entry.launch
+
+
+def _expected(
+    variant: Variant, entry: RunEntry | None, record: RunRecord | None
+) -> Mapping[str, tuple[str, ...]] | None:
+    pods = entry.made_pods if entry is not None else variant.recorded_pods(record) if record is not None else None
+    return None if pods is None else {role: tuple(names) for role, names in pods.items()}
+
+
+def _log_archive(resources: Any, entry: RunEntry | None, app_id: str) -> str | None:
+    """Return the archive that a launch named: in its note, or in an exported object `torchx` of the app."""
+    if entry is not None:
+        return text_at(entry.log_options, "log_archive")
+    for item in resources:
+        for output in mapping_at(item, "outputs").values() if not item.get("parent") else ():
+            if text_at(output, "app", "id") == app_id and number_at(output, "schema_version") is not None:
+                return text_at(output, "links", "log_archive")
+    return None

@@ -1,0 +1,209 @@
+"""TrackedStacks: the apps in the stacks of some backends, read again only where a stack has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_observed, read_stack_apps
+from torchx_pulumi.kube import run_concurrently
+from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
+from torchx_pulumi.model.errors import TorchxPulumiError
+from torchx_pulumi.stack_state.backend import backend_folder
+from torchx_pulumi.stack_state.checkpoint import DAMAGED
+from torchx_pulumi.stack_state.folder_stack import check_there
+from torchx_pulumi.stack_state.stacks import StackName, Stacks, open_stacks
+
+
+@dataclass(slots=True)
+class _Stack:
+    """One stack as it was last read."""
+
+    version: str
+    apps: dict[str, TrackedApp] = field(default_factory=dict)
+    """URN to app. Empty: the stack has none."""
+
+
+class TrackedStacks:
+    """The apps of all stacks of some backends. For use by several threads."""
+
+    def __init__(
+        self, backends: Sequence[str], reporter: Reporter, *, opened: Callable[[str], Stacks] = open_stacks
+    ) -> None:
+        """Name the backends; nothing is read yet.
+
+        Args:
+            backends: Their URLs, without credentials (`choose_backend`).
+            reporter: Takes problems, each once.
+            opened: Returns the stacks of a backend.
+        """
+        self._stacks = {backend: opened(backend) for backend in backends}
+        self._reporter = reporter
+        self._reading = threading.Lock()
+        self._guard = threading.Lock()
+        self._known: dict[tuple[str, StackName], _Stack] = {}
+        self._by_uid: dict[str, AppKey] = {}
+        self._by_launch: dict[str, set[AppKey]] = {}
+        self._by_job: dict[tuple[str, str], set[AppKey]] = {}
+        self._written: dict[AppKey, Mapping[str, Any]] = {}
+
+    def refresh(self) -> set[AppKey]:
+        """List all backends, read the stacks that have changed, and return the apps that changed or are gone.
+
+        A backend that cannot be listed keeps what was last read of it.
+        """
+        changed: set[AppKey] = set()
+        with self._reading:
+            for backend, stacks in self._stacks.items():
+                problem = f"backend {backend}"
+                try:
+                    versions = stacks.versions(None)
+                    folder = backend_folder(backend)
+                    if not versions and folder is not None:
+                        # A folder that is not mounted is empty: no stack of it counts as deleted.
+                        check_there(folder, backend)
+                except TorchxPulumiError as error:
+                    self._reporter.begin(problem, f"{error}; what was last read of its stacks is used")
+                    continue
+                self._reporter.end(problem, f"backend {backend} can be read again")
+                changed |= self._take(backend, stacks, versions)
+        return changed
+
+    def reread(self, app: TrackedApp) -> TrackedApp | None:
+        """Read the stack of an app again, whatever its version. None: the app is not in it any more."""
+        stacks = self._stacks[app.backend]
+        with self._reading:
+            with self._guard:
+                known = self._known.get((app.backend, app.stack))
+            apps = self._read(app.backend, stacks, app.stack)
+            if apps is not None and known is not None:
+                self._put(app.backend, app.stack, _Stack(version=known.version, apps=apps))
+        return self.app(app.key)
+
+    def app(self, key: AppKey) -> TrackedApp | None:
+        """Return an app. None: its stack or its component is gone."""
+        with self._guard:
+            stack = self._known.get((key[0], key[1]))
+            return None if stack is None else stack.apps.get(key[2])
+
+    def apps(self) -> list[TrackedApp]:
+        """Return all apps."""
+        with self._guard:
+            return [app for stack in self._known.values() for app in stack.apps.values()]
+
+    def of_uid(self, uid: str | None) -> AppKey | None:
+        """Return the app whose run has a job object of this uid. None: there is none."""
+        with self._guard:
+            return None if uid is None else self._by_uid.get(uid)
+
+    def of_launch(self, label: str | None) -> frozenset[AppKey]:
+        """Return the apps whose job object may have a value of the label `torchx-pulumi/launch`."""
+        with self._guard:
+            return frozenset(() if label is None else self._by_launch.get(label, ()))
+
+    def of_job(self, namespace: str | None, job_name: str | None) -> frozenset[AppKey]:
+        """Return the apps whose job object has a name, in whichever cluster."""
+        with self._guard:
+            return frozenset(self._by_job.get((namespace or "", job_name or ""), ()))
+
+    def note_written(self, key: AppKey, observed: Mapping[str, Any]) -> None:
+        """Note an observation that this process has just written."""
+        kept = kept_of_observed(observed)
+        with self._guard:
+            self._written[key] = kept
+            stack = self._known.get((key[0], key[1]))
+            if stack is not None and key[2] in stack.apps:
+                stack.apps[key[2]] = replace(stack.apps[key[2]], observed=kept)
+
+    def is_own(self, app: TrackedApp) -> bool:
+        """Return whether this process wrote the observation that the stack has."""
+        with self._guard:
+            return self._written.get(app.key) == app.observed
+
+    def _take(self, backend: str, stacks: Stacks, versions: Mapping[StackName, str]) -> set[AppKey]:
+        """Read the stacks that have another version than before, and drop those that are gone."""
+        with self._guard:
+            known = {name: stack.version for (where, name), stack in self._known.items() if where == backend}
+        stale = [name for name, version in versions.items() if not version or known.get(name) != version]
+        changed: set[AppKey] = set()
+        for start in range(0, len(stale), stacks.reads_at_once):
+            part = stale[start : start + stacks.reads_at_once]
+            for name, apps in zip(
+                part, run_concurrently(*(partial(self._read, backend, stacks, name) for name in part)), strict=True
+            ):
+                before = self._keys(backend, name)
+                if apps is None:
+                    # It is tried again with the next listing.
+                    continue
+                self._put(backend, name, _Stack(version=versions[name], apps=apps))
+                changed |= before | self._keys(backend, name)
+        for name in known.keys() - versions.keys():
+            changed |= self._keys(backend, name)
+            self._put(backend, name, None)
+        return changed
+
+    def _read(self, backend: str, stacks: Stacks, name: StackName) -> dict[str, TrackedApp] | None:
+        """Return the apps of a stack. None: it cannot be read now."""
+        owner, _, stack = name.stack.rpartition("/")
+        place = StackRef(backend=backend, project=name.project, stack=stack, organization=owner or ORGANIZATION)
+        problem = f"stack {name} of {backend}"
+        try:
+            text = stacks.export(place)
+            # Without a checkpoint it was removed after it was listed.
+            apps = [] if text is None else read_stack_apps(text, place, name)
+        except (TorchxPulumiError, *DAMAGED) as error:
+            self._reporter.begin(problem, f"{problem} cannot be read: {error}; it is tried again")
+            return None
+        self._reporter.end(problem, f"{problem} can be read again")
+        return {app.urn: app for app in apps}
+
+    def _keys(self, backend: str, name: StackName) -> set[AppKey]:
+        with self._guard:
+            stack = self._known.get((backend, name))
+            return set() if stack is None else {app.key for app in stack.apps.values()}
+
+    def _put(self, backend: str, name: StackName, stack: _Stack | None) -> None:
+        with self._guard:
+            before = self._known.pop((backend, name), None)
+            for app in before.apps.values() if before is not None else ():
+                self._unlink(app)
+            if stack is None:
+                return
+            self._known[(backend, name)] = stack
+            for app in stack.apps.values():
+                self._link(app)
+            gone = () if before is None else before.apps.keys() - stack.apps.keys()
+            for urn in gone:
+                self._written.pop((backend, name, urn), None)
+
+    def _link(self, app: TrackedApp) -> None:
+        if app.uid is not None:
+            self._by_uid[app.uid] = app.key
+        for label in app.launches:
+            self._by_launch.setdefault(label, set()).add(app.key)
+        self._by_job.setdefault((app.namespace, app.job_name), set()).add(app.key)
+
+    def _unlink(self, app: TrackedApp) -> None:
+        if app.uid is not None and self._by_uid.get(app.uid) == app.key:
+            del self._by_uid[app.uid]
+        for label in app.launches:
+            _discard(self._by_launch, label, app.key)
+        _discard(self._by_job, (app.namespace, app.job_name), app.key)
+
+
+def _discard(index: dict[Any, set[AppKey]], name: Any, key: AppKey) -> None:
+    keys = index.get(name, set())
+    keys.discard(key)
+    if not keys:
+        index.pop(name, None)
+
+
+def stack_words(apps: Iterable[TrackedApp]) -> str:
+    """Return how many apps there are in how many stacks, for messages."""
+    listed = list(apps)
+    stacks = len({(app.backend, app.stack) for app in listed})
+    return f"{len(listed)} app{'' if len(listed) == 1 else 's'} in {stacks} stack{'' if stacks == 1 else 's'}"

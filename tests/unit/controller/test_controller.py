@@ -1,0 +1,486 @@
+"""The controller from end to end: a cluster changes, stack outputs follow."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.settings import ControllerTiming
+from torchx_pulumi.controller.stack_apps import TrackedApp
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_stacks.engine.status_writer import lock_folder
+
+from tests.unit.controller.world import App, World, checkpoint, component, urn_of, wait_for
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    (tmp_path / "backend/.pulumi").mkdir(parents=True)
+    return World(root=tmp_path)
+
+
+class Writes:
+    """A driver that notes what is written, and may be changed to do something else first."""
+
+    def __init__(self, world: World) -> None:
+        self._driver = world.driver()
+        self.outcomes: list[tuple[str, Recorded]] = []
+
+    def before(self, place: StackRef) -> Recorded | None:
+        """Return an outcome without a write. None: write."""
+
+    def record_at(self, place: StackRef, observed: Mapping[str, Any], **options: Any) -> Recorded:
+        outcome = self.before(place) or self._driver.record_at(place, observed, **options)
+        self.outcomes.append((str(observed["state"]), outcome))
+        return outcome
+
+    @property
+    def written(self) -> list[str]:
+        return [state for state, outcome in self.outcomes if outcome is Recorded.WRITTEN]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+def said(world: World, words: str) -> list[str]:
+    return [line for line in world.lines if words in line]
+
+
+def test_the_states_of_a_job_reach_its_stack(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: world.state(app) == ("SUCCEEDED", "Completed"))
+    assert "watching test: all namespaces" in world.lines[0]
+    assert "1 app in 1 stack" in world.lines[1]
+    assert [line.partition(" ")[2] for line in world.lines[-2:]] == [
+        f"default:train-1: SUCCEEDED (Completed) is in stack torchx/{app.entry.place.stack}",
+        "stopped",
+    ]
+
+
+def test_what_happened_while_no_controller_ran_is_written_by_the_next_start(world: World) -> None:
+    apps = [world.launch(f"train-{number}") for number in range(5)]
+    for app in apps[:3]:
+        world.phase(app, "Completed", succeeded=1)
+    with world.controller():
+        wait_for(lambda: all(world.state(app)[0] == "SUCCEEDED" for app in apps[:3]))
+    for app in apps[3:]:
+        world.phase(app, "Running", running=1)
+    with world.controller():
+        wait_for(lambda: all(world.state(app)[0] == "RUNNING" for app in apps[3:]))
+
+
+def test_once_ends_by_itself(world: World) -> None:
+    app = world.launch("train-1")
+    world.phase(app, "Completed", succeeded=1)
+    settings = ControllerSettings(backends=(world.backend,), once=True)
+    assert Controller(settings, {"test": world.cluster}, world.driver(), Reporter(world.lines.append)).run(
+        threading.Event()
+    )
+    assert world.state(app) == ("SUCCEEDED", "Completed")
+
+
+def test_an_app_that_is_launched_later_is_found_by_its_job_object(world: World) -> None:
+    with world.controller(timing=ControllerTiming(write_every_s=0.05)):
+        app = world.create(world.plan("late"))
+        world.phase(app, "Running", running=1)
+        time.sleep(0.3)
+        # The launch is still running: the component has no uid yet.
+        world.write(replace(app, entry=replace(app.entry, uid=None)))
+        time.sleep(0.3)
+        world.write(app)
+        wait_for(lambda: world.state(app) == ("RUNNING", "Running"), 5.0)
+
+
+def test_program_stacks_are_written_on_request_only(world: World) -> None:
+    app = world.launch_program("mine-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        time.sleep(0.5)
+        assert world.state(app)[0] == "SUBMITTED"
+    with world.controller(program_stacks=True):
+        wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
+
+
+def test_several_components_in_one_program_stack(world: World) -> None:
+    one, two = (world.create(world.plan(name, project="mine")) for name in ("one", "two"))
+    two = replace(two, entry=replace(two.entry, place=one.entry.place), path=one.path)
+    whole = checkpoint(one, program=True)
+    resources = whole["checkpoint"]["latest"]["resources"]
+    resources += component(two, urn_of(one.entry.place, "volcano", "second"), program=True)
+    outputs = resources[0]["outputs"]
+    other = checkpoint(two, program=True)["checkpoint"]["latest"]["resources"][0]["outputs"]
+    # A program may export something secret, and each job by a name of its own.
+    resources[0]["outputs"] = {
+        "password": {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "x"},
+        "first": outputs["torchx"],
+        "second": other["torchx"],
+        "state": "mine",
+    }
+    one.path.parent.mkdir(parents=True)
+    one.path.write_text(json.dumps(whole))
+
+    components = [item for item in resources if "torchx:index" in item["type"]]
+    assert len(components) == 2
+
+    def done() -> bool:
+        found = json.loads(one.path.read_text())["checkpoint"]["latest"]["resources"]
+        seen = [item["outputs"]["observed"]["state"] for item in found if "torchx:index" in item["type"]]
+        exported = [found[0]["outputs"][name]["observed"]["state"] for name in ("first", "second")]
+        assert found[0]["outputs"]["state"] == "mine"
+        return seen == exported == ["RUNNING", "SUCCEEDED"]
+
+    with world.controller(program_stacks=True):
+        world.phase(one, "Running", running=1)
+        world.phase(two, "Completed", succeeded=1)
+        wait_for(done)
+
+
+def test_an_end_is_kept_while_the_stack_is_locked_and_the_job_goes(world: World) -> None:
+    app = world.launch("train-1")
+    lock = world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("{}")
+    with world.controller():
+        world.phase(app, "Completed", succeeded=1)
+        time.sleep(0.5)
+        world.cluster.remove(app.kind, "default", app.name)
+        time.sleep(0.5)
+        assert world.state(app)[0] == "SUBMITTED"
+        lock.unlink()
+        wait_for(lambda: world.state(app) == ("SUCCEEDED", "Completed"))
+
+
+def test_the_last_state_of_a_deleted_job_object_is_its_end(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        time.sleep(0.3)
+        world.phase(app, "Completed", succeeded=1)
+        world.cluster.remove(app.kind, "default", app.name)
+        wait_for(lambda: world.state(app) == ("SUCCEEDED", "Completed"))
+
+
+def test_a_job_that_is_deleted_by_hand_has_no_invented_end(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        world.cluster.remove(app.kind, "default", app.name)
+        wait_for(lambda: world.state(app) == ("UNKNOWN", "NotFound"))
+    assert "last seen RUNNING" in world.observed(app)["message"]
+
+
+def test_a_failure_while_a_job_is_deleted_is_no_end(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        found = world.cluster.find(app.kind, "default", app.name)
+        assert found is not None
+        found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+        world.cluster.put(found)
+        world.phase(app, "Failed", failed=1)
+        time.sleep(0.3)
+        assert world.state(app)[0] == "RUNNING"
+        world.cluster.remove(app.kind, "default", app.name)
+        wait_for(lambda: world.state(app) == ("UNKNOWN", "NotFound"))
+
+
+@pytest.mark.parametrize("identity", ["another", "unknown"])
+def test_nothing_is_concluded_from_another_cluster(world: World, identity: str) -> None:
+    app = world.launch("train-1")
+    other = FakeCluster(api_server="https://other.example.com", uid="" if identity == "unknown" else None)
+    with world.controller(clusters={"other": other}):
+        time.sleep(0.5)
+    assert world.state(app)[0] == "SUBMITTED"
+
+
+def test_an_object_of_the_same_name_with_another_uid_is_another_run(world: World) -> None:
+    app = world.launch("train-1")
+    found = world.cluster.find(app.kind, "default", app.name)
+    assert found is not None
+    other = FakeCluster(api_server="https://other.example.com")
+    other.put({**found, "metadata": {**found["metadata"], "uid": "other"}, "status": {"state": {"phase": "Completed"}}})
+    with world.controller(clusters={"other": other, "test": world.cluster}):
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
+
+
+def cancelled(world: World, app: App, state: str = "RUNNING") -> None:
+    """Write what `torchx cancel` writes."""
+    observed = {**world.observed(app), "state": state, "reason": "Cancelled", "message": "cancelled at noon"}
+    observed["observed_at"] = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+    assert world.driver().record_at(app.entry.place, {**observed, "uid": app.entry.uid}) is Recorded.WRITTEN
+
+
+def test_a_cancelled_job_whose_object_was_deleted_is_cancelled(world: World) -> None:
+    app = world.launch("wrapped", scheduler="mcad")
+    cancelled(world, app)
+    with world.controller():
+        time.sleep(0.3)
+        assert world.state(app)[1] == "Cancelled"
+        world.cluster.remove(app.kind, "default", app.name)
+        wait_for(lambda: world.state(app) == ("CANCELLED", "Cancelled"))
+    assert world.observed(app)["message"] == "cancelled at noon"
+
+
+def test_a_cancelled_job_that_is_resumed_is_active_again(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        cancelled(world, app)
+        world.phase(app, "Aborted")
+        wait_for(lambda: world.state(app)[0] == "CANCELLED")
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
+
+
+def test_a_stack_that_is_deleted_is_not_written_again(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        app.path.unlink()
+        app.path.with_name(f"{app.path.name}.bak").unlink()
+        world.phase(app, "Completed", succeeded=1)
+        time.sleep(0.7)
+        assert [*app.path.parent.iterdir()] == []
+    assert said(world, "cannot") == []
+
+
+def test_a_renamed_stack_is_followed(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        moved = app.path.with_name("renamed.json")
+        text = app.path.read_text().replace(f":{app.entry.place.stack}::", ":renamed::")
+        app.path.unlink()
+        moved.write_text(text)
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(replace(app, path=moved))[0] == "RUNNING")
+    with world.controller():
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: world.state(replace(app, path=moved))[0] == "SUCCEEDED")
+
+
+def test_a_backend_that_takes_no_writes_is_reported_once_and_written_later(world: World) -> None:
+    apps = [world.launch(f"train-{number}") for number in range(4)]
+    driver, refused = Writes(world), True
+    driver.before = lambda place: Recorded.LEFT if refused else None  # type: ignore[method-assign]
+    with world.controller(driver=driver):
+        for app in apps:
+            world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: len(driver.outcomes) >= 8)
+        refused = False
+        wait_for(lambda: all(world.state(app)[0] == "SUCCEEDED" for app in apps))
+    assert len(said(world, "cannot be written")) == 1
+    assert len(said(world, "can be written again")) == 1
+
+
+def test_a_stack_that_stays_locked_is_reported_once(world: World) -> None:
+    one, two = world.launch("train-1"), world.launch("train-2")
+    driver, locked = Writes(world), True
+
+    def before(place: StackRef) -> Recorded | None:
+        return Recorded.DEFERRED if locked and place == one.entry.place else None
+
+    driver.before = before  # type: ignore[method-assign]
+    with world.controller(driver=driver):
+        world.phase(one, "Completed", succeeded=1)
+        time.sleep(0.5)
+        world.phase(two, "Completed", succeeded=1)
+        wait_for(lambda: len(said(world, "is not written yet")) == 1, 40.0)
+        locked = False
+        wait_for(lambda: world.state(one)[0] == "SUCCEEDED", 40.0)
+    assert len(said(world, "is not written yet")) == len(said(world, "is written again")) == 1
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+def test_a_clock_that_was_set_does_not_stop_the_writes(world: World, hours: int) -> None:
+    app = world.launch("train-1")
+    jump = timedelta(0)
+    with world.controller(now=lambda: datetime.now(timezone.utc) + jump):
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        jump = timedelta(hours=hours)
+        world.phase(app, "Pending", running=0, pending=1)
+        wait_for(lambda: world.state(app)[0] == "PENDING")
+        jump = timedelta(0)
+        world.phase(app, "Running", running=1, pending=0)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+
+
+def test_an_app_that_changes_all_the_time_is_written_at_intervals(world: World) -> None:
+    app = world.launch("train-1")
+    driver = Writes(world)
+    with world.controller(driver=driver, timing=ControllerTiming(write_every_s=1.0)):
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            for phase in ("Running", "Pending"):
+                world.phase(app, phase, running=int(phase == "Running"))
+                time.sleep(0.1)
+        assert len(driver.written) <= 4
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED", 0.9)
+
+
+class Lagging:
+    """A cluster whose watches are held up, as by a slow network."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.held = False
+
+    def watch(self, *args: Any, **options: Any) -> Any:
+        events, lagging = self._cluster.watch(*args, **options), self
+
+        class Events:
+            def __iter__(self) -> Any:
+                return self
+
+            def __next__(self) -> Any:
+                event = next(events)
+                while lagging.held:
+                    time.sleep(0.01)
+                return event
+
+            def close(self) -> None:
+                events.close()
+
+        return Events()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+
+def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world: World) -> None:
+    app, behind = world.launch("train-1"), Lagging(world.cluster)
+    slow, fast = Writes(world), Writes(world)
+    clusters: dict[str, LiveCluster] = {"slow": behind}
+    with world.controller(driver=slow, clusters=clusters), world.controller(driver=fast):
+        world.phase(app, "Pending", pending=1)
+        wait_for(lambda: world.state(app)[0] == "PENDING")
+        behind.held = True
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        time.sleep(0.8)
+        assert world.state(app)[0] == "RUNNING"
+        behind.held = False
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+        time.sleep(0.3)
+    states = [*dict.fromkeys(slow.written + fast.written)]
+    assert states == sorted(states, key=["PENDING", "RUNNING", "SUCCEEDED"].index)
+    assert len(slow.written + fast.written) <= 4
+
+
+def test_a_cluster_that_disappears_and_returns(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        world.cluster.error = ClusterError("the cluster cannot be reached", retryable=True, reason="Unreachable")
+        time.sleep(0.5)
+        assert world.state(app)[0] == "RUNNING"
+        world.cluster.error = None
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+
+
+def test_without_permission_to_watch_the_job_object_is_read(world: World) -> None:
+    world.cluster = FakeCluster(denied=[("list", VOLCANO_JOB)])
+    app = world.launch("train-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+
+
+def test_a_stop_ends_in_time_although_the_backend_does_not_answer(world: World) -> None:
+    app = world.launch("train-1")
+    world.phase(app, "Completed", succeeded=1)
+    driver, entered, stop = Writes(world), threading.Event(), threading.Event()
+
+    def before(place: StackRef) -> Recorded | None:
+        del place
+        entered.set()
+        time.sleep(8)
+        return Recorded.DEFERRED
+
+    driver.before = before  # type: ignore[method-assign]
+    settings = ControllerSettings(backends=(world.backend,))
+    ended: list[bool] = []
+    running = Controller(settings, {"test": world.cluster}, driver, Reporter(world.lines.append))
+    thread = threading.Thread(target=lambda: ended.append(running.run(stop)), daemon=True)
+    thread.start()
+    assert entered.wait(10)
+    begun = time.monotonic()
+    stop.set()
+    thread.join(6)
+    assert ended == [False]
+    assert time.monotonic() - begun < 5
+    assert len(said(world, "the next start writes them")) == 1
+
+
+class Archiving:
+    """An archiver that notes the pods it is told of."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, bool]] = []
+
+    def summary(self) -> str:
+        return "logs go to the test"
+
+    def start(self) -> None:
+        self.seen.clear()
+
+    def pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
+        del cluster
+        self.seen.append((app.app_id, pod["metadata"]["name"], deleted))
+
+    def stop(self, timeout_s: float) -> None:
+        del timeout_s
+
+    def wait_until_idle(self, timeout_s: float) -> bool:
+        del timeout_s
+        return True
+
+
+def pod(app: App, name: str) -> Manifest:
+    own = {labels.ORGANIZATION: labels.ORGANIZATION_VALUE, "volcano.sh/job-name": app.name}
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": own}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": {"phase": "Running"}}
+
+
+def test_the_archiver_gets_each_pod_whatever_comes_first(world: World) -> None:
+    app, archiver = world.launch("train-1"), Archiving()
+    world.cluster.put(pod(app, "early"))
+    with world.controller(archiver=archiver):
+        wait_for(lambda: ("default:train-1", "early", False) in archiver.seen)
+        late = world.create(world.plan("late"))
+        world.cluster.put(pod(late, "late-0"))
+        time.sleep(0.3)
+        world.write(late)
+        wait_for(lambda: ("default:late", "late-0", False) in archiver.seen)
+        world.cluster.remove(POD, "default", "early")
+        wait_for(lambda: ("default:train-1", "early", True) in archiver.seen)
+    assert said(world, "logs go to the test")
