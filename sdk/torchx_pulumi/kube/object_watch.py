@@ -113,6 +113,9 @@ class ObjectWatch:
         self._version: str | None = None
         """Version from which the watch continues. None: list first."""
         self._failures = 0
+        """Requests in a row that failed."""
+        self._short = 0
+        """Streams in a row that ended early."""
         self._opened_s: float | None = None
         """When the present stream was opened. None: it is not open."""
         self._told = ""
@@ -184,6 +187,7 @@ class ObjectWatch:
             return
         with self._opened(version) as events:
             self._opened_s = self._timing.monotonic()
+            self._failures = 0
             self._outages.recovered(self)
             self._synced.set()
             for event in events:
@@ -282,13 +286,14 @@ class ObjectWatch:
         """Return the seconds to wait after a stream that ended, or for a new list."""
         lasted_s = 0.0 if self._opened_s is None else self._timing.monotonic() - self._opened_s
         if lasted_s >= self._timing.settled_s:
-            self._failures, self._told = 0, ""
+            self._short, self._told = 0, ""
             return 0.0
-        self._failures += 1
-        if self._failures == 1:
+        self._short += 1
+        if self._short == 1:
             return 0.0
         # A proxy that ends all streams at once must not make this a loop without a pause.
-        if self._failures == SHORT_STREAMS and not self._told:
+        wait_s = self._timing.wait_s(self._short - 1)
+        if self._short == SHORT_STREAMS and not self._told:
             self._told = "short"
             logger.warning(
                 "the watch of %s ends again and again after %.0f s: its changes are seen up to %.0f s late; "
@@ -297,7 +302,7 @@ class ObjectWatch:
                 lasted_s,
                 self._timing.longest_s,
             )
-        return self._timing.wait_s(self._failures - 1)
+        return wait_s
 
     def _after_defect(self, error: Exception) -> float:
         """Return the seconds to wait after an error that should not happen. Everything is listed again."""
