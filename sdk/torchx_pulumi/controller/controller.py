@@ -24,6 +24,12 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.stack_state.stacks import Stacks, open_stacks
 
+LOOK_SHARE = 10
+"""Pause after a look at an app that keeps changing, in multiples of the time that the look took."""
+
+MOST_PAUSE_S = 1.0
+"""Longest of these pauses: an end is written soon after it is seen."""
+
 REFRESH_PAUSES_S = (1.0, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0, 16.0)
 """Pauses between listings while there is a job object whose stack is not known: its launch may be running."""
 
@@ -189,9 +195,9 @@ class Controller:
                 self._queue.done(key)
 
     def _dirty(self, key: AppKey, delay_s: float) -> None:
-        """Add an app to the queue. One whose looks take long is looked at less often: at most a tenth of the time."""
+        """Add an app to the queue. One whose looks take long, as it has many pods, is looked at less often."""
         at, took_s = self._looked_at.get(key, (0.0, 0.0))
-        self._queue.add(key, max(delay_s, at + min(10 * took_s, 5.0) - time.monotonic()))
+        self._queue.add(key, max(delay_s, at + min(LOOK_SHARE * took_s, MOST_PAUSE_S) - time.monotonic()))
 
     def _refresh(self) -> None:
         """List the backends again and again, until the controller stops."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Mapping
@@ -484,3 +485,93 @@ def test_the_archiver_gets_each_pod_whatever_comes_first(world: World) -> None:
         world.cluster.remove(POD, "default", "early")
         wait_for(lambda: ("default:train-1", "early", True) in archiver.seen)
     assert said(world, "logs go to the test")
+
+
+def test_objects_that_went_while_no_controller_ran_have_no_invented_end(world: World) -> None:
+    running, ended = world.launch("train-1"), world.launch("train-2")
+    with world.controller():
+        world.phase(running, "Running", running=1)
+        world.phase(ended, "Completed", succeeded=1)
+        wait_for(lambda: (world.state(running)[0], world.state(ended)[0]) == ("RUNNING", "SUCCEEDED"))
+    for app in (running, ended):
+        world.cluster.remove(app.kind, "default", app.name)
+    with world.controller():
+        wait_for(lambda: world.state(running) == ("UNKNOWN", "NotFound"))
+        time.sleep(0.3)
+    assert world.state(ended) == ("SUCCEEDED", "Completed")
+
+
+def test_a_secret_output_is_said_once_and_not_written(world: World) -> None:
+    app = world.launch("train-1")
+    text = app.path.read_text().replace('"img:1"', '{"4dabf18193072939515e22adb298388d": "1b47", "ciphertext": "x"}')
+    app.path.write_text(text)
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        time.sleep(0.3)
+        world.phase(app, "Completed", succeeded=1)
+        time.sleep(0.3)
+    assert world.state(app)[0] == "SUBMITTED"
+    assert len(said(world, "outputs are secret")) == 1
+
+
+def test_a_stack_that_cannot_be_read_is_said_once_and_its_app_is_kept(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        whole = app.path.read_text()
+        app.path.write_text(whole[:500])
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: len(said(world, "cannot be read:")) == 1)
+        app.path.write_text(whole)
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+    assert len(said(world, "cannot be read:")) == 1
+
+
+def test_a_backend_that_is_not_mounted_has_no_deleted_stacks(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        (world.root / "backend").rename(world.root / "away")
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: len(said(world, "what was last read of its stacks is used")) == 1)
+        (world.root / "away").rename(world.root / "backend")
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+    assert len(said(world, "what was last read of its stacks is used")) == 1
+    assert said(world, "error") == []
+
+
+def test_whatever_happens_between_stops_the_stacks_are_right_in_the_end(world: World) -> None:
+    """Jobs run, end, are retried and deleted while controllers start and stop; two of them at times."""
+    chance = random.Random(7)
+    apps = [
+        world.launch(f"train-{number}", **({"scheduler": "mcad"} if number % 4 == 3 else {})) for number in range(12)
+    ]
+    truth = {app.name: "" for app in apps}
+    volcano = [app for number, app in enumerate(apps) if number % 4 != 3]
+
+    def step() -> None:
+        app = chance.choice(volcano)
+        if truth[app.name] in ("SUCCEEDED", "UNKNOWN"):
+            return
+        what = chance.choice(["Running", "Pending", "Completed", "delete"])
+        if what == "delete":
+            world.cluster.remove(app.kind, "default", app.name)
+            truth[app.name] = "UNKNOWN"
+            return
+        world.phase(app, what, running=int(what == "Running"), succeeded=int(what == "Completed"))
+        truth[app.name] = {"Running": "RUNNING", "Pending": "PENDING", "Completed": "SUCCEEDED"}[what]
+
+    for _ in range(6):
+        with world.controller():
+            for _ in range(4):
+                step()
+                time.sleep(chance.random() * 0.1)
+            if chance.random() < 0.4:
+                with world.controller():
+                    step()
+                    time.sleep(chance.random() * 0.2)
+        step()
+    with world.controller():
+        wait_for(lambda: all(world.state(app)[0] == truth[app.name] for app in volcano if truth[app.name]))

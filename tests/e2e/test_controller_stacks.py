@@ -1,0 +1,135 @@
+"""The controller writes stacks of `torchx run` and of programs, and neither sees a change of its resources."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+
+from tests.e2e.project import Project, eventually, finite
+from tests.e2e.test_handover import Taken, take_over
+from tests.e2e.torchx_cli import BIN, TorchxCli
+
+pytestmark = pytest.mark.e2e
+
+NO_CHANGE = ("preview", "--expect-no-changes", "--suppress-outputs")
+
+PROGRAM = """\
+import json
+import pathlib
+
+import pulumi
+from torchx_pulumi_components import VolcanoTrainingJob, export_outputs
+
+given = json.loads(pathlib.Path("job.json").read_text())
+job = VolcanoTrainingJob("train", given["args"])
+export_outputs(job)
+pulumi.export("job_name", job.job_name)
+"""
+
+COMPONENT = """
+from torchx import specs
+
+FAKE = {"node_selector": {"torchx-pulumi/node": "fake"}, "tolerations": [
+    {"key": "kwok.x-k8s.io/node", "value": "fake", "operator": "Equal", "effect": "NoSchedule"}]}
+
+def sleeper(run_for: str) -> specs.AppDef:
+    ends = {"torchx-pulumi/fake-exit-code": "0", "torchx-pulumi/fake-run-for": run_for}
+    pod = {"metadata": {"annotations": ends}, "spec": {"nodeSelector": FAKE["node_selector"],
+           "tolerations": FAKE["tolerations"]}}
+    role = specs.Role(name="main", image="app:1", entrypoint="sleep", args=["600"], num_replicas=2,
+                      resource=specs.Resource(cpu=0.1, gpu=0, memMB=64), metadata={"kubernetes": {"V1Pod": pod}})
+    return specs.AppDef("sleeper", [role])
+"""
+
+
+@contextmanager
+def controller(env: Mapping[str, str], folder: Path, *words: str) -> Iterator[Path]:
+    """Run `torchx-pulumi controller`, and stop it as a service manager does; yield the file with its lines."""
+    said = folder / "controller.log"
+    with said.open("a") as lines:
+        process = subprocess.Popen([BIN / "torchx-pulumi", "controller", *words], env=dict(env), stderr=lines)
+        try:
+            eventually(lambda: " of file://" in said.read_text() or process.poll() is not None)
+            assert process.poll() is None, said.read_text()
+            yield said
+            process.send_signal(signal.SIGTERM)
+            begun = time.monotonic()
+            assert process.wait(10) == 0
+            assert time.monotonic() - begun < 5
+        finally:
+            process.kill()
+            process.wait()
+    assert "Traceback" not in said.read_text()
+
+
+@pytest.fixture
+def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
+    return TorchxCli(pulumi_env, tmp_path, kubeconfig)
+
+
+def test_the_stack_of_a_program(make_project: Any, namespace: str, look: KubernetesCluster) -> None:
+    project: Project = make_project(program=PROGRAM)
+    project.job({"pod_overlay": finite(run_for="25s")})
+    with controller(project.env, project.folder, "--program-stacks", "--namespace", namespace) as said:
+        project.up()
+        eventually(lambda: project.output("state") == "RUNNING", timeout_s=40)
+        assert project.output("torchx")["observed"]["state"] == "RUNNING"
+        project.run(*NO_CHANGE)
+        eventually(lambda: project.output("state") == "SUCCEEDED", timeout_s=60)
+        project.run(*NO_CHANGE)
+        look.delete(VOLCANO_JOB, namespace, project.output("job_name"))
+        time.sleep(2)
+        assert project.output("state") == "SUCCEEDED"
+        project.run(*NO_CHANGE)
+        project.up()
+        project.run(*NO_CHANGE)
+        assert project.output("state") == "SUCCEEDED"
+    assert "cannot" not in said.read_text()
+
+
+def test_the_stack_of_an_app_that_a_program_took_over(cli: TorchxCli, e2e_env: dict[str, str], namespace: str) -> None:
+    (cli.folder / "mine.py").write_text(COMPONENT)
+    with controller(cli.env, cli.folder, "--namespace", namespace):
+        handle = cli.torchx(
+            "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", f"namespace={namespace},queue=default",
+            "mine.py:sleeper", "--run_for", "1000s",
+        ).handle  # fmt: skip
+        project: Taken = take_over(cli, e2e_env, handle)
+        eventually(lambda: project.output("state") == "RUNNING", timeout_s=40)
+        project.up()
+        project.run(*NO_CHANGE)
+        cli.ours("cancel", handle)
+        eventually(lambda: project.output("state") == "CANCELLED", timeout_s=40)
+        project.run(*NO_CHANGE)
+        cli.ours("delete", handle)
+
+
+@pytest.mark.mcad
+def test_an_app_of_mcad_that_is_cancelled_and_one_that_ends(cli: TorchxCli, namespace: str) -> None:
+    (cli.folder / "mine.py").write_text(COMPONENT)
+    with controller(cli.env, cli.folder, "--namespace", namespace):
+        run = ("run", "--workspace", "", "-s", "pulumi_mcad", "-cfg", f"namespace={namespace}", "mine.py:sleeper")
+        one = cli.torchx(*run, "--run_for", "1000s").handle
+        two = cli.torchx(*run, "--run_for", "5s").handle
+
+        def state(handle: str) -> Any:
+            name = handle.rpartition(":")[2]
+            text = cli.ours("fleet", "--offline", "--json").out
+            return next(row["state"] for row in json.loads(text)["apps"] if row["handle"].endswith(name))
+
+        eventually(lambda: state(one) == "RUNNING", timeout_s=40)
+        cli.ours("cancel", one)
+        eventually(lambda: state(one) == "CANCELLED", timeout_s=40)
+        eventually(lambda: state(two) == "SUCCEEDED", timeout_s=40)
+        for handle in (one, two):
+            cli.ours("delete", handle)
