@@ -7,6 +7,7 @@ import sys
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from torchx_pulumi.log_archive import check_archive_url
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.runs.handle import read_handle
 
@@ -42,7 +43,13 @@ def add_apps(commands: Commands) -> None:
     log.add_argument("--until", metavar="TIME", help="only lines up to then")
     log.add_argument("--regex", help="only lines in which this is found")
     log.add_argument("--container", action="append", default=None, metavar="NAME", help="container, or all; repeatable")
-    log.add_argument("--previous", action="store_true", help="the run before the last restart")
+    which = log.add_mutually_exclusive_group()
+    which.add_argument("--previous", action="store_true", help="the run before the last restart")
+    which.add_argument(
+        "--attempt", type=int, metavar="N", help="the N-th run of the replica whose log is kept, the oldest is 1"
+    )
+    log.add_argument("--archive", metavar="URL", help="archive to ask where the pod is gone; default: the launch's own")
+    log.add_argument("--run", metavar="UID", help="archived run with this uid of its job object, or its beginning")
     log.add_argument("--tail", type=int, metavar="N", help="only so many lines of the end")
     log.add_argument("--follow", "-f", action="store_true", help="go on until the app has ended")
     log.add_argument("--no-timestamps", action="store_true", help="lines without the time of their writing")
@@ -93,14 +100,21 @@ def log_command(arguments: argparse.Namespace) -> int:
         "log_containers": arguments.container,
         "log_previous": arguments.previous or None,
         "log_timestamps": False if arguments.no_timestamps else None,
+        "log_archive": arguments.archive,
     }
-    targets = scheduler.replicas(app_id, *_replica(arguments.replica))
+    if arguments.archive is not None and (problems := check_archive_url(arguments.archive, "--archive")):
+        raise invalid_job("log", problems)
+    options = {key: value for key, value in given.items() if value is not None}
+    run = arguments.run
+    targets = scheduler.logs.replicas(app_id, *_replica(arguments.replica), options=options, run=run)
     for role, replica in targets:
-        lines = scheduler.read_log(
+        lines = scheduler.logs.read(
             app_id,
             role,
             replica,
-            options={key: value for key, value in given.items() if value is not None},
+            options=options,
+            run=run,
+            attempt=arguments.attempt,
             regex=arguments.regex,
             since=read_time("--since", arguments.since, now),
             until=read_time("--until", arguments.until, now),

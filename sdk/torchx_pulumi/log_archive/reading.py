@@ -92,6 +92,8 @@ class ArchivedCluster:
         if not self._runs:
             raise ClusterError(f"archive {archive.name} has no log of {name}", reason="NotFound")
         attempts = _attempts(self._runs)
+        self.order = tuple(attempts)
+        """The attempts in the archive, the oldest first."""
         self.attempts = len(attempts)
         """Number of attempts in the archive."""
         self.attempt = self.attempts if attempt is None else attempt

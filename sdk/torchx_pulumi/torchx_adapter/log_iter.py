@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.log_archive import ArchivedCluster
 from torchx_pulumi.logs import LogClock, LogQuery, read_lines
+from torchx_pulumi.logs.container_log import REFUSED
 from torchx_pulumi.logs.watching import ObservedPod
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
+from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, Problem, invalid_job
+from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_adapter import compat
+from torchx_pulumi.torchx_adapter.archived_log import (
+    ArchivedReplica,
+    ClusterWithArchive,
+    archived_replicas,
+    choose_attempt,
+)
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, variant_named, warn_if_undecided
 from torchx_pulumi.torchx_adapter.polling import WAITS, SharedObservation
@@ -31,68 +41,241 @@ logger = logging.getLogger(__name__)
 def read_log(
     context: AdapterContext,
     entry: RunEntry,
-    role: str,
-    replica: int,
+    kept: ArchivedReplica,
     *,
     options: Mapping[str, Any],
-    regex: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    follow: bool = False,
-    tail_lines: int | None = None,
     observation: SharedObservation,
+    attempt: int | None = None,
+    follow: bool = False,
     progress: ProgressCallback | None = None,
+    **lines: Any,
 ) -> Iterator[str]:
-    """Return the lines of a replica's log, each with its end.
+    """Return the lines of a replica's log, each with its end: from its pod, else from an archive.
 
     Args:
         context: Engine, clusters, index and clock.
         entry: The app.
-        role: Name of the role.
-        replica: Replica in the role, from 0.
+        kept: The replica and the archives that may have its log.
         options: `log_containers`, `log_previous` and `log_timestamps`, where they are set.
-        regex: Only lines in which this is found. None: all.
-        since: Only lines from this time on; a naive one is local time. None: all.
-        until: Only lines up to this time; a naive one is local time. None: all.
-        follow: Go on until the app has ended.
-        tail_lines: Begin with so many lines of the end. None: with the first.
         observation: The observation that all readers of the app's logs share.
+        attempt: Number of the attempt, of those whose logs are kept, from 1. None: the present one.
+        follow: Go on until the app has ended.
         progress: Takes lines while a followed log is waited for. None: no lines.
+        lines: `regex`, `since`, `until` and `tail_lines` as of `LogQuery`.
 
     Raises:
         InvalidJobError: There is no such role or replica, or the regular expression is not valid.
         ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
-    variant = variant_named(entry.scheduler, entry.choice)
-    pod = _pod_of(entry, role, replica)
-    if not variant.fixed_pod_names:
-        pod = _observed_pod(entry, role, replica, observation, context.clock, follow=follow)
-    containers = _containers(options.get("log_containers"))
-    label = _label(entry, role, replica, pod) if containers == "main" else None
-    query = LogQuery(
-        namespace=entry.namespace,
+    query = replace(_query(options, entry.namespace, _pod_of(entry, kept.role, kept.replica), lines), follow=follow)
+    live = _LiveLog(context, entry, kept, observation, progress)
+    if attempt is None and not kept.archives:
+        return live.lines(query)
+    if attempt is not None or query.previous:
+        return _lines_of_attempt(live, query, attempt)
+    found: list[ArchivedCluster | None] = []
+
+    def archived() -> ArchivedCluster | None:
+        found[:] = found or [kept.find()]
+        return found[0]
+
+    return _or_archived(live, query, archived)
+
+
+def read_archived_log(
+    context: AdapterContext,
+    entry: RunEntry | None,
+    kept: ArchivedReplica,
+    *,
+    options: Mapping[str, Any],
+    attempt: int | None = None,
+    follow: bool = False,  # noqa: ARG001 - nothing is added to it
+    progress: ProgressCallback | None = None,  # noqa: ARG001 - nothing is waited for
+    **lines: Any,
+) -> Iterator[str]:
+    """Return the lines of a replica's log in an archive; arguments as of `read_log`.
+
+    Raises:
+        InvalidJobError: The regular expression is not valid.
+        ClusterError: No archive has the log, or it cannot be read.
+    """
+    query = _query(options, kept.job.namespace, "", lines)
+    found = kept.find() if attempt is None and not query.previous else choose_attempt(kept, None, attempt).archived
+    if found is None:
+        there = ", ".join(f"{role}/{number}" for role, number in archived_replicas(kept.archives, kept.job))
+        text = f"archive {kept.names} has no log of {kept.role}/{kept.replica} of app {kept.job.app_id}; it has {there}"
+        raise ClusterError(text, reason="NotFound")
+    gone = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
+    return _archived_lines(context, entry, kept, found, query, gone)
+
+
+def _query(options: Mapping[str, Any], namespace: str, pod: str, lines: Mapping[str, Any]) -> LogQuery:
+    return LogQuery(
+        namespace=namespace,
         pod=pod,
-        containers=containers,
-        regex=regex,
-        since=since,
-        until=until,
-        follow=follow,
+        containers=_containers(options.get("log_containers")),
         previous=bool(options.get("log_previous")),
         timestamps=options.get("log_timestamps") is not False,
-        tail_lines=tail_lines,
+        **lines,
     )
-    cluster = context.cluster_of(entry)
-    if not follow:
-        job_object = cluster.get(variant.job_object, entry.namespace, entry.job_name)
+
+
+class _LiveLog:
+    """The log of a replica's pod."""
+
+    def __init__(
+        self,
+        context: AdapterContext,
+        entry: RunEntry,
+        kept: ArchivedReplica,
+        observation: SharedObservation,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self.context = context
+        self.entry = entry
+        self.kept = kept
+        self._observation = observation
+        self._progress = progress
+
+    def lines(self, query: LogQuery) -> Iterator[str]:
+        """Return the lines; where the pod is gone before their end, the rest from an archive.
+
+        Raises:
+            ClusterError: The log cannot be read.
+        """
+        entry, kept, observation, clock = self.entry, self.kept, self._observation, self.context.clock
+        variant = variant_named(entry.scheduler, entry.choice)
+        query = replace(query, pod=self.pod_name(query))
+        label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
+        reached = self.context.cluster_of(entry)
+        cluster: Cluster = ClusterWithArchive(reached, query.pod, kept) if kept.archives else reached
+        if not query.follow:
+            job_object = reached.get(variant.job_object, entry.namespace, entry.job_name)
+            warn_if_undecided(entry, reached, job_object)
+            return read_lines(cluster, query, label=label, clock=clock)
+        snapshot = observation.later(entry, None, threading.Event())
+        if snapshot is not None and snapshot.error is not None:
+            if snapshot.error.reason != UNDECIDED_CLUSTER:
+                raise snapshot.error
+            logger.warning("%s", snapshot.error)
+        watch = _PodOfApp(observation, cluster, entry, query.pod, self._progress)
+        return read_lines(cluster, query, watch=watch, label=label, clock=clock)
+
+    def pod_name(self, query: LogQuery) -> str:
+        """Return the name of the replica's pod.
+
+        Raises:
+            ClusterError: It cannot be read, and is not known without.
+        """
+        if variant_named(self.entry.scheduler, self.entry.choice).fixed_pod_names:
+            return query.pod
+        kept, clock = self.kept, self.context.clock
+        return _observed_pod(self.entry, kept.role, kept.replica, self._observation, clock, follow=query.follow)
+
+    def pod(self, query: LogQuery) -> Manifest | None:
+        """Return the replica's pod. None: it is gone.
+
+        Raises:
+            ClusterError: It cannot be read, or the cluster is not the one of the launch.
+        """
+        entry, kind = self.entry, variant_named(self.entry.scheduler, self.entry.choice).job_object
+        cluster = self.context.cluster_of(entry)
+        job_object = cluster.get(kind, entry.namespace, entry.job_name)
         warn_if_undecided(entry, cluster, job_object)
-        return read_lines(cluster, query, label=label, clock=context.clock)
-    snapshot = observation.later(entry, None, threading.Event())
-    if snapshot is not None and snapshot.error is not None:
-        if snapshot.error.reason != UNDECIDED_CLUSTER:
-            raise snapshot.error
-        logger.warning("%s", snapshot.error)
-    watch = _PodOfApp(observation, cluster, entry, pod, progress)
-    return read_lines(cluster, query, watch=watch, label=label, clock=context.clock)
+        try:
+            return cluster.get(POD, entry.namespace, self.pod_name(query))
+        except ClusterError as error:
+            if error.reason != "NotFound":
+                raise
+            return None
+
+
+def _lines_of_attempt(live: _LiveLog, query: LogQuery, attempt: int | None) -> Iterator[str]:
+    """Return the lines of an attempt. None: of the one before the present one."""
+    kept, pod, why = live.kept, None, ""
+    try:
+        pod = live.pod(query)
+    except ClusterError as error:
+        if not kept.archives:
+            raise
+        why = str(error)
+    choice = choose_attempt(kept, pod, attempt)
+    if choice.live:
+        follow = query.follow and not choice.previous
+        query = replace(query, previous=choice.previous, follow=follow)
+        return _or_archived(live, query, lambda: choice.archived)
+    if choice.archived is None:
+        raise ClusterError(f"the log of {kept.role}/{kept.replica} went from the archive meanwhile", reason="NotFound")
+    return _archived_lines(live.context, live.entry, kept, choice.archived, query, why)
+
+
+def _or_archived(live: _LiveLog, query: LogQuery, archived: Callable[[], ArchivedCluster | None]) -> Iterator[str]:
+    """Return the lines of a pod's log; those of the archive where the cluster shows none of them."""
+
+    def instead(error: ClusterError) -> Iterator[str]:
+        found = archived() if _is_lost(error) else None
+        if found is None:
+            raise _with_hint(error, live.kept)
+        why = f"pod {query.pod} is gone" if error.reason == "NotFound" else str(error)
+        return _archived_lines(live.context, live.entry, live.kept, found, query, why)
+
+    try:
+        lines = live.lines(query)
+    except ClusterError as error:
+        return instead(error)
+
+    def read() -> Iterator[str]:
+        begun = False
+        try:
+            with closing(lines):  # type: ignore[type-var]  # they are generators
+                for line in lines:
+                    begun = True
+                    yield line
+            return
+        except ClusterError as error:
+            if begun:
+                raise _with_hint(error, live.kept, archived()) from error
+            rest = instead(error)
+        yield from rest
+
+    return read()
+
+
+def _archived_lines(
+    context: AdapterContext,
+    entry: RunEntry | None,
+    kept: ArchivedReplica,
+    found: ArchivedCluster,
+    query: LogQuery,
+    why: str,
+) -> Iterator[str]:
+    """Return the lines of an archived log, and say where they are from."""
+    query = replace(query, pod=found.pod, previous=False, follow=False)
+    label = None
+    if query.containers == "main":
+        own = {run.container for run in found.runs if run.default}
+        label = _label_of(own) if entry is None else _label(entry, kept.role, kept.replica, found.pod)
+    lines = read_lines(found, query, label=label, clock=context.clock)
+    kept.say(f"{f'{why}; ' if why else ''}the log of {kept.role}/{kept.replica} is {found.note}")
+    return lines
+
+
+def _is_lost(error: ClusterError) -> bool:
+    """Return whether an error means that the cluster cannot show a log, rather than that there is none yet."""
+    if error.retryable:
+        return error.reason != "NotStarted"
+    return error.reason in ("NotFound", "NoPrevious", DIFFERENT_CLUSTER, *REFUSED)
+
+
+def _with_hint(error: ClusterError, kept: ArchivedReplica, found: ArchivedCluster | None = None) -> ClusterError:
+    """Return an error with what the archives have."""
+    if found is not None:
+        text = f"{error}; archive {kept.names} has a copy of the log: read it again"
+    elif kept.archives and _is_lost(error):
+        text = f"{error}. Archive {kept.names} has no copy of it"
+    else:
+        return error
+    return ClusterError(text, retryable=error.retryable, reason=error.reason)
 
 
 def _containers(option: Any) -> tuple[str, ...] | str | None:
@@ -107,7 +290,10 @@ def _containers(option: Any) -> tuple[str, ...] | str | None:
 def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Callable[[str], str]:
     """Return what lines of a container begin with: nothing where it is the replica's own."""
     # The container has the name of its task, or that of its pod; pods of one template have the task's of replica 0.
-    own = {pod, *(names.task_name(dns_names(entry)[role], index) for index in (0, replica))}
+    return _label_of({pod, *(names.task_name(dns_names(entry)[role], index) for index in (0, replica))})
+
+
+def _label_of(own: Collection[str]) -> Callable[[str], str]:
     return lambda name: "" if name in own else compat.container_label(name) or ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -73,11 +73,12 @@ class AppLookup:
             choose_backend(self.ambient().get("pulumi_backend"))
         return found or self._find_in_backend(app_id, to_change=to_change) or self._find_in_cluster(app_id)
 
-    def not_found(self, app_id: str) -> InvalidJobError:
-        """Return the error about an app that `find` does not find."""
+    def not_found(self, app_id: str, archives: Sequence[str] = ()) -> InvalidJobError:
+        """Return the error about an app that `find` does not find, and of which some archives have no log."""
         backend = choose_backend(self.ambient().get("pulumi_backend"))
+        searched = ["in the local index", *(f"in archive {name}" for name in archives), f"in backend {backend!r}"]
         text = (
-            f"app {app_id!r} not found in the local index or in backend {backend!r}; "
+            f"app {app_id!r} not found {', '.join(searched[:-1])} or {searched[-1]}; "
             f"`torchx list -s pulumi_{self.scheduler}` lists the apps"
         )
         return invalid_job(app_id, [Problem("app_id", text)])

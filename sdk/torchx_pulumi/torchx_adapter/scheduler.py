@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from torchx_pulumi.stack_state.backend import know_backend
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter import compat, torchxconfig
 from torchx_pulumi.torchx_adapter.app_json import read_app_json, write_app
+from torchx_pulumi.torchx_adapter.app_logs import AppLogs
 from torchx_pulumi.torchx_adapter.cancel import cancel_app, delete_app, resume_app
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import (
@@ -38,7 +39,6 @@ from torchx_pulumi.torchx_adapter.dryrun import (
 )
 from torchx_pulumi.torchx_adapter.launch import launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
-from torchx_pulumi.torchx_adapter.log_iter import read_log
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, variant_named, warn_if_undecided
 from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
@@ -75,6 +75,14 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         self._observations = SharedObservations(context, self._reread)
         self._poll_limits = PollLimits(context.clock)
         self._lookup = AppLookup(context=context, scheduler=scheduler, ambient=self._ambient)
+        self._logs = AppLogs(
+            context=context,
+            scheduler=scheduler,
+            lookup=self._lookup,
+            observations=self._observations,
+            ambient=self._ambient,
+            reread=self._reread,
+        )
 
     def _run_opts(self) -> CheckedOptions:
         return scheduler_options(self._kind)
@@ -280,45 +288,14 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         """
         if streams not in (None, Stream.COMBINED):
             raise ValueError(f"{self.backend} has COMBINED log streams only, asked for {streams}; leave streams out")
-        return self.read_log(
+        return self._logs.read(
             app_id, role_name, k, options={}, regex=regex, since=since, until=until, follow=should_tail
         )
 
-    def read_log(
-        self, app_id: str, role: str, replica: int, *, options: Mapping[str, Any], **query: Any
-    ) -> Iterator[str]:
-        """Return the lines of a replica's log; arguments as `log_iter.read_log`.
-
-        Args:
-            app_id: `namespace:name`.
-            role: Name of the role.
-            replica: Replica in the role, from 0.
-            options: `log_containers`, `log_previous` and `log_timestamps`, before those of the launch.
-            query: The other arguments of `log_iter.read_log`.
-        """
-        entry = self._known(app_id)
-        ambient = {key: value for key, value in self._ambient().items() if key.startswith("log_")}
-        chosen = {**entry.log_options, **ambient, **options}
-        return read_log(
-            self._context, entry, role, replica, options=chosen, observation=self._observations.of(entry), **query
-        )
-
-    def replicas(self, app_id: str, role: str | None = None, replica: int | None = None) -> Sequence[tuple[str, int]]:
-        """Return role and number of the selected replicas; without a role, of all roles.
-
-        Raises:
-            InvalidJobError: The app does not exist.
-        """
-        entry = self._known(app_id)
-        try:
-            entry = self._reread(entry) if observe_app(self._context, entry).relaunched else entry
-        except ClusterError as error:
-            logger.warning("whether app %s was launched again is unknown: %s", app_id, error)
-        if role is not None and (replica is not None or role not in entry.pods):
-            return [(role, replica or 0)]
-        return [
-            (name, index) for name, pods in entry.pods.items() if role in (None, name) for index in range(len(pods))
-        ]
+    @property
+    def logs(self) -> AppLogs:
+        """Return the reader of the apps' logs."""
+        return self._logs
 
     def cancel(self, app_id: str, *, take_over: bool = False, progress: ProgressCallback = logger.info) -> None:
         """Ask for an app to stop. Does nothing where the app has ended or does not exist."""
@@ -363,12 +340,6 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         except DeployError as error:
             logger.warning("whether app %s was launched again is unknown: %s", entry.app_id, error)
             return entry
-
-    def _known(self, app_id: str) -> RunEntry:
-        entry = self._lookup.find(app_id)
-        if entry is None:
-            raise self._lookup.not_found(app_id)
-        return entry
 
     def _ambient(self) -> Mapping[str, Any]:
         """Return the options of this scheduler's section of `.torchxconfig`."""

@@ -316,7 +316,7 @@ def test_status_list_log_and_cancel_follow_an_app_that_its_program_launched_agai
     assert str(scheduler.describe(app_id).state) == "RUNNING"
     relaunch(world, app_id)
     assert [str(item.state) for item in scheduler.list()] == ["RUNNING"]
-    assert scheduler.replicas(app_id) == [("trainer", 0), ("trainer", 1), ("trainer", 2)]
+    assert scheduler.logs.replicas(app_id) == [("trainer", 0), ("trainer", 1), ("trainer", 2)]
     entry = RunIndex().find(app_id, "volcano")
     assert entry is not None
     assert entry.uid == "second"
@@ -367,7 +367,7 @@ def test_the_containers_that_the_installed_torchx_reads_are_read(
     assert labels == (["", every] if nightly else [""])
     scheduler = world.scheduler()
     chosen = {"log_containers": ["istio-proxy"]}
-    assert len(list(scheduler.read_log(app_id, "trainer", 0, options=chosen, follow=follow))) == 1
+    assert len(list(scheduler.logs.read(app_id, "trainer", 0, options=chosen, follow=follow))) == 1
 
 
 def test_lines_of_a_replicas_own_container_begin_alike_with_both_schedulers(

@@ -251,7 +251,7 @@ def test_a_cancellation_is_newer_than_what_a_clock_that_is_ahead_wrote(
 
 def test_a_cancellation_that_the_cluster_refused_is_taken_back(world: World, submit: Callable[..., str]) -> None:
     app_id = running(world, "mcad", submit)
-    world.cluster._denied.add(("delete", APP_WRAPPER))
+    world.cluster.denied.add(("delete", APP_WRAPPER))
     with pytest.raises(ClusterError):
         world.scheduler("mcad").cancel(app_id)
     assert in_stack(world)["reason"] != "Cancelled"
