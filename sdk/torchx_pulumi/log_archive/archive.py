@@ -58,7 +58,7 @@ class Archive:
         self._storage.put(path, io.BytesIO(b"check"))
         self._storage.remove(path)
 
-    def keys(self, job: ArchivedJob | None = None) -> list[RunKey]:
+    def index(self, job: ArchivedJob | None = None) -> list[RunKey]:
         """Return the keys of the archived runs of a job, or of all jobs, by one listing. No record is read."""
         folder = job.folder if job is not None else ""
         start = f"{folder}/" if folder else ""
@@ -111,7 +111,7 @@ class Archive:
         self._storage.put(written.log, log)
         text = json.dumps(write_run(run), separators=(",", ":"))
         self._storage.put(written.record, io.BytesIO(text.encode()))
-        if run.complete:
+        if run.complete and self._storage.read(partial.record) is not None:
             # The record first: without one, a log does not count.
             self._storage.remove(partial.record)
             self._storage.remove(partial.log)

@@ -158,7 +158,7 @@ class _Copier:
                 selector = find_backend(self._job.scheduler).pod_selector(self._job.job_name)
                 pods = self._cluster.list(POD, self._job.namespace, selector)
             refs = [ref for pod in pods for ref in runs_of_pod(_with_namespace(pod, self._job.namespace))]
-            known = {key.run for key in self._archive.keys(self._job) if not key.partial} if refs else set()
+            known = {key.run for key in self._archive.index(self._job) if not key.partial} if refs else set()
             return [ref for ref in refs if ref.key(self._job).run not in known]
         except (TorchxPulumiError, OSError) as error:
             self._progress(f"warning: no logs of app {self._job.app_id} are copied to {self._archive.name}: {error}")

@@ -122,7 +122,7 @@ def copy_log(
             size=reader.spool.size,
             left_out_bytes=reader.spool.left_out_bytes,
             complete=complete,
-            copied_at=now(),
+            copied_at=now().replace(microsecond=0),
         )
         archive.write(key, run, log)
         return run

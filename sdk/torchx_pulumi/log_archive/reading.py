@@ -112,7 +112,7 @@ class ArchivedCluster:
         runs = [run for _, run in self._chosen.values()]
         copied = max(run.copied_at for run in runs)
         which = f"attempt {self.attempt} of {self.attempts}, " if self.attempts > 1 else ""
-        missing = [f"container {run.container}: " + " and ".join(_missing(run)) for run in runs if _missing(run)]
+        missing = [f"container {run.container}: " + ", and ".join(_missing(run)) for run in runs if _missing(run)]
         tail = f"; {'; '.join(missing)}" if missing else ""
         return f"read from the archive {self._archive.name}: {which}copied at {format_time(copied)}{tail}"
 
@@ -212,7 +212,7 @@ def _runs_of(archive: Archive, job: ArchivedJob, role: str, replica: int) -> lis
     names = {escape(role), escape(label_value(role))}
     number = escape(str(replica))
     try:
-        keys = [key for key in archive.keys(job) if key.role in names and key.replica == number]
+        keys = [key for key in archive.index(job) if key.role in names and key.replica == number]
         return archive.read(newest_copies(keys))
     except OSError as error:
         raise ClusterError(

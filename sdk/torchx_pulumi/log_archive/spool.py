@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
+from torchx_pulumi.log_archive.resuming import LONGEST_STAMP
 from torchx_pulumi.logs.stamps import read_line
 
 COMPRESSION = 6
@@ -41,7 +43,8 @@ class LimitedSpool:
         self._in_line = False
         self._cut_line = False
         """The first half ends within a line."""
-        self._last_stamp = ""
+        self.last_line = ""
+        """Beginning of the last line."""
         self.lines = 0
         self.size = 0
         """Bytes of the whole log."""
@@ -58,7 +61,7 @@ class LimitedSpool:
             return
         if not self._in_line:
             self.lines += 1
-            self._last_stamp = read_line(part[:64], 0).stamp or self._last_stamp
+            self.last_line = part[:LONGEST_STAMP]
         data = part.encode("utf-8", "replace")
         self.size += len(data)
         if self._head_open:
@@ -83,15 +86,13 @@ class LimitedSpool:
 
     def close(self) -> None:
         """Remove the temporary files."""
-        try:
+        # The log is dropped: what cannot be written of it does not matter.
+        with contextlib.suppress(OSError):
             self._zipped.close()
-        except OSError:
-            # The log is dropped: what cannot be written of it does not matter.
-            pass
-        finally:
+        with contextlib.suppress(OSError):
             self._file.close()
-            if self._tail is not None:
-                self._tail.close()
+        if self._tail is not None:
+            self._tail.close()
 
     def _fill_head(self, data: bytes) -> bytes:
         """Write to the first half. Return what has no room in it: whole lines, unless the line is a long one."""
@@ -120,7 +121,8 @@ class LimitedSpool:
         # Without a line end, the last half is the end of one line.
         begin = tail.character_start() if start is None else start
         self.left_out_bytes = tail.lost + begin
-        stamp = f"{self._last_stamp} " if self._last_stamp else ""
+        last_stamp = read_line(self.last_line, 0).stamp
+        stamp = f"{last_stamp} " if last_stamp else ""
         text = (
             f"[torchx-pulumi: {self.left_out_bytes:,} bytes of this log were left out here: it has more than "
             f"{self._limit:,} bytes, the limit for one run of a container{self._advice}]"
@@ -187,7 +189,8 @@ class _Ring:
 
     def close(self) -> None:
         """Remove the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def _character_end(data: bytes, most: int) -> int:

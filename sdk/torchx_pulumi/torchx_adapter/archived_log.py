@@ -221,7 +221,7 @@ def archived_replicas(archives: Sequence[Archive], job: ArchivedJob) -> list[tup
     found: set[tuple[str, int]] = set()
     for archive in archives:
         with _readable(archive):
-            found |= {(run.role, run.replica) for _, run in archive.read(archive.keys(job))}
+            found |= {(run.role, run.replica) for _, run in archive.read(archive.index(job))}
     return sorted(found)
 
 

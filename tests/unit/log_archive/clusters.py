@@ -1,0 +1,57 @@
+"""A cluster whose one pod writes, breaks off, restarts and is replaced as a test says; waits take no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchx_pulumi.log_archive import Archive, ContainerRunRef, CopyStop, open_archive, runs_of_pod
+from torchx_pulumi.log_archive.archive import newest_copies
+
+from tests.unit.log_archive.pods import JOB
+from tests.unit.logs.scripted import ScriptedCluster
+
+
+class NoWait(CopyStop):
+    """Lets something happen where a copy waits, and waits not at all."""
+
+    def __init__(self, *on_wait: Callable[[], None]) -> None:
+        super().__init__()
+        self.on_wait = [*on_wait]
+        self.waited: list[float] = []
+
+    def wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
+        if self.on_wait:
+            self.on_wait.pop(0)()
+        return self.is_set()
+
+
+@dataclass
+class PodCluster(ScriptedCluster):
+    """A scripted cluster whose pod has any name."""
+
+    pods: list[dict[str, Any] | None] = field(default_factory=list)
+    """What the next reads of the pod return; after them the last one stays."""
+
+    def get(self, kind: Any, namespace: str | None, name: str) -> dict[str, Any] | None:
+        if self.pods:
+            self.pod = self.pods.pop(0)
+        return self.pod
+
+
+def archive_in(folder: Path) -> Archive:
+    return open_archive(str(folder / "logs"))
+
+
+def only_run(pod: dict[str, Any]) -> ContainerRunRef:
+    """Return the current run of a pod with one container."""
+    return runs_of_pod(pod)[-1]
+
+
+def archived_text(archive: Archive) -> str:
+    """Return the only log of an archive."""
+    (key,) = newest_copies(archive.index(JOB))
+    return "".join(archive.lines(key))

@@ -1,0 +1,150 @@
+"""Archives in folders: files, concurrent writers, damage, full disks."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import threading
+import time
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.log_archive import Archive, ArchivedRun, copy_log
+from torchx_pulumi.log_archive.archive import newest_copies
+from torchx_pulumi.log_archive.runs import archived_run
+from torchx_pulumi.log_archive.storage import FolderStorage
+from torchx_pulumi.model.errors import ClusterError
+
+from tests.unit.log_archive.clusters import PodCluster, archive_in, archived_text, only_run
+from tests.unit.log_archive.pods import JOB, pod
+
+REF = only_run(pod())
+KEY = REF.key(JOB)
+
+
+def record(*, complete: bool = True, size: int = 3) -> ArchivedRun:
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    return archived_run(JOB, REF, lines=1, size=size, left_out_bytes=0, complete=complete, copied_at=at)
+
+
+def packed(text: str) -> io.BytesIO:
+    return io.BytesIO(gzip.compress(text.encode()))
+
+
+def test_files_and_folders_are_for_their_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        archive_in(tmp_path).write(KEY, record(), packed("a\n"))
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_dir()}
+    assert modes == {0o700}
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert sorted(path.suffix for path in files) == [".gz", ".json"]
+
+
+def test_an_incomplete_copy_never_replaces_a_complete_one(tmp_path: Path) -> None:
+    archive = archive_in(tmp_path)
+    archive.write(KEY, record(), packed("whole\n"))
+    archive.write(KEY, record(complete=False, size=10**6), packed("part\n"))
+    assert archived_text(archive) == "whole\n"
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
+
+
+def test_concurrent_writers_of_one_run_leave_the_complete_copy(tmp_path: Path) -> None:
+    archive = archive_in(tmp_path)
+
+    def write(number: int) -> None:
+        complete = number % 2 == 0
+        archive.write(
+            KEY, record(complete=complete, size=number), packed("whole\n" if complete else f"part {number}\n")
+        )
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert archived_text(archive) == "whole\n"
+    assert [*tmp_path.rglob("*.tmp")] == []
+
+
+def test_a_log_without_its_record_does_not_count(tmp_path: Path) -> None:
+    class Killed(FolderStorage):
+        def put(self, path: str, source: Any) -> None:
+            if path.endswith(".json"):
+                raise KeyboardInterrupt
+            super().put(path, source)
+
+    with pytest.raises(KeyboardInterrupt):
+        Archive(Killed(tmp_path), "logs").write(KEY, record(), packed("a\n"))
+    archive = Archive(FolderStorage(tmp_path), "logs")
+    assert archive.index(JOB) == []
+    archive.write(KEY, record(), packed("b\n"))
+    assert archived_text(archive) == "b\n"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 99}', b'{"version": 1}', b"\xff\xfe"])
+def test_a_damaged_record_is_left_out_and_the_others_are_read(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = archive_in(tmp_path)
+    archive.write(KEY, record(), packed("a\n"))
+    bad = replace(KEY, restarts=1)
+    (tmp_path / "logs" / bad.record).write_bytes(damage)
+    found = archive.read(archive.index(JOB))
+    assert [key for key, _ in found] == [KEY]
+    assert bad.record in caplog.text
+    # It is not archived, so that a copy replaces it.
+    copy_log(PodCluster(pod=pod()), archive, JOB, replace(REF, restarts=1, container_id=None))
+    assert len(archive.read(archive.index(JOB))) == 2
+
+
+def test_a_damaged_log_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    archive = archive_in(tmp_path)
+    archive.write(KEY, record(), io.BytesIO(packed("a\n" * 10**5).getvalue()[:-20]))
+    with pytest.raises(ClusterError, match=rf"{KEY.log} is damaged"):
+        [*archive.lines(KEY)]
+    (tmp_path / "logs" / KEY.log).unlink()
+    with pytest.raises(ClusterError, match="does not exist, although its record does"):
+        [*archive.lines(KEY)]
+
+
+def test_a_full_disk_is_an_error_with_its_number_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        copy_log(PodCluster(pod=pod()), archive := archive_in(tmp_path), JOB, REF)
+    assert raised.value.errno == errno.ENOSPC
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    monkeypatch.undo()
+    assert copy_log(PodCluster(pod=pod()), archive, JOB, REF) is not None
+
+
+def test_a_read_only_folder_is_a_permission_error(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(OSError, match=r"Not a directory|File exists"):
+        archive_in(tmp_path).check_writable()
+    assert archive_in(tmp_path).index() == []
+
+
+def test_temporary_files_of_killed_writers_are_removed_later(tmp_path: Path) -> None:
+    archive = archive_in(tmp_path)
+    archive.write(KEY, record(), packed("a\n"))
+    old, young = (tmp_path / "logs" / KEY.folder / name for name in (".old.tmp", ".young.tmp"))
+    for path in (old, young):
+        path.write_text("")
+    os.utime(old, (time.time() - 7200,) * 2)
+    archive.write(replace(KEY, restarts=1), record(), packed("a\n"))
+    assert (old.exists(), young.exists()) == (False, True)
+    assert len(newest_copies(archive.index())) == 2
