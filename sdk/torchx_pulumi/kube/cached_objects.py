@@ -23,6 +23,9 @@ EVENTS_OF_ONE: Final = 10
 OBJECTS_WITH_EVENTS: Final = 20_000
 """Objects whose events are kept: those with the last ones."""
 
+MOST_EVENTS: Final = 50_000
+"""Events that are kept in all."""
+
 
 def key_of(found: Manifest) -> Key:
     """Return namespace and name of an object."""
@@ -125,15 +128,19 @@ class CachedObjects:
 class CachedEvents:
     """The last events of each object, without those of the objects that have had none for longest."""
 
-    def __init__(self, *, of_one: int = EVENTS_OF_ONE, objects: int = OBJECTS_WITH_EVENTS) -> None:
+    def __init__(
+        self, *, of_one: int = EVENTS_OF_ONE, objects: int = OBJECTS_WITH_EVENTS, events: int = MOST_EVENTS
+    ) -> None:
         """Create an empty store.
 
         Args:
             of_one: Events that are kept of one object.
             objects: Objects whose events are kept.
+            events: Events that are kept in all.
         """
         self._of_one = of_one
-        self._most = objects
+        self._most_objects = objects
+        self._most_events = events
         self._guard = threading.Lock()
         self._events: OrderedDict[Key, OrderedDict[Key, Manifest]] = OrderedDict()
         """Namespace and name of the involved object to its events by their own, the last ones at the end."""
@@ -153,7 +160,7 @@ class CachedEvents:
             if len(mine) > self._of_one:
                 oldest, _ = mine.popitem(last=False)
                 del self._involved[oldest]
-            if len(self._events) > self._most:
+            while len(self._events) > self._most_objects or len(self._involved) > self._most_events:
                 _, gone = self._events.popitem(last=False)
                 for one in gone:
                     del self._involved[one]

@@ -31,6 +31,20 @@ CONTAINER_FIELDS: Final = frozenset(
 VOLUMES: Final = frozenset({"configMap", "downwardAPI", "emptyDir", "hostPath"})
 """Sources of volumes that are dropped: they have no secrets and no influence on where a pod can run."""
 
+EVENT_FIELDS: Final = frozenset(
+    {
+        "action",
+        "count",
+        "firstTimestamp",
+        "related",
+        "reportingComponent",
+        "reportingInstance",
+        "series",
+        "source",
+    }
+)
+"""Fields of an event that are dropped."""
+
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 MOST_SHARED: Final = 20_000
@@ -52,8 +66,9 @@ def trim(found: Mapping[str, Any]) -> Manifest:
     if len(_shared) > MOST_SHARED:
         # Names and times are shared too, and are not needed for ever.
         _shared.clear()
-    trimmed: Manifest = _trim_mapping(found)
-    return trimmed
+    if "involvedObject" in found:
+        found = {key: value for key, value in found.items() if key not in EVENT_FIELDS}
+    return _trim_mapping(found)
 
 
 def _trim(value: Any) -> Any:

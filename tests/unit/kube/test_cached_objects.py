@@ -98,3 +98,13 @@ def test_objects_without_events_for_longest_go_first() -> None:
         cache.put(event(name, involved))
     assert names(cache.of("a", {"p", "q", "r"})) == ["e1", "e3", "e4"]
     assert len(cache.all_keys()) == 3
+
+
+def test_all_events_together_are_bounded() -> None:
+    cache = CachedEvents(events=3)
+    for name, involved in (("e1", "p"), ("e2", "p"), ("e3", "q"), ("e4", "r")):
+        cache.put(event(name, involved))
+    assert names(cache.of("a", {"p", "q", "r"})) == ["e3", "e4"]
+    cache = CachedEvents(events=0)
+    cache.put(event("e1", "p"))
+    assert cache.all_keys() == set()

@@ -51,6 +51,19 @@ def test_labels_and_data_with_the_names_of_dropped_fields_stay() -> None:
     assert trim(whole) == whole
 
 
+def test_an_event_keeps_what_it_says_about_what_and_when() -> None:
+    kept = {
+        "involvedObject": {"kind": "Pod", "name": "p"},
+        "reason": "Failed",
+        "message": "m",
+        "type": "Warning",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "eventTime": None,
+    }
+    assert trim({**kept, "source": {"component": "kubelet"}, "count": 3, "reportingInstance": "n"}) == kept
+    assert trim({"source": 1, "count": 2}) == {"source": 1, "count": 2}
+
+
 def test_objects_of_any_shape_are_trimmed() -> None:
     for strange in (None, "x", 1, [], [None], [[]], {"x": [1]}):
         whole = {"metadata": strange, "spec": {"containers": strange, "volumes": strange, "env": strange}}

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers import permissions
 from torchx_pulumi.schedulers.appwrapper.cluster_checks import of_app_wrapper
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
-from torchx_pulumi.schedulers.permissions import Permission
+from torchx_pulumi.schedulers.permissions import READING, Permission
 from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS as VOLCANO
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.schedulers.watching import watch_list
 
+from tests.doc_blocks import block
 from tests.unit.schedulers.diagnosis.objects import (
     BACKOFF,
     JOB,
@@ -176,3 +179,19 @@ def test_the_documented_verbs_are_those_of_the_table() -> None:
         assert listed.keys() == needed.keys()
         for key, without in needed.items():
             assert listed[key].lower().startswith(without.lower() or "**needed**"), key
+
+
+def test_the_documented_role_of_a_watcher_has_all_that_is_watched() -> None:
+    rules = yaml.safe_load(block("docs/permissions.md", "watching"))["rules"]
+    allowed = {
+        (verb, group, resource)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    watched = {(verb, kind.group, kind.plural) for kind, _ in watch_list() for verb in ("get", "list", "watch")}
+    reading = {
+        (one.verb, one.kind.group, f"{one.kind.plural}/{one.part}" if one.part else one.kind.plural) for one in READING
+    }
+    assert allowed == watched | reading

@@ -1,0 +1,72 @@
+"""A watched cluster shows runs of both schedulers as the cluster itself does, without a request for each look."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from torchx_pulumi import render
+from torchx_pulumi.kube import Change, KubernetesCluster, WatchedCluster
+from torchx_pulumi.kube.kinds import EVENT, POD
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.status import JobState
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_POD_GROUP
+from torchx_pulumi.schedulers.watching import watch_list
+
+from tests.e2e.app_wrappers import FAKE
+from tests.e2e.project import eventually, finite
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "mcad"])
+def test_a_run_is_followed_to_its_end_without_requests(
+    scheduler: str, look: KubernetesCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant = next(iter(find_backend(scheduler).variants.values()))
+    name, launch = f"watched-{uuid.uuid4().hex[:6]}", uuid.uuid4().hex
+    role = {"name": "trainer", "image": "img:1", "entrypoint": "sh", "num_replicas": 3, **FAKE}
+    role["metadata"] = {"kubernetes": finite(0, "2s")}
+    options = {"namespace": namespace, **({"queue": "default"} if scheduler == "volcano" else {})}
+    manifest = render({"name": name, "roles": [role]}, scheduler, options, app_id=name)
+    manifest["metadata"]["labels"] = {**manifest["metadata"].get("labels", {}), labels.LAUNCH: launch}
+
+    asked: list[str] = []
+    original = KubernetesCluster._request
+
+    def request(self: KubernetesCluster, method: str, path: str, *args: Any, **more: Any) -> Any:
+        asked.append(f"{method} {path}")
+        return original(self, method, path, *args, **more)
+
+    changes: list[Change] = []
+    watched = WatchedCluster(look, watch_list(), namespaces=[namespace], changed=changes.append)
+    watched.start()
+    try:
+        eventually(lambda: all(watched.is_synced(kind, namespace) for kind in (variant.job_object, POD, EVENT)))
+        look.create(variant.job_object, namespace, manifest)
+        monkeypatch.setattr(KubernetesCluster, "_request", request)
+
+        def status() -> Any:
+            return variant.read_status(variant.observe(watched, namespace, name))
+
+        eventually(lambda: status().state is JobState.SUCCEEDED)
+        # What explains a wait, nodes and the jobs of others, is read of the whole cluster, and seldom.
+        assert [one for one in asked if f"/namespaces/{namespace}/" in one] == []
+        assert len(asked) <= 4
+        monkeypatch.undo()
+        seen, live = status(), variant.read_status(variant.observe(look, namespace, name))
+        assert (seen.state, seen.reason, seen.uid) == (live.state, live.reason, live.uid)
+        pods = [pod for pod in watched.objects(POD) if pod["metadata"]["labels"][labels.UNIQUE_NAME] == name]
+        assert len(pods) == 3
+        assert all("command" not in container for pod in pods for container in pod["spec"]["containers"])
+        if scheduler == "volcano":
+            groups = [change.object for change in changes if change.kind == VOLCANO_POD_GROUP]
+            assert {group["metadata"]["labels"][labels.LAUNCH] for group in groups} == {launch}
+        look.delete(variant.job_object, namespace, name)
+        eventually(lambda: watched.get(variant.job_object, namespace, name) is None)
+        eventually(lambda: not [*watched.objects(POD)])
+    finally:
+        watched.stop()
+        look.delete(variant.job_object, namespace, name)
