@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,12 +70,12 @@ def controller_command(arguments: argparse.Namespace) -> int:
     )
     clusters = check_settings(settings, KubernetesCluster.connect)
     reporter = Reporter()
-    _report_logs(reporter)
     stop = threading.Event()
     before = {each: signal.signal(each, lambda *_: stop.set()) for each in SIGNALS}
     driver = arguments.make_driver()
     try:
-        ended = Controller(settings, clusters, driver, reporter).run(stop)
+        with _logs_reported(reporter):
+            ended = Controller(settings, clusters, driver, reporter).run(stop)
     finally:
         driver.close()
         for each, handler in before.items():
@@ -86,15 +88,29 @@ def controller_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report_logs(reporter: Reporter) -> None:
-    """Pass what the packages log on to the reporter: of watches everything, of others warnings."""
+class _Reported(logging.Handler):
+    """Passes what the packages log on to the reporter: of watches everything, of others warnings."""
 
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.levelno >= logging.WARNING or record.name.startswith("torchx_pulumi.kube.outages"):
-                reporter.line(record.getMessage())
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__()
+        self._reporter = reporter
 
-    logger = logging.getLogger("torchx_pulumi")
-    logger.addHandler(Handler())
+    def emit(self, record: logging.LogRecord) -> None:
+        """Report a record."""
+        if record.levelno >= logging.WARNING or record.name == "torchx_pulumi.kube.outages":
+            self._reporter.line(record.getMessage())
+
+
+@contextmanager
+def _logs_reported(reporter: Reporter) -> Iterator[None]:
+    logger, handler = logging.getLogger("torchx_pulumi"), _Reported(reporter)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

@@ -191,7 +191,8 @@ class Controller:
                 )
                 self._queue.retry(key)
             finally:
-                self._looked_at[key] = (time.monotonic(), time.monotonic() - begun)
+                if self._tracked.app(key) is not None:
+                    self._looked_at[key] = (time.monotonic(), time.monotonic() - begun)
                 self._queue.done(key)
 
     def _dirty(self, key: AppKey, delay_s: float) -> None:
@@ -231,6 +232,7 @@ class Controller:
             if app is None:
                 self._looked_at.pop(key, None)
                 self._passed.pop(key, None)
+                self._reporter.forget(f"error {key}")
             elif self._archiver is not None and self._passed.get(key) != (app.uid, app.log_archive):
                 self._passed[key] = (app.uid, app.log_archive)
                 for view in self._views:

@@ -18,6 +18,7 @@ from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.kube.watched_cluster import WatchedCluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus
@@ -108,6 +109,7 @@ class ClusterView:
         """
         if self._namespaces is not None and app.namespace not in self._namespaces:
             return False
+        self._check_there()
         present = self.origin.identify()
         if self._identity is None:
             self._identity = present
@@ -149,6 +151,8 @@ class ClusterView:
         Raises:
             ClusterError: No answer.
         """
+        if fresh:
+            self._check_there()
         kinds = (app.variant.job_object, POD) if fresh else ()
         cluster = _Fresh(self.watched, kinds) if fresh else self.watched
         seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
@@ -169,6 +173,15 @@ class ClusterView:
         if not self.watched.is_synced(POD, app.namespace):
             return []
         return self.watched.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name))
+
+    def _check_there(self) -> None:
+        """Refuse a request to a cluster that is known to be away: its timeout would hold up other clusters' apps.
+
+        Raises:
+            ClusterError: It is away.
+        """
+        if self.watched.is_away:
+            raise ClusterError(f"{self.name} does not answer", retryable=True, reason="Unreachable")
 
     def _changed(self, change: Change) -> None:
         found, gone = change.object, change.type == "DELETED"

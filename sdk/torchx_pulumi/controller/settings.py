@@ -22,7 +22,7 @@ class ControllerSettings:
     """Write also the outputs of the stacks of users' own programs."""
     once: bool = False
     """End as soon as the stacks are current."""
-    workers: int = 4
+    workers: int = 8
     """Apps that are looked at and written at the same time."""
 
 

@@ -41,6 +41,7 @@ class TrackedStacks:
             reporter: Takes problems, each once.
             opened: Returns the stacks of a backend.
         """
+        self._opened = opened
         self._stacks = {backend: opened(backend) for backend in backends}
         self._reporter = reporter
         self._reading = threading.Lock()
@@ -58,7 +59,7 @@ class TrackedStacks:
         """
         changed: set[AppKey] = set()
         with self._reading:
-            for backend, stacks in self._stacks.items():
+            for backend, stacks in [*self._stacks.items()]:
                 problem = f"backend {backend}"
                 try:
                     versions = stacks.versions(None)
@@ -68,6 +69,7 @@ class TrackedStacks:
                         check_there(folder, backend)
                 except TorchxPulumiError as error:
                     self._reporter.begin(problem, f"{error}; what was last read of its stacks is used")
+                    self._reopen(backend)
                     continue
                 self._reporter.end(problem, f"backend {backend} can be read again")
                 changed |= self._take(backend, stacks, versions)
@@ -124,6 +126,15 @@ class TrackedStacks:
         with self._guard:
             return self._written.get(app.key) == app.observed
 
+    def _reopen(self, backend: str) -> None:
+        """Open a backend again: its credentials may have been renewed. Where that fails, it stays as it was opened."""
+        try:
+            stacks = self._opened(backend)
+        except TorchxPulumiError:
+            return
+        if isinstance(stacks, type(self._stacks[backend])):
+            self._stacks[backend] = stacks
+
     def _take(self, backend: str, stacks: Stacks, versions: Mapping[StackName, str]) -> set[AppKey]:
         """Read the stacks that have another version than before, and drop those that are gone."""
         with self._guard:
@@ -144,6 +155,7 @@ class TrackedStacks:
         for name in known.keys() - versions.keys():
             changed |= self._keys(backend, name)
             self._put(backend, name, None)
+            self._reporter.forget(f"stack {name} of {backend}")
         return changed
 
     def _read(self, backend: str, stacks: Stacks, name: StackName) -> dict[str, TrackedApp] | None:

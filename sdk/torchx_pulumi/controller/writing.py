@@ -146,7 +146,7 @@ class StackWriter:
                 sighting = _as_cancelled(app, Sighting(status=last, job_object=job_object, confirmed=True))
                 if not _is_of_deletion(sighting):
                     return replace(sighting, job_object=None)
-        here = [view for view in self._views if view.is_cluster_of(app)]
+        here = self._clusters_of(app)
         for view in here:
             found = view.origin.get(app.variant.job_object, app.namespace, app.job_name)
             if found is None or not app.owns(found):
@@ -156,6 +156,24 @@ class StackWriter:
             seen = view.look(app, self._now(), fresh=True)
             return None if seen is None else _as_cancelled(app, seen)
         return Sighting(status=_gone(app), job_object=None, confirmed=True) if here else None
+
+    def _clusters_of(self, app: TrackedApp) -> list[ClusterView]:
+        """Return the views of the cluster of an app's launch. Empty: it is not watched.
+
+        Raises:
+            ClusterError: Not found, and a cluster does not answer.
+        """
+        found: list[ClusterView] = []
+        failure: ClusterError | None = None
+        for view in self._views:
+            try:
+                if view.is_cluster_of(app):
+                    found.append(view)
+            except ClusterError as error:
+                failure = error
+        if failure is not None and not found:
+            raise failure
+        return found
 
     def _compare(self, app: TrackedApp, sighting: Sighting) -> None:
         """Write what is seen of an app if its stack says something else, now or when it is due."""

@@ -126,7 +126,11 @@ class AutomationDriver:
             # Creating a client of an object store takes longer than a write.
             self._stores = {**self._stores, place.backend: store}
             locks = OwnedLocks(self._root / "work" / place_key(place))
-            return write_status(store, place, observed, locks, program_stacks=program_stacks, replaces=replaces)
+            outcome = write_status(store, place, observed, locks, program_stacks=program_stacks, replaces=replaces)
+            if outcome is Recorded.LEFT:
+                # The next write reads the credentials again.
+                self._stores = {name: kept for name, kept in self._stores.items() if name != place.backend}
+            return outcome
         except PermissionError as error:
             logger.debug("the backend of stack %s may not be opened: %s", place.stack, error)
             return Recorded.LEFT

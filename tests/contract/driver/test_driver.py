@@ -163,6 +163,24 @@ def test_record_writes_what_is_newer_and_of_the_same_run(driver_world: DriverWor
     assert driver_world.driver.observed(entry) is None
 
 
+def test_an_observation_replaces_the_one_that_was_read_only(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    write, place = driver_world.driver.record_at, entry.place
+    first = {"state": "PENDING", "reason": "Starting", "message": "", "attempt": 1, "uid": entry.uid}
+    first |= {"observed_at": "2100-01-01T00:00:00Z"}
+    second = {**first, "state": "RUNNING", "reason": "Running", "observed_at": "2100-01-01T00:00:00.001Z"}
+    try:
+        before = driver_world.driver.observed(entry) or {}
+        assert write(place, first, replaces=before) is Recorded.WRITTEN
+        assert write(place, second, replaces=before) is Recorded.KNOWN
+        assert (driver_world.driver.observed(entry) or {}).get("state") == "PENDING"
+        assert write(place, second, replaces=first) is Recorded.WRITTEN
+        assert (driver_world.driver.observed(entry) or {}).get("state") == "RUNNING"
+        assert write(replace(place, stack="default.none-00000000"), second) is Recorded.LEFT
+    finally:
+        driver_world.driver.destroy(entry, nothing)
+
+
 def test_close_may_be_called_twice(driver_world: DriverWorld) -> None:
     driver_world.driver.close()
     driver_world.driver.close()

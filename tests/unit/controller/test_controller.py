@@ -575,3 +575,24 @@ def test_whatever_happens_between_stops_the_stacks_are_right_in_the_end(world: W
         step()
     with world.controller():
         wait_for(lambda: all(world.state(app)[0] == truth[app.name] for app in volcano if truth[app.name]))
+
+
+def test_a_cluster_that_is_away_does_not_hold_up_the_apps_of_another_one(world: World) -> None:
+    app = world.launch("train-1")
+    away = FakeCluster(api_server="https://away.example.com")
+    away.error = ClusterError("the cluster cannot be reached", retryable=True, reason="Unreachable")
+    with world.controller(clusters={"away": away, "test": world.cluster}):
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        world.cluster.remove(app.kind, "default", app.name)
+        wait_for(lambda: world.state(app) == ("UNKNOWN", "NotFound"))
+
+
+def test_other_namespaces_are_left_alone(world: World) -> None:
+    app = world.launch("train-1")
+    with world.controller(namespaces=("team",)):
+        world.phase(app, "Running", running=1)
+        time.sleep(0.5)
+    assert world.state(app)[0] == "SUBMITTED"
+    with world.controller(namespaces=("team", "default")):
+        wait_for(lambda: world.state(app)[0] == "RUNNING")

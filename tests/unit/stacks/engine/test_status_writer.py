@@ -431,3 +431,33 @@ def test_a_lone_surrogate_in_a_message_is_written_as_a_question_mark(store: Stac
     stored = store.read(PATH)
     assert stored is not None
     assert outputs(stored.data, 1)["observed"]["message"] == "a?"
+
+
+def of_a_program(**exports: Any) -> Any:
+    whole = checkpoint()
+    resources = whole["checkpoint"]["latest"]["resources"]
+    resources.pop()
+    resources[0]["outputs"] |= exports
+    return whole
+
+
+def test_the_stack_of_a_program_is_written_on_request(store: StackStore, locks: OwnedLocks) -> None:
+    secret, other = {SECRET: "1b47"}, {"app": {"id": "default:other"}, "observed": dict(SUBMITTED)}
+    mine = {"schema_version": 1, "app": {"id": "default:train-1"}, "observed": dict(SUBMITTED)}
+    put(store, of_a_program(password=secret, mine=mine, other=other, hidden={**mine, "x": secret}))
+    assert write_status(store, PLACE, END, locks) is Recorded.LEFT
+    assert write_status(store, PLACE, END, locks, program_stacks=True) is Recorded.WRITTEN
+    stored = store.read(PATH)
+    assert stored is not None
+    found = outputs(stored.data)
+    assert (found["torchx"]["observed"], found["mine"]["observed"], found["state"]) == (WRITTEN, WRITTEN, "SUCCEEDED")
+    assert (found["other"], found["password"], found["hidden"]["observed"]) == (other, secret, SUBMITTED)
+    assert outputs(stored.data, 1)["observed"] == WRITTEN
+
+
+def test_an_observation_that_the_writer_has_not_read_is_kept(store: StackStore, locks: OwnedLocks) -> None:
+    before = put(store, checkpoint())
+    other = {**SUBMITTED, "observed_at": "2026-01-01T00:00:01Z"}
+    assert write_status(store, PLACE, END, locks, replaces=other) is Recorded.KNOWN
+    assert store.read(PATH) == Stored(data=before)
+    assert write_status(store, PLACE, END, locks, replaces=SUBMITTED) is Recorded.WRITTEN

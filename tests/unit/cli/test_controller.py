@@ -1,0 +1,62 @@
+"""The command `torchx-pulumi controller`: what it refuses before it starts, all at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from torchx_pulumi.cli.main import main
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi.testing.fake_driver import FakeDriver
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{{name: here, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: u, user: {{token: t}}}}]
+"""
+
+
+def test_all_problems_are_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG.format(port=1))
+    words = [
+        *("--backend", "https://api.pulumi.com", "--backend", "postgres://me:hunter2@db/state"),
+        *("--backend", f"file://{tmp_path}/absent", "--kubeconfig", str(config), "--context", "there"),
+    ]
+    assert main(["controller", *words]) == 2
+    said = capsys.readouterr().err
+    assert "the controller cannot start: 4 problems:" in said
+    for part in ("https://api.pulumi.com", "postgres://me:***@db/state", "/absent", "--context", "here"):
+        assert part in said
+    assert "hunter2" not in said
+    assert "Traceback" not in said
+
+
+def test_a_signal_ends_it_while_the_cluster_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG.format(port=1))
+    before = signal.getsignal(signal.SIGTERM)
+    threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+    begun = time.monotonic()
+    words = ["controller", "--kubeconfig", str(config)]
+    assert main(words, make_driver=lambda: FakeDriver(FakeCluster())) == 0
+    assert time.monotonic() - begun < 6.5
+    said = capsys.readouterr().err
+    assert "0 apps in 0 stacks of file://" in said
+    assert said.count("watching stopped and goes on when the cluster answers") == 1
+    assert said.rstrip().endswith("stopped")
+    assert signal.getsignal(signal.SIGTERM) is before
