@@ -60,8 +60,8 @@ def response_error(
         return ClusterError(
             f"{where} forbids it: {message}; ask its administrator for the permission", reason=reason or "Forbidden"
         )
-    if status == 410:
-        # Older API servers say `Gone`.
+    if status == 410 or (status == 504 and "Too large resource version" in message):
+        # Older API servers say `Gone`. The version is too large where the cluster was restored from a backup.
         return ClusterError(f"{where} answered 410: {message}", retryable=True, reason=EXPIRED)
     if status == 400 and "waiting to start" in message:
         return ClusterError(f"{message} (at {where})", retryable=True, reason="NotStarted")

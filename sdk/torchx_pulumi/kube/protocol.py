@@ -18,7 +18,7 @@ Selector = Mapping[str, str | None]
 """Labels that an object must have. None: the label exists, with any value."""
 
 EXPIRED = "Expired"
-"""Reason of the `ClusterError` of a watch or a list whose version the cluster does not have any more."""
+"""Reason of the `ClusterError` of a watch or a list whose version the cluster does not have any more, or not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,20 @@ def test_what_may_pass_by_itself_is_marked(server: Server, code: int, retryable:
     assert caught.value.retryable is retryable
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(410, "too old resource version", reason="Gone"),
+        status(504, "Too large resource version: 9, current: 3", reason="Timeout"),
+    ],
+)
+def test_a_version_that_the_cluster_does_not_have_is_expired(server: Server, answer: Answer) -> None:
+    server.answers = [answer]
+    with pytest.raises(ClusterError, match="resource version") as caught:
+        KubernetesCluster.connect(server.kubeconfig).watch(kinds.POD, "n", version="7")
+    assert (caught.value.reason, caught.value.retryable) == ("Expired", True)
+
+
 def test_long_lists_come_in_pages(server: Server) -> None:
     def page(name: str, token: str) -> Answer:
         return 200, {"metadata": {"continue": token}, "items": [{"metadata": {"name": name, "namespace": "n"}}]}
