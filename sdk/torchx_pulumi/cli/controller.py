@@ -47,6 +47,20 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     controller.add_argument(
         "--program-stacks", action="store_true", help="write also the stacks of users' own Pulumi programs"
     )
+    controller.add_argument(
+        "--log-archive",
+        metavar="URL",
+        help="archive of the logs of apps whose launch named none: a folder, s3://, gs:// or azblob://",
+    )
+    controller.add_argument(
+        "--archive-secret-pods", action="store_true", help="archive there also logs of pods that have secrets"
+    )
+    controller.add_argument(
+        "--archive-limit",
+        default="64Mi",
+        metavar="SIZE",
+        help="most bytes of the log of one run of a container, for example 200Mi; default: %(default)s",
+    )
     controller.add_argument("--once", action="store_true", help="end as soon as all stacks are current")
     controller.set_defaults(command=controller_command)
 
@@ -54,7 +68,8 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 def controller_command(arguments: argparse.Namespace) -> int:
     """Run a controller until a signal; 0, also where it was stopped."""
     from torchx_pulumi.controller import Controller, ControllerSettings
-    from torchx_pulumi.controller.checks import check_settings
+    from torchx_pulumi.controller.archiving import LogArchiver
+    from torchx_pulumi.controller.checks import check_archive, check_settings
     from torchx_pulumi.controller.reporting import Reporter
     from torchx_pulumi.kube import KubernetesCluster
     from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
@@ -68,14 +83,18 @@ def controller_command(arguments: argparse.Namespace) -> int:
         program_stacks=arguments.program_stacks,
         once=arguments.once,
     )
-    clusters = check_settings(settings, KubernetesCluster.connect)
+    problems, limit_bytes = check_archive(arguments.log_archive, arguments.archive_limit, arguments.archive_secret_pods)
+    clusters = check_settings(settings, KubernetesCluster.connect, further=problems)
     reporter = Reporter()
+    archiver = LogArchiver(
+        reporter, url=arguments.log_archive, secret_pods=arguments.archive_secret_pods, limit_bytes=limit_bytes
+    )
     stop = threading.Event()
     before = {each: signal.signal(each, lambda *_: stop.set()) for each in SIGNALS}
     driver = arguments.make_driver()
     try:
         with _logs_reported(reporter):
-            ended = Controller(settings, clusters, driver, reporter).run(stop)
+            ended = Controller(settings, clusters, driver, reporter, archiver=archiver).run(stop)
     finally:
         driver.close()
         for each, handler in before.items():

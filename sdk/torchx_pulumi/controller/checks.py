@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from torchx_pulumi.controller.settings import ControllerSettings
 from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.log_archive import check_archive_url, open_archive
 from torchx_pulumi.model.errors import ClusterError, Problem, TorchxPulumiError
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder
+from torchx_pulumi.stack_state.files import os_error_reason
 from torchx_pulumi.stack_state.folder_stack import check_there
 from torchx_pulumi.stack_state.stacks import CliStacks, Stacks, open_stacks
 
 WRITABLE = "file://, s3://, gs:// and azblob://"
 """Backends whose stacks are written without the engine."""
+
+SMALLEST_LIMIT = 64 << 10
+"""Fewest bytes of a log that may be asked for."""
+
+UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
 def check_settings(
@@ -51,6 +59,41 @@ def check_settings(
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise TorchxPulumiError(f"the controller cannot start: {count}:\n{lines}")
     return clusters
+
+
+def check_archive(url: str | None, limit: str, secret_pods: bool) -> tuple[list[Problem], int]:
+    """Return what is wrong with the options of the log archive, and the limit in bytes.
+
+    Args:
+        url: URL of the archive. None: there is none.
+        limit: Most bytes of one log, as a Kubernetes quantity.
+        secret_pods: Logs of pods with secrets are archived too.
+    """
+    problems = [] if url is None else check_archive_url(url, "--log-archive")
+    if url is not None and not problems:
+        try:
+            open_archive(url).check_writable()
+        except OSError as error:
+            why = os_error_reason(error, "name another archive")
+            problems.append(Problem("--log-archive", f"{without_password(url)} cannot be written: {why}"))
+    if secret_pods and url is None:
+        text = "there is no --log-archive; name one, or leave this out: a launch's own archive has these logs anyway"
+        problems.append(Problem("--archive-secret-pods", text))
+    limit_bytes = _bytes_of(limit)
+    if limit_bytes is None or limit_bytes < SMALLEST_LIMIT:
+        text = f"found {limit!r}, allowed is 64Ki or more, for example 64Mi or 1G"
+        problems.append(Problem("--archive-limit", text))
+    return problems, limit_bytes or SMALLEST_LIMIT
+
+
+def _bytes_of(text: str) -> int | None:
+    """Return a number of bytes. None: the text is none.
+
+    >>> _bytes_of("64Mi"), _bytes_of("1.5M"), _bytes_of("much")
+    (67108864, 1500000, None)
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(Ki|Mi|Gi|k|K|M|G|)B?", text, re.ASCII)
+    return int(float(found[1]) * UNITS[found[2]]) if found else None
 
 
 def _check_backend(backend: str, opened: Callable[[str], Stacks]) -> list[Problem]:

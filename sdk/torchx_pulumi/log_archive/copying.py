@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 from torchx_pulumi.kube import Cluster, LogLines
 from torchx_pulumi.log_archive.archive import Archive
-from torchx_pulumi.log_archive.run_reader import RunReader
+from torchx_pulumi.log_archive.run_reader import TRIES, RunReader
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, ContainerRunRef, archived_run
 from torchx_pulumi.log_archive.spool import LimitedSpool
 from torchx_pulumi.model.errors import ClusterError
@@ -68,6 +68,7 @@ def copy_log(
     limit_bytes: int = LIMIT_BYTES,
     advice: str = "",
     keep_partial: Callable[[], bool] = lambda: True,
+    tries: int | None = None,
     opened: Callable[[], None] = lambda: None,
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
 ) -> ArchivedRun | None:
@@ -87,6 +88,7 @@ def copy_log(
         advice: How to change the limit, for the line about what was left out.
         keep_partial: Returns, when a copy was stopped or failed, whether what was read is stored as incomplete. A copy
             of a container that runs and is not followed always is.
+        tries: Interrupted streams without new text after which reading fails. None: 4.
         opened: Called when the first lines were requested, or the copy has ended.
         now: Returns the current time.
 
@@ -104,7 +106,7 @@ def copy_log(
         known = archive.find(key)
         if known is not None:
             return known
-        reader = RunReader(cluster, ref, stop, lambda: LimitedSpool(limit_bytes, advice=advice), opened)
+        reader = RunReader(cluster, ref, stop, lambda: LimitedSpool(limit_bytes, advice=advice), opened, tries or TRIES)
         complete, failure = False, None
         try:
             complete = reader.read(follow=follow)

@@ -63,6 +63,7 @@ class RunReader:
         stop: Stop,
         make_spool: Callable[[], LimitedSpool],
         opened: Callable[[], None],
+        tries: int = TRIES,
     ) -> None:
         self.ref = ref
         """The run as it was observed last."""
@@ -72,6 +73,7 @@ class RunReader:
         self._stop = stop
         self._make_spool = make_spool
         self._opened = opened
+        self._tries = tries
         self._received = Received()
         self._first_ns: int | None = None
         """Time of the first line of the current stream. None: it has returned none."""
@@ -113,7 +115,7 @@ class RunReader:
                     return True
                 silent = tracks and error.reason == "Silent"
                 failures = 0 if silent else 1 if self.spool.size > size and tracks else failures + 1
-                if not error.retryable or failures >= TRIES:
+                if not error.retryable or failures >= self._tries:
                     raise
                 if not self._may_be_read():
                     if self._followed:

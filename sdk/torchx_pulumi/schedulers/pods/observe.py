@@ -131,7 +131,7 @@ def read_last_lines(cluster: Cluster, namespace: str, pods: Sequence[Manifest]) 
         return {}
     _, pod, container, previous, has_message = failed[0]
     name = text_at(pod, "metadata", "name")
-    if has_message or name is None or _has_secrets(pod):
+    if has_message or name is None or has_secrets(pod):
         return {}
     try:
         log = cluster.logs(
@@ -165,7 +165,8 @@ def _failed(pods: Sequence[Manifest]) -> Iterator[tuple[tuple[bool, datetime, st
             yield order, pod, container.name, looping, end.message is not None
 
 
-def _has_secrets(pod: Manifest) -> bool:
+def has_secrets(pod: Manifest) -> bool:
+    """Return whether a pod gets values of Secrets: as variables or as files."""
     containers: list[Mapping[str, Any]] = [
         *items_at(pod, "spec", "containers"),
         *items_at(pod, "spec", "initContainers"),
@@ -177,4 +178,5 @@ def _has_secrets(pod: Manifest) -> bool:
         any(at(one, "valueFrom", "secretKeyRef") is not None for one in variables)
         or any(at(one, "secretRef") is not None for one in sources)
         or any(at(one, "secret") is not None for one in volumes)
+        or any(at(one, "secret") is not None for volume in volumes for one in items_at(volume, "projected", "sources"))
     )

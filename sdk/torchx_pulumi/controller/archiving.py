@@ -1,0 +1,395 @@
+"""Copies the logs of tracked apps into archives: of containers that end, and of pods that are being deleted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
+from torchx_pulumi.controller.work_queue import WorkQueue
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.log_archive import (
+    Archive,
+    ArchivedJob,
+    ArchivedRun,
+    ContainerRunRef,
+    CopyStop,
+    copy_log,
+    open_archive,
+    runs_of_pod,
+)
+from torchx_pulumi.log_archive.copying import LIMIT_BYTES
+from torchx_pulumi.model.errors import ClusterError, InvalidJobError
+from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_at
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.redaction import without_password
+from torchx_pulumi.schedulers.pods.observe import has_secrets
+
+COPIES = 16
+"""Logs of ended containers that are copied at the same time."""
+
+FOLLOWED = 64
+"""Containers of pods that are being deleted whose logs are followed at the same time."""
+
+NEW_S, URGENT_S = -1e6, -2e6
+"""Delays of copies that were not tried yet, and of those whose pod is being deleted: they come first."""
+
+REFUSED_S = 300.0
+"""Time until a log is tried again that the credentials may not read."""
+
+TRIES_AFTER_DELETION = 3
+"""Failures after which a log counts as lost whose pod is gone."""
+
+MOST_INDEXED = 2000
+"""Jobs of which it is kept in memory what their archive has."""
+
+ADVICE = "; --archive-limit of the controller changes it"
+
+CopyKey = tuple[str, str]
+"""URL of the archive, and path of the record in it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Copy:
+    """One container run that has to be copied."""
+
+    key: CopyKey
+    archive: Archive
+    cluster: LiveCluster
+    job: ArchivedJob
+    ref: ContainerRunRef
+    gone: bool = False
+    """The pod is gone."""
+    active: bool = False
+    """A thread copies it."""
+    failures: int = 0
+    """Failures since the pod was gone."""
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the log."""
+        return f"{self.job.app_id}: the log of {self.ref.pod}/{self.ref.container}"
+
+
+@dataclass(slots=True)
+class _Pod:
+    """What is known of a pod."""
+
+    finished: set[CopyKey] = field(default_factory=set)
+    """Runs that need no copy any more."""
+    open: set[CopyKey] = field(default_factory=set)
+    """Runs that are being copied."""
+    gone: bool = False
+
+
+class LogArchiver:
+    """The controller's `Archiver`.
+
+    A log goes into the archive that the launch of its app named, else into the controller's own. The latter has no logs
+    of pods with secrets, unless that is asked for.
+    """
+
+    def __init__(
+        self,
+        reporter: Reporter,
+        *,
+        url: str | None = None,
+        secret_pods: bool = False,
+        limit_bytes: int = LIMIT_BYTES,
+        opened: Callable[[str], Archive] = open_archive,
+        retry_s: float = 1.0,
+        longest_retry_s: float = 30.0,
+    ) -> None:
+        """Take the settings; nothing is started.
+
+        Args:
+            reporter: Takes lines.
+            url: Archive of apps whose launch named none. None: their logs are not archived.
+            secret_pods: Archive also logs of pods with secrets there.
+            limit_bytes: Most bytes of the text of one container run to keep.
+            opened: Opens an archive by its URL.
+            retry_s: Time until a copy is tried again after a failure. Doubled by each further one in a row.
+            longest_retry_s: Longest of these times.
+        """
+        self._reporter = reporter
+        self._url = url
+        self._secret_pods = secret_pods
+        self._limit_bytes = limit_bytes
+        self._opened = opened
+        self._stop = CopyStop()
+        self._guard = threading.Lock()
+        self._copies: dict[CopyKey, _Copy] = {}
+        self._pods: dict[str, _Pod] = {}
+        self._uids: dict[AppKey, tuple[str, ...]] = {}
+        self._archives: dict[str, Archive | None] = {}
+        self._indexed: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
+        self._ended: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
+        self._running: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
+        self._threads: list[threading.Thread] = []
+        self._followers = 0
+
+    def summary(self) -> str:
+        """Return one line for the start of the controller: where logs go, and which are left out."""
+        if self._url is None:
+            return "logs are archived of apps whose launch names an archive (log_archive), of no others (--log-archive)"
+        left_out = "" if self._secret_pods else ", without those of pods with secrets (--archive-secret-pods)"
+        where = without_password(self._url)
+        return f"logs are archived in {where}{left_out}; a launch's own archive (log_archive) comes first"
+
+    def start(self) -> None:
+        """Start its threads."""
+        for _ in range(COPIES):
+            self._start_thread(self._ended)
+
+    def pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
+        """Take a pod of an app as it is now."""
+        try:
+            self._pod_changed(app, cluster, pod, deleted=deleted)
+        except Exception as error:  # noqa: BLE001 - one pod must not end the watch of all others
+            name = text_at(pod, "metadata", "name")
+            text = f"{app.app_id}: pod {name}: {type(error).__name__}: {error}; please report this error"
+            self._reporter.begin(f"archive error {app.app_id}", text)
+
+    def stop(self, timeout_s: float) -> None:
+        """End; what is not copied by then is copied after the next start, as long as the pod exists."""
+        self._ended.close()
+        self._running.close()
+        self._stop.set()
+        end = time.monotonic() + timeout_s
+        for thread in [*self._threads]:
+            thread.join(max(end - time.monotonic(), 0.0))
+
+    def wait_until_idle(self, timeout_s: float) -> bool:
+        """Wait until every log that can be copied now is copied; return whether that is so."""
+        end = time.monotonic() + timeout_s
+        # Whoever follows a log may leave the rest of it to the other queue.
+        return all(queue.wait_until_idle(end - time.monotonic()) for queue in (self._running, self._ended))
+
+    def _pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
+        uid, url = self._run_uid(app, pod), app.log_archive or self._url
+        pod_uid = text_at(pod, "metadata", "uid")
+        if uid is None or url is None or pod_uid is None:
+            return
+        if app.log_archive is None and not self._secret_pods and has_secrets(pod):
+            self._reporter.begin(
+                f"archive secrets {app.key}",
+                f"{app.app_id}: its logs are not archived: its pods have secrets, and the launch named no log_archive "
+                "(--archive-secret-pods)",
+            )
+            return
+        archive = self._archive(url)
+        if archive is None:
+            return
+        job = ArchivedJob(app_id=app.app_id, scheduler=app.scheduler, uid=uid)
+        going = deleted or is_being_deleted(pod)
+        with self._guard:
+            known = self._pods.setdefault(pod_uid, _Pod())
+            known.gone = known.gone or deleted
+            for ref in runs_of_pod(pod):
+                if not ref.running or going:
+                    self._add(known, url, archive, cluster, job, ref, urgent=going)
+            for key in known.open:
+                self._copies[key].gone = known.gone
+            self._drop_if_done(pod_uid)
+
+    def _add(
+        self,
+        known: _Pod,
+        url: str,
+        archive: Archive,
+        cluster: LiveCluster,
+        job: ArchivedJob,
+        ref: ContainerRunRef,
+        *,
+        urgent: bool,
+    ) -> None:
+        key = (url, ref.key(job).record)
+        if key in known.finished:
+            return
+        copy = self._copies.get(key)
+        if copy is None:
+            copy = _Copy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
+            self._copies[key] = copy
+            known.open.add(key)
+        elif copy.active:
+            return
+        elif copy.ref.running or not ref.running:
+            copy.ref = ref
+        queue = self._queue_of(copy)
+        queue.add(key, URGENT_S if urgent else NEW_S)
+        if queue is self._running and self._followers < FOLLOWED and not self._stop.is_set():
+            self._followers += 1
+            self._start_thread(queue)
+
+    def _run_uid(self, app: TrackedApp, pod: Manifest) -> str | None:
+        """Return the uid of the job object that a pod belongs to. None: it is none of the app's runs."""
+        known = self._uids.get(app.key, ())
+        if app.uid is not None and app.uid not in known:
+            # The pods of a run may still end while the stack has the next one.
+            known = (*known[-1:], app.uid)
+            self._uids[app.key] = known
+        kind = app.variant.job_object.kind
+        owners = [
+            text_at(one, "uid") for one in items_at(pod, "metadata", "ownerReferences") if one.get("kind") == kind
+        ]
+        return app.uid if not owners else next((uid for uid in owners if uid in known), None)
+
+    def _archive(self, url: str) -> Archive | None:
+        """Return the archive of a URL. None: it cannot be opened, which is reported once."""
+        with self._guard:
+            if url in self._archives:
+                return self._archives[url]
+        archive: Archive | None = None
+        try:
+            archive = self._opened(url)
+        except InvalidJobError as error:
+            problems = "; ".join(str(problem) for problem in error.problems)
+            self._reporter.begin(f"archive {url}", f"logs of some apps are not archived: {problems}")
+        with self._guard:
+            self._archives[url] = archive
+        return archive
+
+    def _start_thread(self, queue: WorkQueue[CopyKey]) -> None:
+        # A daemon: a backend that does not answer cannot keep the process running.
+        thread = threading.Thread(target=self._work, args=(queue,), name="controller archive", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, queue: WorkQueue[CopyKey]) -> None:
+        while (key := queue.take()) is not None:
+            try:
+                self._run(key)
+            finally:
+                queue.done(key)
+
+    def _run(self, key: CopyKey) -> None:
+        """Copy one run, and plan the next attempt unless it is finished."""
+        with self._guard:
+            copy = self._copies.get(key)
+            if copy is None or copy.active:
+                return
+            copy.active = True
+            ref = copy.ref
+        delay_s: float | None = None
+        try:
+            delay_s = self._attempt(copy, ref)
+        except Exception as error:  # noqa: BLE001 - one log must not end the work on all others
+            text = f"{copy.name}: {type(error).__name__}: {error}; please report this error"
+            self._reporter.begin(f"archive error {copy.job.app_id}", text)
+            delay_s = 0.0
+        finally:
+            with self._guard:
+                copy.active = False
+                if delay_s is None:
+                    self._finish(copy)
+        if delay_s == 0.0:
+            self._queue_of(copy).retry(key)
+        elif delay_s is not None:
+            self._queue_of(copy).add(key, delay_s, pending=False)
+
+    def _attempt(self, copy: _Copy, ref: ContainerRunRef) -> float | None:
+        """Copy a run. Return when it is tried again: 0.0 as after each failure. None: it is finished."""
+        problem = f"archive {copy.key[0]}"
+        try:
+            if copy.key[1] in self._index(copy):
+                return None
+            run = copy_log(
+                copy.cluster,
+                copy.archive,
+                copy.job,
+                ref,
+                follow=ref.running,
+                stop=self._stop,
+                limit_bytes=self._limit_bytes,
+                advice=ADVICE,
+                tries=1 if not ref.running else None,
+            )
+        except ClusterError as error:
+            return self._unreadable(copy, error)
+        except OSError as error:
+            text = f"log archive {copy.archive.name} cannot be used: {error.strerror or error}; it is tried again"
+            self._reporter.begin(problem, text)
+            return self._after_failure(copy, text)
+        self._reporter.end(problem, f"log archive {copy.archive.name} can be used again")
+        return self._after_copy(copy, run)
+
+    def _after_copy(self, copy: _Copy, run: ArchivedRun | None) -> float | None:
+        self._reporter.end(f"log {copy.job.app_id}", f"{copy.name} is archived")
+        if run is None or self._stop.is_set():
+            return 0.0
+        if run.complete:
+            return None
+        if not copy.gone:
+            # Its end may be readable in a moment.
+            return 0.0
+        self._lost(copy, "its pod was gone before it was read to its end; what was read is archived")
+        return None
+
+    def _unreadable(self, copy: _Copy, error: ClusterError) -> float | None:
+        if self._stop.is_set():
+            return 0.0
+        if error.reason in ("Forbidden", "Unauthorized"):
+            self._reporter.begin(
+                f"logs {copy.cluster.api_server}",
+                f"logs may not be read, and are not archived (permission: get pods/log): {error}; they are tried again "
+                f"every {REFUSED_S:g} s",
+            )
+            return None if copy.gone else REFUSED_S
+        if not error.retryable:
+            self._lost(copy, str(error))
+            return None
+        self._reporter.begin(f"log {copy.job.app_id}", f"{copy.name} is not archived yet: {error}; it is tried again")
+        return self._after_failure(copy, str(error))
+
+    def _after_failure(self, copy: _Copy, why: str) -> float | None:
+        """Return when a copy is tried again. None: its pod is gone, and it was tried often enough."""
+        copy.failures += copy.gone
+        if copy.failures < TRIES_AFTER_DELETION:
+            return 0.0
+        self._lost(copy, why)
+        return None
+
+    def _lost(self, copy: _Copy, why: str) -> None:
+        self._reporter.forget(f"log {copy.job.app_id}")
+        self._reporter.begin(
+            f"lost log {copy.job.app_id} {copy.job.uid}",
+            f"{copy.name} is not archived as a whole: {why}; others may follow",
+        )
+
+    def _finish(self, copy: _Copy) -> None:
+        """Drop a copy that is finished."""
+        self._copies.pop(copy.key, None)
+        for queue in (self._ended, self._running):
+            queue.succeeded(copy.key)
+        known = self._pods.get(copy.ref.pod_uid)
+        if known is not None:
+            known.open.discard(copy.key)
+            known.finished.add(copy.key)
+            self._drop_if_done(copy.ref.pod_uid)
+
+    def _drop_if_done(self, pod_uid: str) -> None:
+        known = self._pods.get(pod_uid)
+        if known is not None and known.gone and not known.open:
+            del self._pods[pod_uid]
+
+    def _queue_of(self, copy: _Copy) -> WorkQueue[CopyKey]:
+        return self._running if copy.ref.running else self._ended
+
+    def _index(self, copy: _Copy) -> set[str]:
+        """Return the paths of the records that a job's archive had when it was first asked."""
+        place = (copy.key[0], copy.job.folder)
+        with self._guard:
+            known = self._indexed.get(place)
+            if known is not None:
+                self._indexed.move_to_end(place)
+                return known
+        found = {key.record for key in copy.archive.index(copy.job) if not key.partial}
+        with self._guard:
+            self._indexed[place] = found
+            while len(self._indexed) > MOST_INDEXED:
+                self._indexed.popitem(last=False)
+        return found
