@@ -32,11 +32,17 @@ def busybox(cluster: Any) -> str:
     return str(cluster.images["busybox"])
 
 
-def outputs_of(cli: TorchxCli) -> dict[str, Any]:
-    """Return the stack's outputs as its only checkpoint has them."""
+def outputs_of(cli: TorchxCli, kind: str = "pulumi:pulumi:Stack") -> dict[str, Any]:
+    """Return the outputs of the stack, or of its component, as its only checkpoint has them."""
     (path,) = Path(cli.env["XDG_STATE_HOME"]).rglob(".pulumi/stacks/torchx/*.json")
     resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
-    return next(item["outputs"] for item in resources if item["type"] == "pulumi:pulumi:Stack")
+    return next(item["outputs"] for item in resources if item["type"] == kind)
+
+
+def observed_of(cli: TorchxCli) -> dict[str, Any]:
+    """Return what the component's outputs say was observed."""
+    observed: dict[str, Any] = outputs_of(cli, "torchx:index:VolcanoTrainingJob")["observed"]
+    return observed
 
 
 @pytest.mark.parametrize("command", ["status", "list", "fleet"])
@@ -88,15 +94,22 @@ def test_an_end_written_into_a_stack_that_a_program_took_over_is_no_change(
     project.up()
     project.run(*NO_CHANGE)
     cli.ours("cancel", handle)
+    # At once, whatever the cluster does with it.
+    seen = observed_of(cli)
+    assert (seen["reason"], seen["message"][:13]) == ("Cancelled", "cancelled at ")
+    assert outputs_of(cli)["reason"] == "Cancelled"
+    project.run(*NO_CHANGE)
     eventually(lambda: "CANCELLED" in cli.torchx("status", handle).text, timeout_s=120)
-    (path,) = Path(cli.env["XDG_STATE_HOME"]).rglob(".pulumi/stacks/torchx/*.json")
-    resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
-    (run,) = [item for item in resources if item["type"] == "torchx:index:VolcanoTrainingJob"]
-    assert run["outputs"]["observed"]["state"] == "CANCELLED"
+    assert observed_of(cli)["state"] == "CANCELLED"
     for step in (("refresh", "--yes", "--skip-preview"), ("up", "--yes", "--skip-preview")):
         project.run(*NO_CHANGE)
         project.run(*step)
     project.run(*NO_CHANGE)
+    cli.ours("resume", handle)
+    seen = observed_of(cli)
+    assert (seen["state"], seen["reason"], seen["message"][:11]) == ("PENDING", "Restarting", "resumed at ")
+    project.run(*NO_CHANGE)
+    eventually(lambda: "RUNNING" in cli.torchx("status", handle).text, timeout_s=120)
     cli.ours("delete", handle)
 
 

@@ -7,10 +7,15 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.schedulers.registry import scheduler_names
+
+if TYPE_CHECKING:
+    from torchx_pulumi.fleet.collect import Selection
 
 
 def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,6 +54,12 @@ def add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     view.add_argument("--json", action="store_true", help="print JSON")
     view.add_argument("--html", metavar="FILE", help="write one self-contained page; - prints it")
     view.add_argument("--prometheus", action="store_true", help="print Prometheus text")
+    view.add_argument(
+        "--watch",
+        action="store_true",
+        help="keep the table on the terminal up to date until Ctrl-C; where the output is no terminal, print a line "
+        "for each change",
+    )
     fleet.set_defaults(command=fleet_command)
 
 
@@ -60,6 +71,8 @@ def fleet_command(arguments: argparse.Namespace) -> int:
 
     names = ("state", "queue", "user", "namespace", "scheduler", "since")
     selection = read_selection(**{name: getattr(arguments, name) for name in names})
+    if arguments.watch:
+        return _watch(arguments, selection)
     fleet = read_fleet(
         arguments.backend,
         project=arguments.project,
@@ -82,6 +95,25 @@ def fleet_command(arguments: argparse.Namespace) -> int:
     sys.stdout.write(text)
     sys.stdout.flush()
     return 0
+
+
+def _watch(arguments: argparse.Namespace, selection: Selection) -> int:
+    from torchx_pulumi.cli.fleet_watch import watch_fleet
+    from torchx_pulumi.controller.live_rows import LiveRows
+    from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
+    from torchx_pulumi.fleet.collect.reading import is_asked
+
+    source = FleetStacks(arguments.backend, project=arguments.project, organization=arguments.organization)
+
+    def live(changed: Callable[[], None]) -> LiveRows:
+        return LiveRows(
+            source,
+            wanted=lambda row: is_asked(row, selection),
+            changed=changed,
+            says_unconfigured=bool(arguments.live),
+        )
+
+    return watch_fleet(source, selection, None if arguments.live is False else live)
 
 
 def write_whole(path: Path, text: str) -> None:

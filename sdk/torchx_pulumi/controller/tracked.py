@@ -16,7 +16,7 @@ from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.stack_state.folder_stack import check_there
-from torchx_pulumi.stack_state.stacks import StackName, Stacks, open_stacks
+from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, open_stacks
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class TrackedStacks:
     """The apps of all stacks of some backends. For use by several threads."""
 
     def __init__(
-        self, backends: Sequence[str], reporter: Reporter, *, opened: Callable[[str], Stacks] = open_stacks
+        self, backends: Sequence[str], reporter: Reporter, *, opened: Callable[[str], ListedStacks] = open_stacks
     ) -> None:
         """Name the backends; nothing is read yet.
 
@@ -135,7 +135,7 @@ class TrackedStacks:
         if isinstance(stacks, type(self._stacks[backend])):
             self._stacks[backend] = stacks
 
-    def _take(self, backend: str, stacks: Stacks, versions: Mapping[StackName, str]) -> set[AppKey]:
+    def _take(self, backend: str, stacks: ListedStacks, versions: Mapping[StackName, str]) -> set[AppKey]:
         """Read the stacks that have another version than before, and drop those that are gone."""
         with self._guard:
             known = {name: stack.version for (where, name), stack in self._known.items() if where == backend}
@@ -158,7 +158,7 @@ class TrackedStacks:
             self._reporter.forget(f"stack {name} of {backend}")
         return changed
 
-    def _read(self, backend: str, stacks: Stacks, name: StackName) -> dict[str, TrackedApp] | None:
+    def _read(self, backend: str, stacks: ListedStacks, name: StackName) -> dict[str, TrackedApp] | None:
         """Return the apps of a stack. None: it cannot be read now."""
         owner, _, stack = name.stack.rpartition("/")
         place = StackRef(backend=backend, project=name.project, stack=stack, organization=owner or ORGANIZATION)

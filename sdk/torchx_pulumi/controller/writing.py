@@ -108,7 +108,7 @@ class StackWriter:
             if view.job_object(app) is not None:
                 sighting = view.look(app, self._now())
                 if sighting is not None:
-                    return self._checked(app, view, _as_cancelled(app, sighting))
+                    return self._checked(app, view, as_cancelled(app, sighting))
         ended = self._ends.get(app.key)
         if ended is not None and ended.uid == app.uid:
             return Sighting(status=ended, job_object=None, confirmed=True)
@@ -133,7 +133,7 @@ class StackWriter:
         if fresh is None:
             # It has gone since; that is the next change.
             return sighting if sighting.status.state.terminal else self._look_for_gone(app)
-        return _as_cancelled(app, fresh)
+        return as_cancelled(app, fresh)
 
     def _look_for_gone(self, app: TrackedApp) -> Sighting | None:
         """Return the status of a run whose job object is gone for certain. None: that is not known."""
@@ -143,7 +143,7 @@ class StackWriter:
             last = view.look_at_last(app, self._now())
             job_object = view.last_of(app)
             if last is not None and last.state.terminal and last.reason is not Reason.POD_GONE:
-                sighting = _as_cancelled(app, Sighting(status=last, job_object=job_object, confirmed=True))
+                sighting = as_cancelled(app, Sighting(status=last, job_object=job_object, confirmed=True))
                 if not _is_of_deletion(sighting):
                     return replace(sighting, job_object=None)
         here = self._clusters_of(app)
@@ -154,7 +154,7 @@ class StackWriter:
             # The watch is behind, or does not work for this kind.
             self._queue.add(app.key, BEHIND_S if view.is_synced(app) else self._timing.unwatched_s, pending=False)
             seen = view.look(app, self._now(), fresh=True)
-            return None if seen is None else _as_cancelled(app, seen)
+            return None if seen is None else as_cancelled(app, seen)
         return Sighting(status=_gone(app), job_object=None, confirmed=True) if here else None
 
     def _clusters_of(self, app: TrackedApp) -> list[ClusterView]:
@@ -283,7 +283,7 @@ def _is_known(app: TrackedApp, status: JobStatus) -> bool:
     return _told(status) == (app.observed.get("state"), app.observed.get("reason"), *_run(app.observed))
 
 
-def _as_cancelled(app: TrackedApp, sighting: Sighting) -> Sighting:
+def as_cancelled(app: TrackedApp, sighting: Sighting) -> Sighting:
     """Return what is seen of a run whose cancellation the stack notes: CANCELLED where its objects show that."""
     status = sighting.status
     if not app.is_cancelled or status.state in (JobState.SUCCEEDED, JobState.CANCELLED):

@@ -51,6 +51,8 @@ class LastObservedReader:
             raise DeployError(f"stack {ref.project}/{ref.stack} in {backend} cannot be read: {error}") from error
         except (OSError, DeployError) as error:
             self._failed_at[backend] = self._clock()
+            # The credentials of the backend may be renewed.
+            self._opened.pop(backend, None)
             raise DeployError(f"the Pulumi backend {backend} cannot be read: {error}", retryable=True) from error
         observed = None if app is None else app.output.get("observed")
         return observed if isinstance(observed, Mapping) else None

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError
@@ -50,6 +51,20 @@ class StackName:
 
     def __str__(self) -> str:
         return f"{self.project}/{self.stack}" if self.project else self.stack
+
+
+class ListedStacks(Protocol):
+    """What is needed to follow the stacks of a backend."""
+
+    @property
+    def reads_at_once(self) -> int:
+        """Return how many threads may read at the same time."""
+
+    def versions(self, project: str | None = None) -> Mapping[StackName, str]:
+        """Return each stack with the version of its checkpoint; see `StoredStacks.versions`."""
+
+    def export(self, ref: StackRef) -> str | None:
+        """Return the checkpoint of a stack. None: it does not exist."""
 
 
 class CliStacks:

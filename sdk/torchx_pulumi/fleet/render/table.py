@@ -38,6 +38,11 @@ def to_table(fleet: Fleet, width: int | None = None) -> str:
         fleet: The fleet.
         width: Characters of a line of the terminal. None: there is no terminal, and lines have any length.
     """
+    return "\n".join([*table_lines(fleet, width), *remarks(fleet)]) + "\n"
+
+
+def table_lines(fleet: Fleet, width: int | None = None) -> list[str]:
+    """Return the heading and a line for each row; arguments as `to_table`. Empty: there is no row."""
     cells = {name: [one_line(show(row)) for row in fleet.rows] for name, show in COLUMNS}
     names = [name for name, _ in COLUMNS if name != "GPU" or any(cells["GPU"])]
     widths = {name: max([columns(name), *map(columns, cells[name])]) for name in names}
@@ -49,7 +54,7 @@ def to_table(fleet: Fleet, width: int | None = None) -> str:
     lines = [line({name: name for name in widths}, widths, width)] if fleet.rows else []
     for place in range(len(fleet.rows)):
         lines.append(line({name: cells[name][place] for name in widths}, widths, width))
-    return "\n".join([*lines, *remarks(fleet)]) + "\n"
+    return lines
 
 
 def remarks(fleet: Fleet) -> list[str]:

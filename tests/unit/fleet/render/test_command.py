@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.cli.main import main
-from torchx_pulumi.fleet.collect.reading import LocalObservations
+from torchx_pulumi.fleet.collect.fleet_stacks import LocalObservations
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.index import RunIndex

@@ -1,0 +1,362 @@
+"""LiveRows: rows of a fleet from watched clusters, for a terminal. Nothing is written."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx_pulumi.controller.observing import WAITS, ClusterView, Sighting
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
+from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.controller.writing import as_cancelled
+from torchx_pulumi.fleet.collect import FleetRow, StackName
+from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
+from torchx_pulumi.fleet.collect.live import Target, find_target
+from torchx_pulumi.fleet.collect.row import build_row
+from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
+from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.status import Reason
+from torchx_pulumi.outputs.building import build_observed
+from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.runs.recording import with_cancel
+from torchx_pulumi.runs.whereabouts import Connect
+from torchx_pulumi.schedulers import ObservedObjects
+from torchx_pulumi.stack_state.checkpoint import DAMAGED, read_notes
+
+MOST_NAMESPACES = 4
+"""Namespaces of a cluster that are watched one by one. With more, all namespaces are watched at once."""
+
+DEBOUNCE_S = 0.1
+
+RECHECK_S = 30.0
+"""Time until an app that waits is looked at again: some reasons depend on the time."""
+
+Access = tuple[str | None, str | None]
+"""Kubeconfig and context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a cluster says of an app."""
+
+    uid: str | None
+    observed: Mapping[str, Any] | None
+    """In the shape of the output. None: nothing, and `note` says why."""
+    note: str = ""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One watched cluster."""
+
+    name: str
+    view: ClusterView
+    namespaces: frozenset[str] | None
+    """None: all."""
+    dirty: set[AppKey] = field(default_factory=set)
+    wake: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    away_since: datetime | None = None
+    """When it was first found not to answer. None: it answers."""
+
+
+class _WantedStacks:
+    """The stacks of which the clusters are watched; each is read when it has changed."""
+
+    def __init__(self, source: FleetStacks, take: Callable[[StackName, str], None]) -> None:
+        self._source = source
+        self._take = take
+        self._versions: dict[StackName, str] = {}
+        self._count = itertools.count()
+
+    def change(self, changed: Iterable[StackName], wanted: Collection[StackName]) -> None:
+        """Note which stacks are wanted, and which of them have changed."""
+        stale = set(changed)
+        self._versions = {
+            name: str(next(self._count)) if name in stale or name not in self._versions else self._versions[name]
+            for name in wanted
+        }
+
+    @property
+    def reads_at_once(self) -> int:
+        """Return how many threads may read at the same time."""
+        return self._source.stacks.reads_at_once
+
+    def versions(self, project: str | None = None) -> Mapping[StackName, str]:  # noqa: ARG002 - as the caller listed
+        """Return the wanted stacks, each with a text that changes with it."""
+        return self._versions
+
+    def export(self, ref: StackRef) -> str | None:
+        """Return the checkpoint of a stack. None: it does not exist."""
+        text = self._source.stacks.export(ref)
+        if text is not None:
+            stack = ref.stack if ref.organization == ORGANIZATION else f"{ref.organization}/{ref.stack}"
+            self._take(StackName(project=ref.project, stack=stack), text)
+        return text
+
+
+class LiveRows:
+    """Watches the clusters of the apps that have not ended."""
+
+    def __init__(
+        self,
+        source: FleetStacks,
+        *,
+        wanted: Callable[[FleetRow], bool],
+        changed: Callable[[], None],
+        connect: Connect = KubernetesCluster.connect,
+        says_unconfigured: bool = False,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        """Take the stacks; nothing is asked of a cluster yet.
+
+        Args:
+            source: The stacks, which the caller refreshes.
+            wanted: Returns whether the cluster of an app is watched.
+            changed: Called when a row may have changed.
+            connect: Connects to a cluster by kubeconfig and context.
+            says_unconfigured: Report clusters for which there is no usable kubeconfig. False: they are left out.
+            now: The clock.
+        """
+        self._source = source
+        self._wanted = wanted
+        self._changed = changed
+        self._connect = connect
+        self._says_unconfigured = says_unconfigured
+        self._now = now
+        self._guard = threading.Lock()
+        self._stacks = _WantedStacks(source, self._take)
+        self._tracked = TrackedStacks([source.backend], Reporter(write=lambda _: None), opened=lambda _: self._stacks)
+        self._targets: dict[StackName, Target] = {}
+        self._clusters: dict[Access, _Watched] = {}
+        self._unconfigured: dict[str, str] = {}
+        self._seen: dict[StackName, _Seen] = {}
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End the watches. Returns after about a second."""
+        with self._guard:
+            self._is_stopped, clusters = True, [*self._clusters.values()]
+        ending = [threading.Thread(target=_stop, args=(cluster,), daemon=True) for cluster in clusters]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join(1.0)
+
+    def refresh(self, changed: Iterable[StackName]) -> None:
+        """Take over stacks that changed, and watch the clusters that are named there for the first time."""
+        rows = self._source.rows(self._now())
+        self._stacks.change(changed, {name for name, row in rows.items() if self._wanted(row)})
+        keys = self._tracked.refresh()
+        with self._guard:
+            known = self._stacks.versions()
+            self._targets = {name: target for name, target in self._targets.items() if name in known}
+            self._seen = {name: seen for name, seen in self._seen.items() if name in known}
+        self._watch_clusters()
+        for key in keys:
+            self._dirty(key)
+
+    @property
+    def unreachable(self) -> Mapping[str, str]:
+        """Return the name of each cluster that does not answer, to the reason."""
+        with self._guard:
+            clusters = [*self._clusters.values()]
+        found = dict(self._unconfigured) if self._says_unconfigured else {}
+        for cluster in clusters:
+            if self._is_away(cluster) and cluster.away_since is not None:
+                since = cluster.away_since.astimezone().strftime("%H:%M:%S")
+                found[cluster.name] = f"no answer since {since}; what was last seen is shown"
+        return found
+
+    def rows(self, rows: Mapping[StackName, FleetRow], now: datetime) -> Mapping[StackName, FleetRow]:
+        """Return the rows of which the clusters tell something newer than the stacks."""
+        apps, fresh = self._source.apps(), {}
+        with self._guard:
+            seen, targets = dict(self._seen), dict(self._targets)
+        for name, one in seen.items():
+            app, target, row = apps.get(name), targets.get(name), rows.get(name)
+            if app is None or row is None:
+                continue
+            if one.observed is None:
+                fresh[name] = replace(row, note=one.note)
+                continue
+            cluster = None if target is None else self._clusters.get(target.access)
+            if cluster is None:
+                continue
+            away = self._is_away(cluster)
+            fresh[name] = build_row(
+                name,
+                app,
+                now,
+                seen=one.observed,
+                checked_at=cluster.away_since if away else now,
+                source="local" if away else "live",
+                updating=row.updating,
+                note=f"cluster not reached: {cluster.name}" if away else "",
+            )
+        return fresh
+
+    def _take(self, name: StackName, text: str) -> None:
+        """Note where the app of a stack is, from the stack's text."""
+        app = self._source.apps().get(name)
+        if app is None:
+            return
+        try:
+            target = find_target(app, *read_notes(text), self._connect)
+        except (TorchxPulumiError, *DAMAGED) as error:
+            seen = _Seen(uid=None, observed=None, note=f"not observed: {error}")
+            with self._guard:
+                self._targets.pop(name, None)
+                self._seen[name] = seen
+            return
+        with self._guard:
+            self._targets[name] = target
+
+    def _watch_clusters(self) -> None:
+        """Watch the namespaces of all targets."""
+        namespaces: dict[Access, set[str]] = {}
+        names: dict[Access, str] = {}
+        for app in self._tracked.apps():
+            target = self._targets.get(app.stack)
+            if target is not None:
+                namespaces.setdefault(target.access, set()).add(app.namespace)
+                names[target.access] = target.cluster_name
+        for access, wanted in namespaces.items():
+            known = self._clusters.get(access)
+            if known is not None and (known.namespaces is None or wanted <= known.namespaces):
+                continue
+            whole = wanted if known is None or known.namespaces is None else wanted | known.namespaces
+            self._watch(access, names[access], None if len(whole) > MOST_NAMESPACES else frozenset(whole), known)
+
+    def _watch(self, access: Access, name: str, namespaces: frozenset[str] | None, before: _Watched | None) -> None:
+        try:
+            cluster = self._connect(*access)
+        except ClusterError as error:
+            self._unconfigured[name] = str(error)
+            return
+        self._unconfigured.pop(name, None)
+        view = ClusterView(
+            name,
+            cluster,
+            self._tracked,
+            namespaces=None if namespaces is None else sorted(namespaces),
+            dirty=lambda key, _: self._dirty(key),
+            pod_changed=lambda *_: None,
+            unknown=lambda _: None,
+            known=lambda _: None,
+        )
+        watched = _Watched(name=name, view=view, namespaces=namespaces)
+        with self._guard:
+            if self._is_stopped:
+                return
+            self._clusters[access] = watched
+        view.watched.start()
+        threading.Thread(target=self._work, args=(access, watched), name=f"fleet {name}", daemon=True).start()
+        if before is not None:
+            _stop(before)
+
+    def _dirty(self, key: AppKey) -> None:
+        with self._guard:
+            target = self._targets.get(key[1])
+            cluster = None if target is None else self._clusters.get(target.access)
+            if cluster is not None:
+                cluster.dirty.add(key)
+                cluster.wake.set()
+
+    def _work(self, access: Access, cluster: _Watched) -> None:
+        """Look at the apps of a cluster that changed, until it is stopped."""
+        is_settled, was_away = False, False
+        for turn in itertools.count():
+            cluster.wake.wait(1.0)
+            if cluster.stopped.wait(DEBOUNCE_S):
+                return
+            cluster.wake.clear()
+            with self._guard:
+                keys, cluster.dirty = cluster.dirty, set()
+            if not is_settled and cluster.view.watched.is_settled:
+                is_settled = True
+                # No change tells of an app without objects.
+                keys |= {app.key for app in self._tracked.apps()}
+            elif turn % int(RECHECK_S) == 0:
+                keys |= {app.key for app in self._tracked.apps() if app.state in WAITS}
+            away = self._is_away(cluster)
+            looked = [self._look(access, cluster, key) for key in keys]
+            if any(looked) or away != was_away:
+                self._changed()
+            was_away = away
+
+    def _look(self, access: Access, cluster: _Watched, key: AppKey) -> bool:
+        """Look at an app; return whether something else is seen than before."""
+        app, target, row = self._tracked.app(key), self._targets.get(key[1]), self._source.apps().get(key[1])
+        if app is None or target is None or row is None or target.access != access:
+            return False
+        identity = row.output.get("app")
+        if not isinstance(identity, Mapping) or identity.get("id") != app.app_id:
+            # Another component of a stack whose output has one app.
+            return False
+        try:
+            seen = self._see(cluster.view, app, target, row.output.get("observed"))
+        except ClusterError as error:
+            if error.retryable:
+                return False
+            seen = _Seen(uid=app.uid, observed=None, note=f"not observed: {error}")
+        if seen is None:
+            return False
+        with self._guard:
+            before, self._seen[key[1]] = self._seen.get(key[1]), seen
+        return before != seen
+
+    def _see(self, view: ClusterView, app: TrackedApp, target: Target, recorded: Any) -> _Seen | None:
+        """Return what a cluster says of an app. None: nothing new.
+
+        Raises:
+            ClusterError: No answer.
+        """
+        now, known = self._now(), recorded if isinstance(recorded, Mapping) else None
+        sighting = view.look(app, now)
+        if sighting is None:
+            if not view.is_synced(app):
+                return None
+            if not view.is_cluster_of(app):
+                return _Seen(uid=app.uid, observed=None, note=f"not in the cluster of its launch: {view.name}")
+            before = self._seen.get(app.stack)
+            if before is not None and before.uid == app.uid and _has_ended(before.observed):
+                return None
+            status = view.look_at_last(app, now)
+            if status is None or not status.state.terminal:
+                status = app.variant.read_status(ObservedObjects(at=now), now)
+            sighting = Sighting(status=status, job_object=view.last_of(app), confirmed=False)
+        sighting = as_cancelled(app, sighting)
+        status = sighting.status
+        if target.entry is not None:
+            status = with_cancel(target.entry, status, sighting.job_object)
+        before = self._seen.get(app.stack)
+        previous = before.observed if before is not None and before.uid == app.uid and before.observed else known
+        observed: Mapping[str, Any] = build_observed(status, observed_at=now, previous=previous)
+        if status.reason in (Reason.POD_GONE, Reason.NOT_FOUND) and known is not None and is_newer(known, observed):
+            observed = known
+        return _Seen(uid=app.uid, observed=observed)
+
+    def _is_away(self, cluster: _Watched) -> bool:
+        away = cluster.view.watched.is_away
+        if not away:
+            cluster.away_since = None
+        elif cluster.away_since is None:
+            cluster.away_since = self._now()
+        return away
+
+
+def _has_ended(observed: Mapping[str, Any] | None) -> bool:
+    return observed is not None and observed.get("state") in ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+def _stop(cluster: _Watched) -> None:
+    cluster.stopped.set()
+    cluster.wake.set()
+    cluster.view.watched.stop()

@@ -1,0 +1,83 @@
+"""A fleet that is drawn again and again on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from torchx_pulumi.fleet.collect import Fleet
+from torchx_pulumi.fleet.render.table import cut, remarks, table_lines
+
+ENTER = "\x1b[?1049h\x1b[?25l"
+"""Switch to the terminal's second screen, which has no history, and hide the cursor."""
+
+LEAVE = "\x1b[?25h\x1b[?1049l"
+
+BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
+"""Terminals that know it show what is between only when it is complete. Others ignore it."""
+
+CLEAR = "\x1b[2J"
+CLEAR_LINE = "\x1b[K"
+
+
+def screen_lines(fleet: Fleet, notes: Sequence[str], *, width: int, height: int) -> list[str]:
+    """Return the lines of a fleet for a terminal: rows from the top, remarks below them, notes at the end.
+
+    What does not fit is left out, and the number of rows that are left out is said.
+
+    Args:
+        fleet: The fleet.
+        notes: Lines below the remarks; the last one is always shown.
+        width: Columns of the terminal.
+        height: Lines of the terminal.
+    """
+    # A full line would let some terminals continue in the next one.
+    room = max(width - 1, 1)
+    heading, *rows = table_lines(fleet, room) or [""]
+    *most, last = [*([] if fleet.rows else [""]), *remarks(fleet), *notes] or [""]
+    # The rows are what is watched: remarks may take a third of the lines.
+    below = [*most[: max(height // 3 - 1, 0)], last]
+    space = max(height - len(below) - 1, 0)
+    if len(rows) > space:
+        shown = max(space - 1, 0)
+        rows = [*rows[:shown], f"... {len(rows) - shown} more; enlarge the terminal, or select fewer (--state active)"]
+    lines = [heading, *rows, *below] if fleet.rows else below
+    return [cut(text, room) for text in lines][-height:]
+
+
+class Screen:
+    """The second screen of a terminal; only the lines that changed are written."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Take the terminal; nothing is written yet."""
+        self._file = file
+        self._drawn: list[str] = []
+        self._size: tuple[int, int] | None = None
+
+    def leave(self) -> None:
+        """Show the first screen again, as it was. The next drawing is on the second one again."""
+        if self._size is not None:
+            self._size = None
+            self._file.write(LEAVE)
+            self._file.flush()
+
+    def draw(self, lines: Sequence[str], size: tuple[int, int]) -> None:
+        """Show lines, in one write.
+
+        Args:
+            lines: At most as many as the terminal has, none longer than a line.
+            size: Columns and lines of the terminal. Another size than before: all lines are written.
+        """
+        parts = []
+        if size != self._size:
+            parts += [CLEAR] if self._size is not None else [ENTER, CLEAR]
+            self._size, self._drawn = size, []
+        for place in range(max(len(lines), len(self._drawn))):
+            now = lines[place] if place < len(lines) else ""
+            before = self._drawn[place] if place < len(self._drawn) else ""
+            if now != before:
+                parts.append(f"\x1b[{place + 1};1H{now}{CLEAR_LINE}")
+        self._drawn = [*lines]
+        if parts:
+            self._file.write("".join([BEGIN, *parts, END]))
+            self._file.flush()

@@ -1,0 +1,223 @@
+"""Rows of `torchx-pulumi fleet --watch` from watched clusters: what changes there is shown, and nothing is written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.controller.live_rows import MOST_NAMESPACES, LiveRows
+from torchx_pulumi.fleet.collect import FleetRow
+from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
+from torchx_pulumi.fleet.collect.reading import is_asked
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.testing import FakeCluster
+
+from tests.unit.controller.world import App, World, wait_for
+
+AWAY = ClusterError("the cluster cannot be reached", retryable=True)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    (tmp_path / "backend/.pulumi").mkdir(parents=True)
+    return World(root=tmp_path)
+
+
+class Watching:
+    """The stacks and their clusters, as a watch reads them."""
+
+    def __init__(self, world: World, cluster: LiveCluster | ClusterError, **options: Any) -> None:
+        self.source = FleetStacks(world.backend, observations=lambda _: None)
+        self.source.refresh()
+        self.changed = threading.Event()
+        self.connected: list[Any] = []
+        self.cluster = cluster
+        self.live = LiveRows(
+            self.source,
+            wanted=lambda row: is_asked(row, None),
+            changed=self.changed.set,
+            connect=self._connect,
+            **options,
+        )
+        self.live.refresh(())
+
+    def _connect(self, *access: Any) -> LiveCluster:
+        self.connected.append(access)
+        if isinstance(self.cluster, ClusterError):
+            raise self.cluster
+        return self.cluster
+
+    def refresh(self) -> None:
+        self.live.refresh(self.source.refresh())
+
+    def row(self, app: App) -> FleetRow:
+        now = datetime.now(timezone.utc)
+        rows = self.source.rows(now)
+        rows |= self.live.rows(rows, now)
+        return next(row for row in rows.values() if row.app_id == app.entry.app_id)
+
+    def wait(self, app: App, state: str, reason: str, source: str = "live") -> FleetRow:
+        wait_for(
+            lambda: (self.row(app).state.value, self.row(app).reason, self.row(app).source) == (state, reason, source)
+        )
+        return self.row(app)
+
+
+@contextmanager
+def watching(world: World, cluster: LiveCluster | ClusterError | None = None, **options: Any) -> Iterator[Watching]:
+    made = Watching(world, cluster or world.cluster, **options)
+    try:
+        yield made
+    finally:
+        made.live.stop()
+
+
+@pytest.mark.parametrize("by_torchx", [True, False])
+def test_a_change_in_the_cluster_is_shown_and_nothing_is_written(world: World, by_torchx: bool) -> None:
+    app = world.launch("train-1") if by_torchx else world.launch_program("train-1")
+    before = app.path.read_bytes()
+    with watching(world) as watch:
+        wait_for(lambda: watch.row(app).source == "live")
+        watch.changed.clear()
+        world.phase(app, "Running", running=1)
+        row = watch.wait(app, "RUNNING", "Running")
+        assert watch.changed.is_set()
+        assert (row.freshness_s, row.note) == (0.0, "")
+        world.phase(app, "Failed", failed=1)
+        watch.wait(app, "FAILED", "Failed")
+        # The end stays when a time to live removes the objects.
+        world.cluster.remove(app.kind, "default", app.name)
+        world.phase(world.launch("other"), "Running")
+        watch.refresh()
+        wait_for(lambda: len(watch.source.apps()) == 2)
+        assert watch.row(app).state.value == "FAILED"
+    assert app.path.read_bytes() == before
+
+
+def test_apps_that_are_launched_meanwhile_are_watched(world: World) -> None:
+    with watching(world) as watch:
+        assert watch.connected == []
+        app = world.launch("train-1")
+        world.phase(app, "Running", running=1)
+        watch.refresh()
+        watch.wait(app, "RUNNING", "Running")
+        second = world.launch("train-2")
+        world.phase(second, "Running", running=1)
+        watch.refresh()
+        watch.wait(second, "RUNNING", "Running")
+
+
+def test_objects_that_are_gone_are_not_found_unless_the_stack_has_the_end(world: World) -> None:
+    app = world.launch("train-1")
+    world.cluster.remove(app.kind, "default", app.name)
+    with watching(world) as watch:
+        watch.wait(app, "UNKNOWN", "NotFound")
+        with world.controller():
+            wait_for(lambda: world.state(app) == ("UNKNOWN", "NotFound"))
+
+
+def test_an_app_that_has_ended_in_its_stack_is_not_watched(world: World) -> None:
+    app = world.launch("train-1")
+    world.phase(app, "Completed", succeeded=1)
+    with world.controller():
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+    with watching(world) as watch:
+        assert watch.connected == []
+        assert (watch.row(app).state.value, watch.row(app).source) == ("SUCCEEDED", "state")
+
+
+def test_an_app_that_ends_in_its_stack_is_shown_as_the_stack_has_it(world: World) -> None:
+    app = world.launch("train-1")
+    with watching(world) as watch:
+        wait_for(lambda: watch.row(app).source == "live")
+        with world.controller():
+            world.phase(app, "Completed", succeeded=1)
+            wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+        watch.refresh()
+        watch.wait(app, "SUCCEEDED", "Completed", "state")
+
+
+def test_a_cluster_that_goes_away_is_named_and_its_rows_stay(world: World) -> None:
+    app = world.launch("train-1")
+    world.phase(app, "Running", running=1)
+    with watching(world) as watch:
+        watch.wait(app, "RUNNING", "Running")
+        world.cluster.error = AWAY
+        wait_for(lambda: bool(watch.live.unreachable))
+        row = watch.wait(app, "RUNNING", "Running", "local")
+        assert row.note == "cluster not reached: the current context"
+        (why,) = watch.live.unreachable.values()
+        assert why.startswith("no answer since ")
+        world.cluster.error = None
+        world.phase(app, "Completed", succeeded=1)
+        watch.wait(app, "SUCCEEDED", "Completed")
+        assert watch.live.unreachable == {}
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_without_a_kubeconfig_the_stacks_are_shown(world: World, asked: bool) -> None:
+    app = world.launch("train-1")
+    with watching(world, ClusterError("there is no kubeconfig"), says_unconfigured=asked) as watch:
+        assert watch.row(app).source == "state"
+        assert watch.live.unreachable == ({"the current context": "there is no kubeconfig"} if asked else {})
+
+
+def test_another_cluster_says_nothing_of_an_app(world: World) -> None:
+    app = world.launch("train-1")
+    world.phase(app, "Running", running=1)
+    with watching(world, FakeCluster(api_server="https://other.example.com")) as watch:
+        wait_for(lambda: watch.row(app).note == "not in the cluster of its launch: the current context")
+        assert (watch.row(app).state.value, watch.row(app).source) == ("SUBMITTED", "state")
+
+
+def test_a_cancellation_that_the_stack_notes_is_shown_as_cancelled(world: World) -> None:
+    app = world.launch("train-1")
+    world.phase(app, "Running", running=1)
+    with watching(world) as watch:
+        watch.wait(app, "RUNNING", "Running")
+        seen = {"state": "RUNNING", "reason": "Cancelled", "message": "cancelled at X", "attempt": 1}
+        observed = {**seen, "uid": app.entry.uid, "observed_at": "2100-01-01T00:00:00Z"}
+        assert world.driver().record(app.entry, observed).value == "written"
+        watch.refresh()
+        watch.wait(app, "RUNNING", "Cancelled")
+        world.phase(app, "Terminated", terminated=1)
+        assert watch.wait(app, "CANCELLED", "Cancelled").message == "cancelled at X"
+
+
+def test_a_checkpoint_of_a_later_release_is_noted(world: World) -> None:
+    app = world.launch("train-1")
+    app.path.write_text(app.path.read_text().replace('"choice": "job"', '"choice": "later"'))
+    with watching(world) as watch:
+        wait_for(lambda: "not observed: " in watch.row(app).note)
+        assert watch.row(app).source == "state"
+
+
+def test_few_namespaces_are_watched_one_by_one_and_many_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: set[str | None] = set()
+    really = world.cluster.list_versioned
+
+    def note(kind: Any, namespace: str | None, *given: Any, **options: Any) -> Any:
+        if kind in (POD, VOLCANO_JOB):
+            listed.add(namespace)
+        return really(kind, namespace, *given, **options)
+
+    monkeypatch.setattr(world.cluster, "list_versioned", note)
+    world.launch("train-1")
+    with watching(world) as watch:
+        wait_for(lambda: listed == {"default"})
+        for number in range(MOST_NAMESPACES):
+            text = world.launch(f"more-{number}").path.read_text()
+            path = world.root / f"backend/.pulumi/stacks/torchx/n{number}.json"
+            path.write_text(text.replace('"namespace": "default"', f'"namespace": "n{number}"'))
+        watch.refresh()
+        wait_for(lambda: None in listed)
