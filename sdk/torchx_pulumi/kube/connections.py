@@ -80,6 +80,10 @@ def _bounded(pool: Any, bounds: RequestBounds) -> type:
             return connection
 
         def _put_conn(self, conn: Any) -> None:
+            if conn is not None and self.pool is not None and self.pool.full():
+                # More watches and logs were open at once than connections are kept: urllib3 would warn about each.
+                conn.close()
+                return
             if conn is not None:
                 conn.idle_since = time.time()
             super()._put_conn(conn)

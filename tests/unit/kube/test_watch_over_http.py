@@ -254,3 +254,18 @@ def test_a_refusal_of_an_open_watch_has_the_reason_of_the_status(server: WatchSe
     with pytest.raises(ClusterError, match="too old") as caught:
         cluster.watch(kinds.POD, "a", version="1")
     assert caught.value.reason == EXPIRED
+
+
+def test_more_watches_than_kept_connections_cause_no_warning(
+    server: WatchServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    namespaces = [f"n{number}" for number in range(80)]
+    watched = WatchedCluster(
+        server.cluster(), [(kinds.POD, None)], namespaces=namespaces, changed=lambda _: None, timing=QUICK
+    )
+    watched.start()
+    until(lambda: all(watched.is_synced(kinds.POD, namespace) for namespace in namespaces), 30)
+    server.fake.end_watches()
+    until(lambda: server.count("watch=1") >= 160, 30)
+    watched.stop()
+    assert caplog.messages == []
