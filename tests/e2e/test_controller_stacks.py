@@ -6,18 +6,21 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import Project, eventually, finite
 from tests.e2e.test_handover import Taken, take_over
 from tests.e2e.torchx_cli import BIN, TorchxCli
+from tests.s3_server import S3Backend
+from tests.unit.controller.world import World
 
 pytestmark = pytest.mark.e2e
 
@@ -133,3 +136,32 @@ def test_an_app_of_mcad_that_is_cancelled_and_one_that_ends(cli: TorchxCli, name
         eventually(lambda: state(two) == "SUCCEEDED", timeout_s=40)
         for handle in (one, two):
             cli.ours("delete", handle)
+
+
+def test_stacks_in_an_object_store(
+    s3_backend: S3Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, Any], None]
+) -> None:
+    """The cluster is a fake, the S3 server is real."""
+    for name, value in s3_backend.env.items():
+        monkeypatch.setenv(name, value)
+    (s3_backend.bucket / ".pulumi").mkdir()
+    (s3_backend.bucket / ".pulumi/meta.yaml").write_text("version: 1\n")
+    (tmp_path / "backend").symlink_to(s3_backend.bucket)
+    world = World(root=tmp_path, url=s3_backend.url)
+    apps = [world.launch(f"train-{number}") for number in range(60)]
+    with world.controller(timing=ControllerTiming()):
+        for app in apps:
+            world.phase(app, "Running", running=1)
+        eventually(lambda: all(world.state(app)[0] == "RUNNING" for app in apps))
+        begun = time.monotonic()
+        for app in apps:
+            world.phase(app, "Completed", succeeded=1)
+        eventually(lambda: all(world.state(app)[0] == "SUCCEEDED" for app in apps))
+        took_s = time.monotonic() - begun
+        late = world.create(world.plan("late"))
+        world.phase(late, "Completed", succeeded=1)
+        world.write(late)
+        eventually(lambda: world.state(late)[0] == "SUCCEEDED", timeout_s=8)
+    record_property("seconds", {"60 ends at once": round(took_s, 2)})
+    assert took_s < 15
+    assert not [*(s3_backend.bucket / ".pulumi/locks").rglob("*.json")]

@@ -105,7 +105,7 @@ class Controller:
 
         False: a thread waits for a backend or a cluster that does not answer. The caller should end the process.
         """
-        first = self._start(self._tracked.refresh, "first listing")
+        first = self._start(self._refresh_once, "first listing")
         while first.is_alive() and not stop.is_set():
             first.join(0.05)
         if self._archiver is not None:
@@ -113,7 +113,7 @@ class Controller:
         for view in self._views:
             view.watched.start()
         synced = self._wait_for_sync(stop)
-        self._report_start(synced=synced)
+        self._report_start(stop, synced=synced)
         threads = [self._start(self._work, f"writer {number}") for number in range(self._settings.workers)]
         threads.append(self._start(self._refresh, "stacks"))
         self._look_at(app.key for app in self._tracked.apps())
@@ -131,7 +131,7 @@ class Controller:
             stop.wait(0.05)
         return False
 
-    def _report_start(self, *, synced: bool) -> None:
+    def _report_start(self, stop: threading.Event, *, synced: bool) -> None:
         names = ", ".join(view.name for view in self._views)
         where = ", ".join(self._settings.namespaces) or "all namespaces"
         self._reporter.line(f"watching {names}: {where}")
@@ -141,7 +141,7 @@ class Controller:
         )
         if self._archiver is not None:
             self._reporter.line(self._archiver.summary())
-        if not synced:
+        if not synced and not stop.is_set():
             self._reporter.line(f"not everything is listed after {self._timing.sync_s:g} s; what is listed is used")
 
     def _converge(self, stop: threading.Event) -> None:
@@ -186,9 +186,7 @@ class Controller:
             try:
                 self._writer.settle(key)
             except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
-                self._reporter.begin(
-                    f"error {key}", f"stack {key[1]}: {type(error).__name__}: {error}; please report this error"
-                )
+                self._reporter.begin(f"error {key}", f"stack {key[1]}: {_unexpected(error)}")
                 self._queue.retry(key)
             finally:
                 if self._tracked.app(key) is not None:
@@ -207,8 +205,7 @@ class Controller:
             self._wake.clear()
             if self._stopped.is_set() or self._refresh_in_s() > 0:
                 continue
-            self._refreshed_at = time.monotonic()
-            self._look_at(self._tracked.refresh())
+            self._refresh_once()
             now = time.monotonic()
             with self._guard:
                 for uid, (count, due) in [*self._unknown.items()]:
@@ -217,6 +214,16 @@ class Controller:
                     elif due <= now:
                         pause_s = REFRESH_PAUSES_S[count] if count < len(REFRESH_PAUSES_S) else self._timing.refresh_s
                         self._unknown[uid] = (count + 1, now + pause_s)
+
+    def _refresh_once(self) -> None:
+        self._refreshed_at = time.monotonic()
+        try:
+            changed = self._tracked.refresh()
+        except Exception as error:  # noqa: BLE001 - the next listing may succeed
+            self._reporter.begin("listing", f"stacks are not listed: {_unexpected(error)}")
+            return
+        self._reporter.end("listing", "stacks are listed again")
+        self._look_at(changed)
 
     def _refresh_in_s(self) -> float:
         with self._guard:
@@ -254,3 +261,7 @@ class Controller:
     def _note_known(self, uid: str) -> None:
         with self._guard:
             self._unknown.pop(uid, None)
+
+
+def _unexpected(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}; it is tried again; please report this error"

@@ -64,10 +64,12 @@ class World:
     root: Path
     cluster: FakeCluster = field(default_factory=FakeCluster)
     lines: list[str] = field(default_factory=list)
+    url: str | None = None
+    """The backend. None: the folder `backend` in `root`, where its files are in any case."""
 
     @property
     def backend(self) -> str:
-        return f"file://{self.root}/backend"
+        return self.url or f"file://{self.root}/backend"
 
     def plan(self, name: str, *, scheduler: str = "volcano", project: str = "torchx", **options: Any) -> App:
         """Return an app that is not launched yet."""
