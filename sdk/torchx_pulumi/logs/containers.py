@@ -94,8 +94,8 @@ def no_pod(cluster: Cluster, query: LogQuery) -> ClusterError:
     pods = f"pods there: {listed(near, SHOWN)}" if near else "there are no pods"
     return ClusterError(
         f"there is no pod {query.pod!r} in namespace {query.namespace!r}; {pods}. Logs go with their pod, when a "
-        "retry replaces it and when its job is deleted or expires: follow them while it runs, or let a log collector "
-        "keep them; `previous` reads an earlier run of a container only while its pod is there",
+        "retry replaces it and when its job is deleted or expires: follow them while it runs, or set `log_archive`, "
+        "which keeps them; `previous` reads an earlier run of a container only while its pod is there",
         reason="NotFound",
     )
 

@@ -301,7 +301,9 @@ def test_what_is_wrong_with_a_query_comes_at_once_and_together() -> None:
 def test_an_absent_pod_is_named_with_those_there_are() -> None:
     cluster = ScriptedCluster(others=["p-1", "z"])
     for asked in (ask(), ask(follow=True)):
-        with pytest.raises(ClusterError, match=r"no pod 'p' in namespace 'n'; pods there: p-1\. .*collector") as caught:
+        with pytest.raises(
+            ClusterError, match=r"no pod 'p' in namespace 'n'; pods there: p-1\. .*log_archive"
+        ) as caught:
             read(cluster, asked)
         assert caught.value.reason == "NotFound"
 
