@@ -322,6 +322,11 @@ class LogArchiver:
         if run is None or self._stop.is_set():
             return 0.0
         if run.complete:
+            if run.may_lack_beginning:
+                self._reporter.begin(
+                    f"late log {copy.job.app_id} {copy.job.uid}",
+                    f"{copy.name} may lack its first lines: a node gives the last 10 MiB of a log by default",
+                )
             return None
         if not copy.gone:
             # Its end may be readable in a moment.

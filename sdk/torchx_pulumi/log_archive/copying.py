@@ -13,6 +13,7 @@ from torchx_pulumi.log_archive.run_reader import TRIES, RunReader
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, ContainerRunRef, archived_run
 from torchx_pulumi.log_archive.spool import LimitedSpool
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.timestamps import parse_time
 
 LIMIT_BYTES = 64 << 20
 """Most bytes of the text of one container run that are kept by default."""
@@ -125,6 +126,7 @@ def copy_log(
             left_out_bytes=reader.spool.left_out_bytes,
             complete=complete,
             copied_at=now().replace(microsecond=0),
+            first_line_at=_first_line_at(reader),
         )
         archive.write(key, run, log)
         return run
@@ -132,3 +134,8 @@ def copy_log(
         if reader is not None:
             reader.spool.close()
         opened()
+
+
+def _first_line_at(reader: RunReader) -> datetime | None:
+    found = parse_time(reader.spool.first_line.partition(" ")[0])
+    return None if found is None else found.replace(microsecond=0)

@@ -255,6 +255,12 @@ def _missing(run: ArchivedRun) -> list[str]:
         found.append("copied before its end, which is missing")
     if run.left_out_bytes:
         found.append(f"{run.left_out_bytes:,} of its {run.bytes:,} bytes were left out, where a line says so")
+    if run.may_lack_beginning and run.started_at is not None and run.first_line_at is not None:
+        late_s = (run.first_line_at - run.started_at).total_seconds()
+        found.append(
+            f"its first line is {late_s:.0f} s younger than the container, whose node may have removed lines before it "
+            "(a node gives the last 10 MiB of a log by default)"
+        )
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from torchx_pulumi.log_archive.keys import RunKey, compact_time, escape, escape_container, escape_uid, job_folder
@@ -13,6 +13,12 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at, time_at
 from torchx_pulumi.schedulers.pods.containers import Termination, read_containers
 from torchx_pulumi.schedulers.pods.status import role_of
+
+SMALLEST_ROTATED = 64 << 10
+"""Bytes of a log below which its late beginning is not a sign of removed lines."""
+
+LATE = timedelta(seconds=2)
+"""Time between the start of a container and its first line that is such a sign; both are in whole seconds."""
 
 RECORD_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
@@ -128,6 +134,19 @@ class ArchivedRun:
     complete: bool
     """The log was copied to its end. False: it was copied while the container ran."""
     copied_at: datetime
+    first_line_at: datetime | None = None
+    """Time of the first line. None: there is no line."""
+
+    @property
+    def may_lack_beginning(self) -> bool:
+        """Return whether the node may have removed the first lines before the log was copied.
+
+        A node keeps several files of a log, by default of 10 MiB, and gives the newest one only. A container that wrote
+        nothing for a while after its start cannot be told from that.
+        """
+        if self.started_at is None or self.first_line_at is None or self.bytes < SMALLEST_ROTATED:
+            return False
+        return self.first_line_at - self.started_at >= LATE
 
 
 def runs_of_pod(pod: Mapping[str, Any]) -> list[ContainerRunRef]:
@@ -203,6 +222,7 @@ def archived_run(
     left_out_bytes: int,
     complete: bool,
     copied_at: datetime,
+    first_line_at: datetime | None = None,
 ) -> ArchivedRun:
     """Return the record of a copied run."""
     return ArchivedRun(
@@ -228,6 +248,7 @@ def archived_run(
         left_out_bytes=left_out_bytes,
         complete=complete,
         copied_at=copied_at,
+        first_line_at=first_line_at,
     )
 
 

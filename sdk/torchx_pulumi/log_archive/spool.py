@@ -43,6 +43,8 @@ class LimitedSpool:
         self._in_line = False
         self._cut_line = False
         """The first half ends within a line."""
+        self.first_line = ""
+        """Beginning of the first line."""
         self.last_line = ""
         """Beginning of the last line."""
         self.lines = 0
@@ -62,6 +64,7 @@ class LimitedSpool:
         if not self._in_line:
             self.lines += 1
             self.last_line = part[:LONGEST_STAMP]
+            self.first_line = self.first_line or self.last_line
         data = part.encode("utf-8", "replace")
         self.size += len(data)
         if self._head_open:

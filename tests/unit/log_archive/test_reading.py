@@ -151,3 +151,13 @@ def test_only_the_pod_is_there(archive: Archive) -> None:
     assert cluster.get(POD, "default", "another") is None
     assert cluster.get(POD, "other", cluster.pod) is None
     assert [found["metadata"]["name"] for found in cluster.list(POD, "default")] == [cluster.pod]
+
+
+def test_the_note_says_that_the_node_may_have_removed_the_first_lines(tmp_path: Path) -> None:
+    archive = archive_in(tmp_path)
+    late = [(number * S + 5 * S, "x" * 1000) for number in range(100)]
+    copy_log(PodCluster(lines=late, pod=pod()), archive, JOB, runs_of_pod(pod())[0])
+    cluster = ArchivedCluster(archive, JOB, "trainer", 0)
+    assert "; container main: its first line is 5 s younger than the container, whose node may have" in cluster.note
+    archived(archive, pod(uid="9b2c1f0a-0000-4000-8000-00000000000b", created=RETRY), *("x" * 1000 for _ in range(100)))
+    assert "younger" not in ArchivedCluster(archive, JOB, "trainer", 0).note
