@@ -351,3 +351,44 @@ def test_an_earlier_run_of_a_name_is_read_by_its_uid(world: World, gone: str, fo
     assert said[0].startswith(f"run {before}; the log of trainer/0 is read from the archive")
     options = {"log_archive": str(folder)}
     assert scheduler.logs.replicas(gone, options=options, run=before[:8]) == [("trainer", 0), ("trainer", 1)]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_pod_that_goes_while_it_is_read_doubles_and_loses_no_line(
+    world: World, gone: str, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    add_pods(world.cluster, entry_of(gone))
+    if follow:
+        world.phase(gone, "Aborted")
+    whole = world.cluster.logs
+
+    def cut(*args: Any, **options: Any) -> Any:
+        lines = whole(*args, **options)
+        remove_pods(world, gone)
+        monkeypatch.setattr(world.cluster, "logs", whole)
+        return Cut(next(lines))
+
+    monkeypatch.setattr(world.cluster, "logs", cut)
+    found, said = lines_of(world, gone, follow=follow)
+    assert found == texts(0)
+    assert len([line for line in said if "read from the archive" in line]) == 1
+
+
+class Cut:
+    """A stream that breaks after a line."""
+
+    finished = False
+
+    def __init__(self, line: str) -> None:
+        self._lines = [line]
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> str:
+        if self._lines:
+            return self._lines.pop()
+        raise ClusterError("the stream was interrupted", retryable=True)
+
+    def close(self) -> None:
+        pass
