@@ -69,20 +69,22 @@ class Backend:
     env: Mapping[str, str]
 
 
-@pytest.fixture(params=["folder", "s3"])
-def backend(request: pytest.FixtureRequest, team: Team) -> Backend:
-    if request.param == "folder":
+@pytest.fixture
+def backend(request: pytest.FixtureRequest, team: Team, kind: str) -> Backend:
+    if kind == "folder":
         return Backend(env={"PULUMI_BACKEND_URL": team.backend})
     server: S3Backend = request.getfixturevalue("s3_backend")
     return Backend(env={"PULUMI_BACKEND_URL": server.url, **server.env})
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "umasks"),
+    ("kind", "scheduler", "umasks"),
     [
-        ("pulumi_volcano", (0o022, 0o027)),
-        ("pulumi_volcano", (0o077, 0o002)),
-        pytest.param("pulumi_mcad", (0o022, 0o022), marks=pytest.mark.mcad),
+        ("folder", "pulumi_volcano", (0o022, 0o027)),
+        ("folder", "pulumi_volcano", (0o077, 0o002)),
+        # Objects have no modes: the umask makes no difference there.
+        ("s3", "pulumi_volcano", (0o077, 0o002)),
+        pytest.param("folder", "pulumi_mcad", (0o022, 0o022), marks=pytest.mark.mcad),
     ],
 )
 def test_users_work_on_each_others_apps(
@@ -117,7 +119,7 @@ def wait_for(user: UnixUser, handle: str, state: str) -> None:
     eventually(lambda: state in user.torchx("status", handle).text, timeout_s=240)
 
 
-@pytest.mark.parametrize("context", [None, "lab"])
+@pytest.mark.parametrize(("kind", "context"), [("folder", "lab"), ("s3", None)])
 def test_users_with_passphrases_of_their_own_work_on_each_others_apps(
     context: str | None, team: Team, backend: Backend, jobs: Jobs
 ) -> None:
@@ -134,6 +136,7 @@ def test_users_with_passphrases_of_their_own_work_on_each_others_apps(
     alice.ours("delete", handle)
 
 
+@pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_of_two_users_who_delete_an_app_at_once_one_does_it_and_nothing_is_left(
     team: Team, backend: Backend, jobs: Jobs
 ) -> None:
@@ -153,6 +156,7 @@ def test_of_two_users_who_delete_an_app_at_once_one_does_it_and_nothing_is_left(
     assert handle.rpartition(":")[2] not in alice.ours("fleet", "--offline", code=None).out
 
 
+@pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_lists_and_fleets_of_one_user_are_whole_while_another_launches(
     team: Team, backend: Backend, jobs: Jobs
 ) -> None:
