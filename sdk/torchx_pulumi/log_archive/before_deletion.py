@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,10 @@ from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers import find_backend
 
 AT_ONCE = 64
-"""Running containers that are followed, and copies at the same time."""
+"""Running containers whose logs are followed; those of others are read once."""
+
+READ_AT_ONCE = 16
+"""Logs that are read once at the same time."""
 
 BOUND_S = 60.0
 """Seconds for which a command waits for the ends of containers after it has deleted their pods."""
@@ -100,7 +103,7 @@ class _Copier:
         self._progress = progress
         self._stop = CopyStop()
         self._keep_partial = True
-        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._room = threading.BoundedSemaphore(READ_AT_ONCE)
         self._copies: list[_Copy] = []
 
     def begin(self, pods: Sequence[Mapping[str, Any]] | None) -> None:
@@ -170,7 +173,8 @@ class _Copier:
 
         def run() -> None:
             try:
-                with self._room:
+                # Who follows takes no room: it stays until the pods are deleted.
+                with nullcontext() if follow else self._room:
                     found = copy_log(
                         self._cluster,
                         self._archive,

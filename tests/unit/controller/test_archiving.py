@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.controller.archiving import LogArchiver
+from torchx_pulumi.controller.checks import check_archive
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import Archive, ArchivedRun, open_archive
@@ -19,7 +20,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.stacks import StackName
 
-from tests.unit.controller.world import wait_for
+from tests.unit.controller.world import World, wait_for
 from tests.unit.log_archive.clusters import PodCluster
 from tests.unit.log_archive.pods import JOB, ended, pod, running, status
 from tests.unit.logs.scripted import Stream, shown
@@ -259,3 +260,31 @@ def test_the_summary_says_where_logs_go_and_which_do_not(tmp_path: Path) -> None
         "own archive (log_archive) comes first"
     )
     assert "of no others (--log-archive)" in Setup(tmp_path, url=None).archiver.summary()
+
+
+def test_all_problems_of_the_options_are_reported(tmp_path: Path) -> None:
+    assert check_archive(str(tmp_path / "logs"), "1.5Mi", True) == ([], 3 << 19)
+    (tmp_path / "file").write_text("")
+    problems, _ = check_archive(str(tmp_path / "file"), "1k", False)
+    assert [problem.path for problem in problems] == ["--log-archive", "--archive-limit"]
+    problems, _ = check_archive(None, "much", True)
+    assert [problem.path for problem in problems] == ["--archive-secret-pods", "--archive-limit"]
+
+
+def test_the_controller_archives_the_logs_of_the_apps_that_it_tracks(tmp_path: Path) -> None:
+    world, setup = World(root=tmp_path), Setup(tmp_path)
+    launched = world.launch("train-x1")
+    name = launched.entry.pods["trainer"][0]
+    found = pod(name, statuses=[status(state=running())])
+    found["metadata"]["labels"] |= {"volcano.sh/job-name": "train-x1"}
+    found["metadata"]["ownerReferences"] = [{"kind": "Job", "uid": launched.entry.uid, "name": "train-x1"}]
+    world.cluster.put(found)
+    world.cluster._logs["default", name] = ["a", "b"]
+    with world.controller(archiver=setup.archiver):
+        wait_for(lambda: any("is in stack" in line for line in world.lines))
+        assert setup.runs() == []
+        world.cluster.put({**found, "status": pod(name)["status"]})
+        wait_for(lambda: bool(setup.runs()))
+    (run,) = setup.runs()
+    assert (run.app_id, run.uid, run.lines, run.complete) == ("default:train-x1", launched.entry.uid, 2, True)
+    assert any(setup.archiver.summary() in line for line in world.lines)

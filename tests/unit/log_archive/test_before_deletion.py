@@ -1,14 +1,61 @@
-"""Commands copy the logs of the pods that they delete."""
+"""Commands copy the logs of the pods that they delete, for a limited time, and are never stopped by that."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from torchx_pulumi.log_archive import ArchivedCluster, copying_logs, open_archive
 from torchx_pulumi.logs import LogQuery, read_lines
+from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.testing import FakeCluster
 
-from tests.unit.log_archive.pods import JOB, pod
+from tests.unit.log_archive.clusters import PodCluster, archive_in, archived_text
+from tests.unit.log_archive.pods import JOB, pod, running, status
+from tests.unit.logs.scripted import shown
+
+RUNS = pod(statuses=[status(state=running())])
+FIRST, REST = [(1, "first")], [(1, "first"), (2, "last words")]
+
+
+class Ending(PodCluster):
+    """A cluster whose container writes until it is told to end; then its pod is gone."""
+
+    def __init__(self) -> None:
+        super().__init__(lines=FIRST, pod=RUNS)
+        self.ends = threading.Event()
+        self.stays: list[threading.Event] = []
+
+    def logs(self, *words: Any, **options: Any) -> Any:
+        outer, stream = self, super().logs(*words, **options)
+        closed = threading.Event()
+
+        if not options["follow"]:
+            return stream
+
+        class Waiting:
+            finished = False
+
+            def __iter__(self) -> Iterator[str]:
+                yield shown(FIRST[0])
+                while not (outer.ends.wait(0.01) or closed.is_set()):
+                    continue
+                if not closed.is_set():
+                    yield shown(REST[1])
+                    self.finished = True
+
+            def close(self) -> None:
+                closed.set()
+                stream.close()
+
+        return Waiting()
+
+    def delete(self) -> None:
+        self.pod = None
+        self.ends.set()
 
 
 def test_logs_of_ended_pods_can_be_read_after_the_deletion(tmp_path: Path) -> None:
@@ -21,3 +68,78 @@ def test_logs_of_ended_pods_can_be_read_after_the_deletion(tmp_path: Path) -> No
     lines = [*read_lines(found, LogQuery(namespace="default", pod=found.pod, timestamps=False))]
     assert lines == ["a\n", "b\n", "c\n"]
     assert said[-1] == f"1 log copied to {archive.name}"
+
+
+def test_a_running_container_is_followed_to_its_end(tmp_path: Path) -> None:
+    cluster, archive, said = Ending(), archive_in(tmp_path), list[str]()
+    with copying_logs(cluster, archive, JOB, [RUNS], progress=said.append):
+        cluster.delete()
+    assert archived_text(archive) == "".join(map(shown, REST))
+    assert said[-1] == f"1 log copied to {archive.name}"
+    assert [key.partial for key in archive.index()] == [False]
+
+
+def test_a_container_that_does_not_end_in_time_is_stored_as_incomplete(tmp_path: Path) -> None:
+    cluster, archive, said = Ending(), archive_in(tmp_path), list[str]()
+    with copying_logs(cluster, archive, JOB, [RUNS], bound_s=0.2, progress=said.append):
+        pass
+    assert archived_text(archive) == shown(FIRST[0])
+    assert said[-1].startswith(f"warning: copied without their ends to {archive.name}: the logs of train-trainer-0-0")
+
+
+def test_a_command_that_fails_is_not_held_up_and_nothing_is_stored(tmp_path: Path) -> None:
+    cluster, archive = Ending(), archive_in(tmp_path)
+
+    def fail() -> None:
+        raise DeployError("refused")
+
+    with (
+        pytest.raises(DeployError, match="refused"),
+        copying_logs(cluster, archive, JOB, [RUNS], progress=lambda _: None),
+    ):
+        fail()
+    assert archive.index() == []
+
+
+def test_an_archive_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    acted, said = list[int](), list[str]()
+    with copying_logs(PodCluster(lines=REST, pod=pod()), archive_in(tmp_path), JOB, [pod()], progress=said.append):
+        acted.append(1)
+    assert acted == [1]
+    assert said[-1].startswith(f"warning: not copied to {tmp_path}/logs: the logs of train-trainer-0-0/main: ")
+
+
+def test_pods_that_cannot_be_listed_are_a_warning(tmp_path: Path) -> None:
+    said: list[str] = []
+    cluster = FakeCluster(error=ClusterError("no answer"))
+    with copying_logs(cluster, archive_in(tmp_path), JOB, progress=said.append):
+        pass
+    assert said == [f"warning: no logs of app default:train are copied to {tmp_path}/logs: no answer"]
+
+
+def test_what_is_archived_already_is_not_read_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        cluster = PodCluster(lines=REST, pod=pod())
+        with copying_logs(cluster, archive_in(tmp_path), JOB, [pod()], progress=said.append):
+            pass
+    assert cluster.asked == []
+    assert len(said) == 2
+
+
+def test_many_running_containers_are_all_copied(tmp_path: Path) -> None:
+    pods = [
+        pod(f"train-trainer-{number}-0", uid=f"9b2c1f0a-0000-4000-8000-{number:012x}", replica=number,
+            statuses=[status(state=running())])
+        for number in range(100)
+    ]  # fmt: skip
+    cluster, archive = Ending(), archive_in(tmp_path)
+    there = {found["metadata"]["name"]: found for found in pods}
+    cluster.get = lambda kind, namespace, name: there.get(name)  # type: ignore[method-assign]
+    ended = pod("train-trainer-100-0", uid="9b2c1f0a-0000-4000-8000-100000000000", replica=100)
+    with copying_logs(cluster, archive, JOB, [*pods, ended], bound_s=30, progress=lambda _: None):
+        there.clear()
+        cluster.delete()
+    assert len(archive.index()) == 101
+    assert len([key for key in archive.index() if not key.partial]) == 65
