@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,7 +178,8 @@ def test_what_is_not_known_is_previewed_and_stays_unknown(
     run(engine, form, lambda: args_of(form, path, unknown()), preview=True)
     found = registered(engine)
     assert found.keys() == known.keys()
-    said = repr([item.inputs for item in engine.mocks.resources])
+    # An address in memory may contain any digits.
+    said = re.sub(r"0x[0-9a-f]+", "", repr([item.inputs for item in engine.mocks.resources]))
     assert "unknown-leaf" not in said
     assert "1000" not in said
     assert "3000" not in said
