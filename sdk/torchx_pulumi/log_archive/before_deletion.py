@@ -19,6 +19,7 @@ from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.stack_state.files import os_error_reason
 
 AT_ONCE = 64
 """Running containers whose logs are followed; those of others are read once."""
@@ -36,7 +37,10 @@ STORE_S = 20.0
 """Seconds in which what came of logs without an end is stored."""
 
 SHOWN = 5
-"""Containers in a message."""
+"""Containers in a message, and reasons in a report."""
+
+ADVICE = "name another log_archive"
+"""What to do about an archive that cannot be used."""
 
 
 @dataclass(slots=True)
@@ -140,9 +144,13 @@ class _Copier:
         failed = [copy for copy in self._copies if copy.failure]
         partial = [copy for copy in self._copies if not copy.failure and not copy.complete]
         whole = len(self._copies) - len(failed) - len(partial)
-        for failure in dict.fromkeys(copy.failure for copy in failed):
+        reasons = [*dict.fromkeys(copy.failure for copy in failed)]
+        for failure in reasons[:SHOWN]:
             names = _names([copy for copy in failed if copy.failure == failure])
             self._progress(f"warning: not copied to {self._archive.name}: the logs of {names}: {failure}")
+        others = [copy for copy in failed if copy.failure in reasons[SHOWN:]]
+        if others:
+            self._progress(f"warning: not copied to {self._archive.name} for similar reasons: {_names(others)}")
         if partial:
             self._progress(f"warning: copied without their ends to {self._archive.name}: the logs of {_names(partial)}")
         if whole:
@@ -163,9 +171,12 @@ class _Copier:
             refs = [ref for pod in pods for ref in runs_of_pod(_with_namespace(pod, self._job.namespace))]
             known = {key.run for key in self._archive.index(self._job) if not key.partial} if refs else set()
             return [ref for ref in refs if ref.key(self._job).run not in known]
-        except (TorchxPulumiError, OSError) as error:
-            self._progress(f"warning: no logs of app {self._job.app_id} are copied to {self._archive.name}: {error}")
-            return []
+        except TorchxPulumiError as error:
+            why = str(error)
+        except OSError as error:
+            why = os_error_reason(error, ADVICE)
+        self._progress(f"warning: no logs of app {self._job.app_id} are copied to {self._archive.name}: {why}")
+        return []
 
     def _start(self, ref: ContainerRunRef, *, follow: bool) -> _Copy:
         opened = threading.Event()
@@ -175,6 +186,9 @@ class _Copier:
             try:
                 # Who follows takes no room: it stays until the pods are deleted.
                 with nullcontext() if follow else self._room:
+                    if self._stop.is_set():
+                        copy.failure = "there was no time left for it"
+                        return
                     found = copy_log(
                         self._cluster,
                         self._archive,
@@ -187,8 +201,11 @@ class _Copier:
                         opened=opened.set,
                     )
                     copy.complete = found is not None and found.complete
-            except (ClusterError, OSError) as error:
+            except ClusterError as error:
                 copy.failure = str(error)
+            except OSError as error:
+                # Without the path, which is another one for each log.
+                copy.failure = os_error_reason(error, ADVICE)
             except Exception as error:  # noqa: BLE001 - reported; a copy never stops the command
                 copy.failure = f"{type(error).__name__}: {error}"
             finally:

@@ -249,6 +249,8 @@ def os_error_reason(error: OSError, advice: str) -> str:
         errno.EROFS: f"the file system is read-only; {advice}",
         errno.EACCES: forbidden,
         errno.EPERM: forbidden,
+        errno.EEXIST: f"a file is where a folder has to be; remove it, or {advice}",
+        errno.ENOTDIR: f"a file is where a folder has to be; remove it, or {advice}",
         errno.ESTALE: "the file system was mounted again meanwhile; start this process again",
     }
     return reasons.get(error.errno or 0, f"{error.strerror or error}; {advice}")

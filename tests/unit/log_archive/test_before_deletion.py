@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.log_archive import ArchivedCluster, copying_logs, open_archive
+from torchx_pulumi.log_archive import ArchivedCluster, before_deletion, copying_logs, open_archive
 from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.testing import FakeCluster
@@ -143,3 +143,51 @@ def test_many_running_containers_are_all_copied(tmp_path: Path) -> None:
         cluster.delete()
     assert len(archive.index()) == 101
     assert len([key for key in archive.index() if not key.partial]) == 65
+
+
+def pods_of(number: int) -> list[dict[str, Any]]:
+    return [
+        pod(f"train-trainer-0-{index}", uid=f"9b2c1f0a-0000-4000-8000-{index:012x}", replica=index)
+        for index in range(number)
+    ]
+
+
+def test_an_archive_that_cannot_be_written_is_one_warning_for_all_logs(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    pods, said = pods_of(20), list[str]()
+    cluster = FakeCluster(pods, logs={("default", one["metadata"]["name"]): ["a"] for one in pods})
+    with copying_logs(cluster, archive_in(tmp_path), JOB, pods, progress=said.append):
+        pass
+    (line,) = said[1:]
+    assert "train-trainer-0-0/main" in line
+    assert "and 15 more: a file is where a folder has to be; remove it, or name another log_archive" in line
+
+
+def test_many_reasons_are_a_bounded_number_of_warnings(tmp_path: Path) -> None:
+    pods, said = pods_of(20), list[str]()
+    # No pod exists any more.
+    with copying_logs(FakeCluster([]), archive_in(tmp_path), JOB, pods, progress=said.append):
+        pass
+    assert len(said[1:]) == before_deletion.SHOWN + 1
+    assert "for similar reasons: train-trainer-0-5/main" in said[-1]
+
+
+def test_a_log_that_could_not_be_begun_in_time_is_not_archived_as_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(before_deletion, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(before_deletion, "BEFORE_S", 0.1)
+    pods, said, held = pods_of(2), list[str](), threading.Event()
+
+    class Held(FakeCluster):
+        def logs(self, *words: Any, **options: Any) -> Any:
+            held.wait(10)
+            return super().logs(*words, **options)
+
+    cluster = Held(pods, logs={("default", one["metadata"]["name"]): ["a"] for one in pods})
+    copies = copying_logs(cluster, archive_in(tmp_path), JOB, pods, bound_s=0.1, progress=said.append)
+    threading.Timer(0.6, held.set).start()
+    with copies:
+        pass
+    assert [key for key in archive_in(tmp_path).index() if key.replica == "1"] == []
+    assert any("train-trainer-0-1/main: there was no time left for it" in line for line in said)
