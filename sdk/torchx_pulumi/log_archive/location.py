@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.storage import FolderStorage, ObjectStorage
@@ -27,15 +27,20 @@ def check_archive_url(text: str, path: str) -> list[Problem]:
         path: What messages call it, for example `log_archive`.
     """
     url = _as_url(text)
-    shown = repr(without_password(text))
+    shown = _shown(text)
+    if not text.isprintable():
+        return [Problem(path, f"found {shown}, which has characters that cannot be printed; remove them")]
     if url is None:
         return [Problem(path, f"found {shown}, allowed is {ALLOWED}; write the whole path of a folder")]
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        return [Problem(path, f"found {shown}, which is not a URL: {error}; allowed is {ALLOWED}")]
     if scheme == "file":
         return [] if url.startswith(f"{FILE_SCHEME}/") else [_relative(path, shown)]
     if scheme not in PACKAGES:
         return [Problem(path, f"found {shown}, allowed is {ALLOWED}; use one of these")]
-    if passwords_of(url) or "@" in urlsplit(url).netloc:
+    if passwords_of(url) or "@" in urlsplit(url).netloc or _has_user(url):
         text = (
             f"found {shown}, which contains credentials; leave them out: they are taken from the environment, as "
             "Pulumi takes them for its backends"
@@ -74,6 +79,20 @@ def _as_url(text: str) -> str | None:
     if text.startswith("/"):
         return f"{FILE_SCHEME}{quote(str(Path(text)))}"
     return text if "://" in text else None
+
+
+def _has_user(url: str) -> bool:
+    """Return whether the endpoint has a user, also without a scheme: `endpoint=user:password@host`."""
+    return any("@" in endpoint for endpoint in parse_qs(url.partition("?")[2]).get("endpoint", ()))
+
+
+def _shown(text: str) -> str:
+    """Return a text for messages: without credentials, also where it is no URL."""
+    if "://" not in text:
+        _, at, rest = text.rpartition("@")
+        return repr(f"***@{rest}" if at and not text.startswith("/") else text)
+    start, mark, _ = text.partition("?")
+    return repr(without_password(f"{start}{mark}***" if _has_user(text) else text))
 
 
 def _relative(path: str, shown: str) -> Problem:

@@ -41,7 +41,7 @@ _END = re.compile(r"[\"',;:.)\]}\\]*$")
 """Punctuation after a URL in a sentence."""
 
 _SECRET_NAME = re.compile(
-    r"pass(word|wd|phrase|wort)?$|pwd$|secret|token|credential|signature|^sig$|^auth|api[_-]?key|"
+    r"pass(word|wd|phrase|wort)?$|pwd$|secret|token|credential|signature|^(?:sig|sas)$|^auth|api[_-]?key|"
     r"(access|account|private|shared|signing|encryption|storage)[_-]?key",
     re.IGNORECASE,
 )

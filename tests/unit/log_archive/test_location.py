@@ -16,6 +16,7 @@ from torchx_pulumi.model.errors import InvalidJobError
         "/srv/my logs",
         "file:///srv/logs",
         "s3://bucket",
+        "s3://bucket?profile=me@lab",
         "s3://bucket/a@b?endpoint=http://127.0.0.1:9000&s3ForcePathStyle=true",
     ],
 )
@@ -38,6 +39,12 @@ def test_allowed(url: str) -> None:
         ("s3://me:hunter22@bucket", "contains credentials"),
         ("s3://me@bucket", "contains credentials"),
         ("s3://bucket?secret_key=hunter22", "contains credentials"),
+        ("s3://bucket?endpoint=me:hunter22@host:9000", "contains credentials"),
+        ("azblob://container?sas=hunter22", "contains credentials"),
+        ("me:hunter22@host:/logs", "'***@host:/logs', allowed is"),
+        ("s3://[bucket", "is not a URL"),
+        ("/srv/lo\0gs", "cannot be printed"),
+        ("s3://bucket\n/logs", "cannot be printed"),
         ("azblob://container", "needs the package adlfs; install `adlfs`"),
     ],
 )
