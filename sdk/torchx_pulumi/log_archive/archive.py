@@ -82,7 +82,7 @@ class Archive:
             return None
         try:
             return read_run(json.loads(data), f"{self.name}: {key.record}")
-        except (DeployError, ValueError) as error:
+        except (DeployError, ValueError, RecursionError) as error:
             logger.warning("%s: %s cannot be read and is left out: %s", self.name, key.record, error)
             return None
 

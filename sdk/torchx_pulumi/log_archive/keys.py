@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from torchx_pulumi.model.timestamps import EPOCH
 
-LONGEST_NAME = 120
-"""Characters of an escaped name. A longer one is cut and ends in a digest."""
+LONGEST_NAME = 100
+"""Characters of an escaped name. A longer one is cut and ends in a digest. File names have two, and 255 at most."""
 
 CUT = "~"
 """Separates a cut name from its digest. It occurs nowhere else in an escaped name."""
@@ -78,13 +78,19 @@ class RunKey:
         return (self.role, self.replica, self.pod_uid, self.restarts, self.container)
 
 
-def escape(name: str) -> str:
+def escape(name: str, also: str = "") -> str:
     """Return a name as one part of a path: no separator, no leading dot, never empty, of limited length.
+
+    Args:
+        name: The name.
+        also: A character that is escaped as well.
 
     >>> escape("trainer-0"), escape("../a b"), escape(".."), escape("")
     ('trainer-0', '%2E.%2Fa%20b', '%2E.', '%')
     """
     text = quote(name, safe="", errors="surrogatepass").replace(CUT, "%7E")
+    if also:
+        text = text.replace(also, f"%{ord(also):02X}")
     if text.startswith("."):
         text = f"%2E{text[1:]}"
     if len(text) > LONGEST_NAME:
@@ -95,12 +101,12 @@ def escape(name: str) -> str:
 
 def escape_uid(uid: str) -> str:
     """Return an escaped uid without hyphens, unless it is a UUID."""
-    return uid if _UUID.fullmatch(uid) else escape(uid).replace("-", "%2D")
+    return uid if _UUID.fullmatch(uid) else escape(uid, "-")
 
 
 def escape_container(name: str) -> str:
     """Return an escaped name of a container without dots, which separate it from the suffix."""
-    return escape(name).replace(".", "%2E")
+    return escape(name, ".")
 
 
 def job_folder(namespace: str, job_name: str, uid: str) -> str:

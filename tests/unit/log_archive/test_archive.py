@@ -90,7 +90,9 @@ def test_a_log_without_its_record_does_not_count(tmp_path: Path) -> None:
     assert archived_text(archive) == "b\n"
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 99}', b'{"version": 1}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b"[" * 200_000, b'{"version": 99}', b'{"version": 1}', b"\xff\xfe"]
+)
 def test_a_damaged_record_is_left_out_and_the_others_are_read(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

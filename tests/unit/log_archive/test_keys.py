@@ -30,6 +30,8 @@ HOSTILE = [
     "a.json",
     "x.partial",
     "-",
+    "." * 120,
+    "-" * 300,
 ]
 NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=400))
 SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.%~")
