@@ -15,7 +15,7 @@ from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model import labels
 from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
-from torchx_pulumi.schedulers.pods.observe import _has_secrets
+from torchx_pulumi.schedulers.pods.observe import has_secrets
 from torchx_pulumi.schedulers.watching import watch_list
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -83,6 +83,6 @@ def test_a_trimmed_manifest_has_the_same_status_and_the_same_secrets(path: Path)
     assert status.state
     for found in inner(items):
         if "containers" in found.get("spec", {}):
-            assert _has_secrets(trim(found)) == _has_secrets(found)
+            assert has_secrets(trim(found)) == has_secrets(found)
     assert json.dumps(items) == before
     assert len(json.dumps([trim(item) for item in items])) < 0.9 * len(before)
