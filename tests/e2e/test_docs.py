@@ -136,6 +136,15 @@ def test_doctor_and_fleet(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig
     assert (tmp_path / "fleet.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_the_controller(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str) -> None:
+    env = TorchxCli(pulumi_env, tmp_path, kubeconfig).env
+    values = {"default": namespace, "/mnt/logs": str(tmp_path / "logs")}
+    (start,) = commands("docs/controller.md", "start", values)
+    said = shell([f"timeout --preserve-status --signal TERM 3 {start}"], tmp_path, env)
+    assert "0 apps in 0 stacks" in said
+    assert "stopped" in shell(commands("docs/controller.md", "once", values), tmp_path, env)
+
+
 def test_the_two_commands_are_what_continuous_integration_runs() -> None:
     """`make demo` is run by test_demo.py, and `make test` by .ci/run before these tests."""
     root = Path(__file__).resolve().parents[2]

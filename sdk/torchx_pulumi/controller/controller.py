@@ -30,7 +30,7 @@ LOOK_SHARE = 10
 MOST_PAUSE_S = 1.0
 """Longest of these pauses: an end is written soon after it is seen."""
 
-REFRESH_PAUSES_S = (1.0, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0, 16.0)
+REFRESH_PAUSES_S = (*[1.0] * 10, *[2.0] * 10, *[4.0] * 5, 8.0, 16.0)
 """Pauses between listings while there is a job object whose stack is not known: its launch may be running."""
 
 
@@ -110,6 +110,7 @@ class Controller:
             first.join(0.05)
         if self._archiver is not None:
             self._archiver.start()
+        self._tracked.note_read()
         for view in self._views:
             view.watched.start()
         synced = self._wait_for_sync(stop)

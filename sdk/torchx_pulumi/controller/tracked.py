@@ -50,7 +50,8 @@ class TrackedStacks:
         self._by_uid: dict[str, AppKey] = {}
         self._by_launch: dict[str, set[AppKey]] = {}
         self._by_job: dict[tuple[str, str], set[AppKey]] = {}
-        self._written: dict[AppKey, Mapping[str, Any]] = {}
+        self._older: dict[AppKey, Mapping[str, Any]] = {}
+        """Observations of stacks that are older than what the watches have."""
 
     def refresh(self) -> set[AppKey]:
         """List all backends, read the stacks that have changed, and return the apps that changed or are gone.
@@ -116,15 +117,23 @@ class TrackedStacks:
         """Note an observation that this process has just written."""
         kept = kept_of_observed(observed)
         with self._guard:
-            self._written[key] = kept
+            self._older[key] = kept
             stack = self._known.get((key[0], key[1]))
             if stack is not None and key[2] in stack.apps:
                 stack.apps[key[2]] = replace(stack.apps[key[2]], observed=kept)
 
-    def is_own(self, app: TrackedApp) -> bool:
-        """Return whether this process wrote the observation that the stack has."""
+    def note_read(self) -> None:
+        """Note that the clusters are listed from now on: whatever the stacks have was observed before that."""
         with self._guard:
-            return self._written.get(app.key) == app.observed
+            self._older |= {app.key: app.observed for stack in self._known.values() for app in stack.apps.values()}
+
+    def is_older(self, app: TrackedApp) -> bool:
+        """Return whether what is watched is later than the observation that the stack has.
+
+        It is if this process wrote the observation, or read it before it listed the clusters.
+        """
+        with self._guard:
+            return self._older.get(app.key) == app.observed
 
     def _reopen(self, backend: str) -> None:
         """Open a backend again: its credentials may have been renewed. Where that fails, it stays as it was opened."""
@@ -190,7 +199,7 @@ class TrackedStacks:
                 self._link(app)
             gone = () if before is None else before.apps.keys() - stack.apps.keys()
             for urn in gone:
-                self._written.pop((backend, name, urn), None)
+                self._older.pop((backend, name, urn), None)
 
     def _link(self, app: TrackedApp) -> None:
         if app.uid is not None:

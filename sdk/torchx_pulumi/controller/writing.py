@@ -120,7 +120,7 @@ class StackWriter:
         """Return what is seen, from the cluster itself where the watched objects are not enough to write it."""
         if _is_known(app, sighting.status) or sighting.status.state is JobState.SUCCEEDED:
             return sighting
-        if self._tracked.is_own(app) and not sighting.status.state.terminal:
+        if self._tracked.is_older(app) and not sighting.status.state.terminal:
             return sighting
         # Another process wrote what the stack has, and may have seen more; or it is an end that is never left again,
         # and the watched job object and pods may be of different times.

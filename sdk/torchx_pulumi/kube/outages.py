@@ -64,7 +64,8 @@ class Outages:
     def refused(self, watch: Watcher, error: ClusterError) -> None:
         """Report that a kind cannot be watched. The cluster answered."""
         with self._guard:
-            is_new = watch not in self._refused
+            # Versions of one kind have the same place.
+            is_new = watch.place not in {other.place for other in self._refused}
             self._refused.add(watch)
         self._answered(watch)
         if not is_new:

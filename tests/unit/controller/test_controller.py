@@ -393,6 +393,22 @@ def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world:
     assert len(slow.written + fast.written) <= 4
 
 
+def test_what_is_listed_after_the_stacks_were_read_is_written_without_further_requests(world: World) -> None:
+    apps = [world.launch(f"train-{number}") for number in range(5)]
+    for app in apps:
+        world.phase(app, "Running", running=1)
+    asked: list[str] = []
+
+    class Counting(Lagging):
+        def get(self, kind: Any, *names: Any) -> Any:
+            asked.append(kind.kind)
+            return world.cluster.get(kind, *names)
+
+    with world.controller(clusters={"test": Counting(world.cluster)}):
+        wait_for(lambda: all(world.state(app)[0] == "RUNNING" for app in apps))
+        assert asked == []
+
+
 def test_a_cluster_that_disappears_and_returns(world: World) -> None:
     app = world.launch("train-1")
     with world.controller():

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -156,6 +157,17 @@ def test_a_missing_permission_is_one_line_and_the_other_kinds_work(verb: str, ca
         until(lambda: watched.synced(kinds.SERVICE))
         assert caplog.messages[1].startswith("services in all namespaces at the cluster at https://fake")
         assert not watched.cluster.is_away
+
+
+def test_versions_of_a_kind_that_may_not_be_watched_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    versions = [replace(NOBODYS, version=version) for version in ("v1", "v2")]
+    fake = Counting([made("x")], denied=[("list", version) for version in versions])
+    fake.served.update(versions)
+    with Watched(fake, (kinds.POD, None), *((version, None) for version in versions)) as watched:
+        until(watched.synced)
+        until(lambda: fake.asked.count("list Thing") >= 4)
+        (line,) = caplog.messages
+        assert line.startswith("no permission to list and watch things.")
 
 
 def test_a_kind_that_is_not_served_is_watched_once_it_is(caplog: pytest.LogCaptureFixture) -> None:
