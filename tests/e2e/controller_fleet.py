@@ -251,7 +251,8 @@ class Fleet:
         return "FAILED" if failed else "SUCCEEDED", max(event.at for event in ended)
 
     def _failure(self, app: App) -> str:
-        if app.recipe.retries:
+        attempts = 1 + max(_retries(event.object) for event in self._watch.events(app.plural, app.name))
+        if attempts > app.recipe.retries > 0:
             return "RetriesExhausted"
         words: set[str] = set()
         for events in self._watch.pods(app.name):
