@@ -15,7 +15,7 @@ from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.copying import LIMIT_BYTES, CopyStop, copy_log
 from torchx_pulumi.log_archive.runs import ArchivedJob, ContainerRunRef, runs_of_pod
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers import find_backend
@@ -168,7 +168,8 @@ class _Copier:
             if pods is None:
                 selector = find_backend(self._job.scheduler).pod_selector(self._job.job_name)
                 pods = self._cluster.list(POD, self._job.namespace, selector)
-            refs = [ref for pod in pods for ref in runs_of_pod(_with_namespace(pod, self._job.namespace))]
+            mine = [_with_namespace(pod, self._job.namespace) for pod in pods if _is_of(self._job, pod)]
+            refs = [ref for pod in mine for ref in runs_of_pod(pod)]
             known = {key.run for key in self._archive.index(self._job) if not key.partial} if refs else set()
             return [ref for ref in refs if ref.key(self._job).run not in known]
         except TorchxPulumiError as error:
@@ -224,6 +225,13 @@ def _join(copies: Sequence[_Copy], seconds: float) -> None:
 
 def _names(copies: Sequence[_Copy]) -> str:
     return listed([copy.name for copy in copies], SHOWN)
+
+
+def _is_of(job: ArchivedJob, pod: Mapping[str, Any]) -> bool:
+    """Return whether no other job object of the same name owns a pod: those of the last run may still end."""
+    kinds = {variant.job_object.kind for variant in find_backend(job.scheduler).variants.values()}
+    owners = [one.get("uid") for one in items_at(pod, "metadata", "ownerReferences") if one.get("kind") in kinds]
+    return not owners or job.uid in owners
 
 
 def _with_namespace(pod: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:

@@ -191,3 +191,16 @@ def test_a_log_that_could_not_be_begun_in_time_is_not_archived_as_an_empty_one(
         pass
     assert [key for key in archive_in(tmp_path).index() if key.replica == "1"] == []
     assert any("train-trainer-0-1/main: there was no time left for it" in line for line in said)
+
+
+def test_pods_of_an_earlier_run_that_still_end_are_not_taken_for_those_of_the_job(tmp_path: Path) -> None:
+    pods = pods_of(3)
+    for one, uid in zip(pods, (JOB.uid, "9b2c1f0a-0000-4000-8000-0000000000ff"), strict=False):
+        owner = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "uid": uid}
+        one["metadata"]["ownerReferences"] = [owner]
+    cluster = FakeCluster(pods, logs={("default", one["metadata"]["name"]): ["a"] for one in pods})
+    for given in (pods, None):
+        archive = open_archive(str(tmp_path / f"logs {given is None}"))
+        with copying_logs(cluster, archive, JOB, given, progress=lambda _: None):
+            pass
+        assert [key.replica for key in archive.index()] == ["0", "2"]
