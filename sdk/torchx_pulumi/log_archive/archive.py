@@ -60,7 +60,19 @@ class Archive:
 
     def index(self, job: ArchivedJob | None = None) -> list[RunKey]:
         """Return the keys of the archived runs of a job, or of all jobs, by one listing. No record is read."""
-        folder = job.folder if job is not None else ""
+        return self._keys_in(job.folder if job is not None else "")
+
+    def replica(self, job: ArchivedJob, role: str, replica: int) -> list[RunKey]:
+        """Return the keys of the archived runs of a replica, by one listing of its folder. No record is read.
+
+        Args:
+            job: The job.
+            role: Role name as the pod's label has it.
+            replica: Replica in the role, from 0.
+        """
+        return self._keys_in(f"{job.folder}/{escape(role)}/{escape(str(replica))}")
+
+    def _keys_in(self, folder: str) -> list[RunKey]:
         start = f"{folder}/" if folder else ""
         paths = (f"{start}{path}" for path in self._storage.paths(folder) if path.endswith(RECORD))
         return [key for key in map(read_key, paths) if key is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -9,7 +10,7 @@ from typing import Any
 
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.log_archive.archive import Archive, newest_copies
-from torchx_pulumi.log_archive.keys import RunKey, escape
+from torchx_pulumi.log_archive.keys import RunKey
 from torchx_pulumi.log_archive.runs import DEFAULT_CONTAINER, ArchivedJob, ArchivedRun
 from torchx_pulumi.logs.stamps import read_line
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
@@ -209,10 +210,8 @@ class ArchivedCluster:
 
 
 def _runs_of(archive: Archive, job: ArchivedJob, role: str, replica: int) -> list[Run]:
-    names = {escape(role), escape(label_value(role))}
-    number = escape(str(replica))
     try:
-        keys = [key for key in archive.index(job) if key.role in names and key.replica == number]
+        keys = [key for name in sorted({role, label_value(role)}) for key in archive.replica(job, name, replica)]
         return archive.read(newest_copies(keys))
     except OSError as error:
         raise ClusterError(
@@ -280,7 +279,7 @@ def _since(lines: Iterator[str], since_ns: int) -> Iterator[str]:
 
 
 def _tail(lines: Iterator[str], number: int) -> Iterator[str]:
-    kept: deque[list[str]] = deque(maxlen=number)
+    kept: deque[list[str]] = deque(maxlen=min(number, sys.maxsize))
     begins = True
     for part in lines:
         if begins:

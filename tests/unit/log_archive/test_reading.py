@@ -95,6 +95,7 @@ def test_several_containers_are_merged(archive: Archive) -> None:
 def test_all_limits_of_a_query_apply(archive: Archive) -> None:
     assert read(archive, tail_lines=2) == ["main: c", "main: d"]
     assert read(archive, tail_lines=0) == []
+    assert read(archive, tail_lines=10**20)[-1] == "main: d"
     assert read(archive, since=START + timedelta(seconds=3)) == ["main: c", "main: d"]
     assert read(archive, until=START + timedelta(seconds=1)) == ["main: third", "main: a"]
     assert read(archive, regex="[bc]$") == ["main: b", "main: c"]
@@ -161,3 +162,12 @@ def test_the_note_says_that_the_node_may_have_removed_the_first_lines(tmp_path: 
     assert "; container main: its first line is 5 s younger than the container, whose node may have" in cluster.note
     archived(archive, pod(uid="9b2c1f0a-0000-4000-8000-00000000000b", created=RETRY), *("x" * 1000 for _ in range(100)))
     assert "younger" not in ArchivedCluster(archive, JOB, "trainer", 0).note
+
+
+def test_a_replica_is_read_without_a_listing_of_the_whole_job(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "index", lambda _: pytest.fail("the whole job was listed"))
+    archived(archive, pod("other", role="trainer-1", uid="9b2c1f0a-0000-4000-8000-00000000000c"), "other")
+    archived(archive, pod("other", replica=10, uid="9b2c1f0a-0000-4000-8000-00000000000d"), "other")
+    assert read(archive)[0] == "main: third"
