@@ -143,11 +143,11 @@ def read_time(option: str, text: str | None, now: datetime) -> datetime | None:
     if text is None:
         return None
     number, unit = text[:-1], text[-1:]
-    if unit in _UNITS and number.isdigit():
-        return now - timedelta(seconds=int(number) * _UNITS[unit])
     try:
+        if unit in _UNITS and number.isdecimal():
+            return now - timedelta(seconds=int(number) * _UNITS[unit])
         return datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+    except (ValueError, OverflowError):
         message = f"is {text!r}, must be a time like 2026-01-31T12:00:00+01:00, or a duration like 90s, 10m, 2h, 1d"
         raise invalid_job("log", [Problem(option, message)]) from None
 
@@ -156,7 +156,7 @@ def _replica(text: str | None) -> tuple[str | None, int | None]:
     if text is None:
         return None, None
     role, slash, number = text.partition("/")
-    if slash and not number.isdigit():
+    if slash and not number.isdecimal():
         raise invalid_job("log", [Problem("replica", f"is {text!r}, must be ROLE or ROLE/N")])
     return role, int(number) if slash else None
 

@@ -324,6 +324,9 @@ def test_a_deleted_app_is_read_from_an_archive_that_is_named(
         (["--run", "zz", "--archive", "HERE"], "has no run 'zz'"),
         (["trainer/0", "--attempt", "0", "--archive", "HERE"], "allowed are 1 to 1"),
         (["trainer/0", "--previous", "--archive", "HERE"], "no attempt before the present one"),
+        (["trainer/0", "--since", "99999999999d", "--archive", "HERE"], "--since: is '99999999999d', must be a time"),
+        (["trainer/0", "--since", "\u00b2d", "--archive", "HERE"], "must be a time"),
+        (["trainer/\u00b2"], "must be ROLE or ROLE/N"),
     ],
 )
 def test_what_no_archive_has_is_named(
