@@ -279,13 +279,16 @@ class Delay:
 
 
 def delays_of(fleet: Fleet, stacks: StackWatch, downs: list[tuple[float, float]]) -> list[Delay]:
-    """Return the delay of each end that is in its stack; while the engine still launches, nobody else may write."""
+    """Return the delay of each end that is in its stack; while the engine still launches, nobody else may write.
+
+    That objects are gone is no end: like all that is none, it is written at most once in 10 s for each app.
+    """
     found = []
     for app in fleet.apps:
         truth, versions = fleet.truth(app), stacks.versions(app.app_id)
         assert truth is not None
         at = next((written.at for written in versions if tells(written, truth)), None)
-        if at is not None:
+        if at is not None and truth.state != "UNKNOWN":
             since = max(truth.at, next(written.at for written in versions if written.observed.get("uid") == truth.uid))
             disturbed = any(killed < at and since < ready for killed, ready in downs)
             found.append(Delay(app=app.recipe.name, seconds=max(at - since, 0.0), disturbed=disturbed))
