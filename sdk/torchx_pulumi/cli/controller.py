@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def controller_command(arguments: argparse.Namespace) -> int:
     """Run a controller until a signal; 0, also where it was stopped."""
     from torchx_pulumi.controller import Controller, ControllerSettings
     from torchx_pulumi.controller.archiving import LogArchiver
-    from torchx_pulumi.controller.checks import check_archive, check_settings
+    from torchx_pulumi.controller.checks import check_archive, check_settings, check_words, different_backends
     from torchx_pulumi.controller.reporting import Reporter
     from torchx_pulumi.kube import KubernetesCluster
     from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
     from torchx_pulumi.stack_state.backend import choose_backend
 
     settings = ControllerSettings(
-        backends=tuple(dict.fromkeys(choose_backend(url) for url in arguments.backend or (None,))),
+        backends=different_backends(choose_backend(url) for url in arguments.backend or (None,)),
         kubeconfig=absolute_kubeconfig(arguments.kubeconfig),
         contexts=tuple(dict.fromkeys(arguments.context)),
         namespaces=tuple(dict.fromkeys(arguments.namespace)),
@@ -84,7 +84,8 @@ def controller_command(arguments: argparse.Namespace) -> int:
         once=arguments.once,
     )
     problems, limit_bytes = check_archive(arguments.log_archive, arguments.archive_limit, arguments.archive_secret_pods)
-    clusters = check_settings(settings, KubernetesCluster.connect, further=problems)
+    words = check_words(arguments.backend, arguments.context, arguments.namespace, arguments.kubeconfig)
+    clusters = check_settings(settings, KubernetesCluster.connect, further=[*words, *problems])
     reporter = Reporter()
     archiver = LogArchiver(
         reporter, url=arguments.log_archive, secret_pods=arguments.archive_secret_pods, limit_bytes=limit_bytes
@@ -101,8 +102,8 @@ def controller_command(arguments: argparse.Namespace) -> int:
             signal.signal(each, handler)
     if not ended:
         # Threads of libraries, for example for the lookup of a host name, would be waited for at the exit.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
         os._exit(0)
     return 0
 

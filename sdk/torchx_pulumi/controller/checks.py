@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from torchx_pulumi.controller.settings import ControllerSettings
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.log_archive import check_archive_url, open_archive
 from torchx_pulumi.model.errors import ClusterError, Problem, TorchxPulumiError
 from torchx_pulumi.model.redaction import without_password
+from torchx_pulumi.planning.names import is_dns_label
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.files import os_error_reason
@@ -84,6 +85,37 @@ def check_archive(url: str | None, limit: str, secret_pods: bool) -> tuple[list[
         text = f"found {limit!r}, allowed is 64Ki or more, for example 64Mi or 1G"
         problems.append(Problem("--archive-limit", text))
     return problems, limit_bytes or SMALLEST_LIMIT
+
+
+def different_backends(urls: Iterable[str]) -> tuple[str, ...]:
+    """Return each backend once, by its first URL: two trackers of one folder would take each other for other writers.
+
+    >>> different_backends(["file:///srv/state", "file:///srv/./state/", "s3://bucket/", "s3://bucket"])
+    ('file:///srv/state', 's3://bucket/')
+    """
+    found: dict[str, str] = {}
+    for url in urls:
+        folder = backend_folder(url)
+        found.setdefault(url.rstrip("/") if folder is None else str(folder.resolve()), url)
+    return tuple(found.values())
+
+
+def check_words(
+    backends: Sequence[str], contexts: Sequence[str], namespaces: Sequence[str], kubeconfig: str | None
+) -> list[Problem]:
+    """Return what is wrong with options as they were given: an empty text is a variable that is not set, not a default.
+
+    Args:
+        backends: Values of `--backend`.
+        contexts: Values of `--context`.
+        namespaces: Values of `--namespace`.
+        kubeconfig: Value of `--kubeconfig`. None: it is not given.
+    """
+    given = {"--backend": backends, "--context": contexts, "--kubeconfig": () if kubeconfig is None else (kubeconfig,)}
+    empty = [option for option, values in given.items() if not all(value.strip() for value in values)]
+    problems = [Problem(option, "is empty; give a value, or leave the option out for the default") for option in empty]
+    text = "found {!r}, allowed are lower-case letters, digits and '-', at most 63; leave the option out for all"
+    return problems + [Problem("--namespace", text.format(name)) for name in namespaces if not is_dns_label(name)]
 
 
 def _bytes_of(text: str) -> int | None:

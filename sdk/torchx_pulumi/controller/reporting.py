@@ -18,9 +18,11 @@ def _now() -> datetime:
 
 def _to_stderr(line: str) -> None:
     # A full disk under the log file, or a reader that has ended, must not end the work: only the line is lost.
-    with contextlib.suppress(OSError):
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+    # A process that was started without the stream (`2>&-`) has None; a closed one raises ValueError.
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
 
 
 class Reporter:

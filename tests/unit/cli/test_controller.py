@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.cli.main import main
+from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 
@@ -60,3 +61,24 @@ def test_a_signal_ends_it_while_the_cluster_is_away(
     assert said.count("watching stopped and goes on when the cluster answers") == 1
     assert said.rstrip().endswith("stopped")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_empty_options_are_no_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG.format(port=1))
+    words = ["--backend", "", "--context", " ", "--namespace", "", "--namespace", "A/../b", "--kubeconfig", str(config)]
+    assert main(["controller", *words]) == 2
+    said = capsys.readouterr().err
+    for part in ("--backend: is empty", "--context: is empty", "--namespace: found ''", "--namespace: found 'A/../b'"):
+        assert part in said
+
+
+def test_lines_are_dropped_where_stderr_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    Reporter().line("nobody reads this")
+    with (tmp_path / "log").open("w") as file:
+        monkeypatch.setattr("sys.stderr", file)
+    Reporter().line("nobody reads this")
