@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 
 from torchx_pulumi.controller.archiver import Archiver
 from torchx_pulumi.controller.observing import ClusterView
@@ -73,8 +74,13 @@ class Controller:
         self._passed: dict[AppKey, tuple[str | None, str | None]] = {}
         self._looked_at: dict[AppKey, tuple[float, float]] = {}
         self._queue: WorkQueue[AppKey] = WorkQueue(
-            retry_s=self._timing.retry_s, longest_retry_s=self._timing.longest_retry_s
+            retry_s=self._timing.retry_s,
+            longest_retry_s=self._timing.longest_retry_s,
+            # A backend that does not answer occupies no worker that another backend needs.
+            group=lambda key: key[0],
+            most_of_group=settings.workers,
         )
+        self._listings: dict[str, threading.Thread] = {}
         self._tracked = TrackedStacks(settings.backends, reporter, opened=opened)
         self._views = [
             ClusterView(
@@ -105,7 +111,8 @@ class Controller:
 
         False: a thread waits for a backend or a cluster that does not answer. The caller should end the process.
         """
-        first = self._start(self._refresh_once, "first listing")
+        wait_s = self._timing.once_s if self._settings.once else self._timing.listing_s
+        first = self._start(lambda: self._refresh_once(wait_s), "first listing")
         while first.is_alive() and not stop.is_set():
             first.join(0.05)
         if self._archiver is not None:
@@ -115,7 +122,8 @@ class Controller:
             view.watched.start()
         synced = self._wait_for_sync(stop)
         self._report_start(stop, synced=synced)
-        threads = [self._start(self._work, f"writer {number}") for number in range(self._settings.workers)]
+        workers = self._settings.workers * len(self._settings.backends)
+        threads = [self._start(self._work, f"writer {number}") for number in range(workers)]
         threads.append(self._start(self._refresh, "stacks"))
         self._look_at(app.key for app in self._tracked.apps())
         if self._settings.once:
@@ -165,7 +173,8 @@ class Controller:
             archiver = self._archiver
             ending.append(self._start(lambda: archiver.stop(self._timing.stop_s), "stop archive"))
         end = time.monotonic() + self._timing.stop_s
-        for thread in (*ending, *threads):
+        threads = [*ending, *threads, *self._listings.values()]
+        for thread in threads:
             thread.join(max(end - time.monotonic(), 0.0))
         if not done and left:
             shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
@@ -173,7 +182,7 @@ class Controller:
                 f"{len(left)} app(s) are not current in their stacks ({shown}); the next start writes them"
             )
         self._reporter.line("stopped")
-        return not any(thread.is_alive() for thread in (*ending, *threads))
+        return not any(thread.is_alive() for thread in threads)
 
     def _start(self, target: Callable[[], object], name: str) -> threading.Thread:
         # A daemon: a backend that does not answer cannot keep the process running.
@@ -206,7 +215,7 @@ class Controller:
             self._wake.clear()
             if self._stopped.is_set() or self._refresh_in_s() > 0:
                 continue
-            self._refresh_once()
+            self._refresh_once(self._timing.listing_s)
             now = time.monotonic()
             with self._guard:
                 for uid, (count, due) in [*self._unknown.items()]:
@@ -216,14 +225,29 @@ class Controller:
                         pause_s = REFRESH_PAUSES_S[count] if count < len(REFRESH_PAUSES_S) else self._timing.refresh_s
                         self._unknown[uid] = (count + 1, now + pause_s)
 
-    def _refresh_once(self) -> None:
+    def _refresh_once(self, wait_s: float) -> None:
+        """List all backends; one that takes longer is not waited for, and is not listed again until it has ended."""
         self._refreshed_at = time.monotonic()
+        begun = [backend for backend in self._settings.backends if not self._is_being_listed(backend)]
+        for backend in begun:
+            self._listings[backend] = self._start(partial(self._list, backend), f"listing {backend}")
+        for backend in begun:
+            self._listings[backend].join(max(self._refreshed_at + wait_s - time.monotonic(), 0.0))
+            if self._is_being_listed(backend) and not self._stopped.is_set():
+                text = f"backend {backend} is still being read after {wait_s:g} s; its changes follow when it answers"
+                self._reporter.begin(f"slow {backend}", text)
+
+    def _is_being_listed(self, backend: str) -> bool:
+        return backend in self._listings and self._listings[backend].is_alive()
+
+    def _list(self, backend: str) -> None:
         try:
-            changed = self._tracked.refresh()
+            changed = self._tracked.refresh(backend)
         except Exception as error:  # noqa: BLE001 - the next listing may succeed
-            self._reporter.begin("listing", f"stacks are not listed: {_unexpected(error)}")
+            self._reporter.begin(f"listing {backend}", f"backend {backend} is not listed: {_unexpected(error)}")
             return
-        self._reporter.end("listing", "stacks are listed again")
+        self._reporter.end(f"listing {backend}", f"backend {backend} is listed again")
+        self._reporter.end(f"slow {backend}", f"backend {backend} was read")
         self._look_at(changed)
 
     def _refresh_in_s(self) -> float:

@@ -153,7 +153,7 @@ class LiveRows:
         """Take over stacks that changed, and watch the clusters that are named there for the first time."""
         rows = self._source.rows(self._now())
         self._stacks.change(changed, {name for name, row in rows.items() if self._wanted(row)})
-        keys = self._tracked.refresh()
+        keys = self._tracked.refresh(self._source.backend)
         with self._guard:
             known = self._stacks.versions()
             self._targets = {name: target for name, target in self._targets.items() if name in known}

@@ -23,7 +23,7 @@ class ControllerSettings:
     once: bool = False
     """End as soon as the stacks are current."""
     workers: int = 8
-    """Apps that are looked at and written at the same time."""
+    """Apps of one backend that are looked at and written at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class ControllerTiming:
     """Time until an app is looked at again whose job object cannot be watched."""
     refresh_s: float = 30.0
     """Time between two listings of the backends while nothing points to a new stack."""
+    listing_s: float = 10.0
+    """Longest wait for the listing of a backend; the others are used meanwhile, and it follows when it ends."""
     sync_s: float = 15.0
     """Longest wait for the first lists of the clusters before stacks are written."""
     flush_s: float = 3.0

@@ -44,7 +44,8 @@ class TrackedStacks:
         self._opened = opened
         self._stacks = {backend: opened(backend) for backend in backends}
         self._reporter = reporter
-        self._reading = threading.Lock()
+        # A backend that does not answer must not hold up the others.
+        self._reading = {backend: threading.Lock() for backend in backends}
         self._guard = threading.Lock()
         self._known: dict[tuple[str, StackName], _Stack] = {}
         self._by_uid: dict[str, AppKey] = {}
@@ -53,33 +54,30 @@ class TrackedStacks:
         self._older: dict[AppKey, Mapping[str, Any]] = {}
         """Observations of stacks that are older than what the watches have."""
 
-    def refresh(self) -> set[AppKey]:
-        """List all backends, read the stacks that have changed, and return the apps that changed or are gone.
+    def refresh(self, backend: str) -> set[AppKey]:
+        """List a backend, read its stacks that have changed, and return the apps that changed or are gone.
 
         A backend that cannot be listed keeps what was last read of it.
         """
-        changed: set[AppKey] = set()
-        with self._reading:
-            for backend, stacks in [*self._stacks.items()]:
-                problem = f"backend {backend}"
-                try:
-                    versions = stacks.versions(None)
-                    folder = backend_folder(backend)
-                    if not versions and folder is not None:
-                        # A folder that is not mounted is empty: no stack of it counts as deleted.
-                        check_there(folder, backend)
-                except TorchxPulumiError as error:
-                    self._reporter.begin(problem, f"{error}; what was last read of its stacks is used")
-                    self._reopen(backend)
-                    continue
-                self._reporter.end(problem, f"backend {backend} can be read again")
-                changed |= self._take(backend, stacks, versions)
-        return changed
+        with self._reading[backend]:
+            stacks, problem = self._stacks[backend], f"backend {backend}"
+            try:
+                versions = stacks.versions(None)
+                folder = backend_folder(backend)
+                if not versions and folder is not None:
+                    # A folder that is not mounted is empty: no stack of it counts as deleted.
+                    check_there(folder, backend)
+            except TorchxPulumiError as error:
+                self._reporter.begin(problem, f"{error}; what was last read of its stacks is used")
+                self._reopen(backend)
+                return set()
+            self._reporter.end(problem, f"backend {backend} can be read again")
+            return self._take(backend, stacks, versions)
 
     def reread(self, app: TrackedApp) -> TrackedApp | None:
         """Read the stack of an app again, whatever its version. None: the app is not in it any more."""
         stacks = self._stacks[app.backend]
-        with self._reading:
+        with self._reading[app.backend]:
             with self._guard:
                 known = self._known.get((app.backend, app.stack))
             apps = self._read(app.backend, stacks, app.stack)

@@ -7,7 +7,8 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -21,6 +22,8 @@ class WorkQueue(Generic[Key]):
         *,
         retry_s: float = 0.5,
         longest_retry_s: float = 30.0,
+        group: Callable[[Key], Hashable] = lambda _: None,
+        most_of_group: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -29,6 +32,8 @@ class WorkQueue(Generic[Key]):
         Args:
             retry_s: Delay after the first failure of a key; it doubles with each further one.
             longest_retry_s: Longest delay after a failure.
+            group: Returns the group of a key: what a key waits for, others of its group wait for too.
+            most_of_group: Keys of one group that are taken at the same time. None: any number.
             clock: Monotonic time in seconds.
             chance: Returns numbers from 0 to 1, for the jitter of delays after failures.
         """
@@ -41,6 +46,10 @@ class WorkQueue(Generic[Key]):
         self._order = itertools.count()
         self._due: dict[Key, tuple[float, bool]] = {}
         self._busy: set[Key] = set()
+        self._group = group
+        self._most_of_group = most_of_group
+        self._taken: Counter[Hashable] = Counter()
+        self._held: dict[Hashable, list[tuple[float, int, Key]]] = {}
         self._again: dict[Key, tuple[float, bool]] = {}
         self._failures: dict[Key, int] = {}
         self._closed = False
@@ -85,7 +94,11 @@ class WorkQueue(Generic[Key]):
                     if at > now:
                         wait_s = at - now
                         break
-                    heapq.heappop(self._heap)
+                    entry, group = heapq.heappop(self._heap), self._group(key)
+                    if self._most_of_group is not None and self._taken[group] >= self._most_of_group:
+                        self._held.setdefault(group, []).append(entry)
+                        continue
+                    self._taken[group] += 1
                     del self._due[key]
                     self._busy.add(key)
                     return key
@@ -96,6 +109,10 @@ class WorkQueue(Generic[Key]):
         """Give a key back; what was added in the meantime is due at its time."""
         with self._condition:
             self._busy.discard(key)
+            group = self._group(key)
+            self._taken[group] -= 1
+            for entry in self._held.pop(group, ()):
+                heapq.heappush(self._heap, entry)
             again = self._again.pop(key, None)
             if again is not None:
                 self._put(key, *again)

@@ -104,3 +104,19 @@ def test_ten_thousand_changes_of_one_app_take_one_place() -> None:
     for _ in range(10_000):
         found.add("a", 0.05)
     assert len(found._heap) == 1
+
+
+def test_a_group_that_is_busy_leaves_the_turn_to_others() -> None:
+    clock = Clock()
+    found: WorkQueue[str] = WorkQueue(clock=clock, group=lambda key: key[0], most_of_group=2)
+    for key in ("a1", "a2", "a3", "a4", "b1"):
+        found.add(key)
+    assert [found.take() for _ in range(3)] == ["a1", "a2", "b1"]
+    found.add("a3")
+    found.done("a1")
+    assert found.take() == "a3"
+    found.done("a2")
+    assert found.take() == "a4"
+    for key in ("a3", "a4", "b1"):
+        found.done(key)
+    assert found.pending() == []
