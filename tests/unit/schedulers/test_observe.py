@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.kube.kinds import EVENT, NODE, Kind
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 from torchx_pulumi.testing import FakeCluster
@@ -163,3 +164,15 @@ def test_a_settled_app_wrapper_takes_two_calls_and_a_waiting_one_looks_at_the_li
 def test_a_job_that_is_gone_has_no_objects(form: Any) -> None:
     seen = form.observe(Counting(), "team", "app")
     assert (seen.job_object, form.read_status(seen).reason) == (None, Reason.NOT_FOUND)
+
+
+@pytest.mark.parametrize("name", [None, ["app"], {"app": 1}])
+def test_a_pod_whose_name_is_no_text_is_none_of_an_app_wrapper(name: Any) -> None:
+    class Odd(Counting):
+        def list(self, kind: Kind, namespace: str | None, selector: Any = None) -> list[Manifest]:
+            found = super().list(kind, namespace, selector)
+            return [*found, {"kind": "Pod", "metadata": {"name": name}}] if kind.kind == "Pod" else found
+
+    settled = {**pod(phase="Running"), "metadata": {"name": "app-trainer-0", "namespace": "team"}}
+    seen = MCAD.observe(Odd(wrapper("Running"), settled), "team", "app")
+    assert [text_at(each, "metadata", "name") for each in seen.pods or ()] == ["app-trainer-0"]

@@ -59,7 +59,7 @@ def observe_app_wrapper(kind: Kind) -> Observe:
             # Only its pods show how an AppWrapper ends.
             listed = get_pods(cluster, namespace, mine)
         known = set(mine)
-        pods = None if listed is None else tuple(pod for pod in listed if pod["metadata"]["name"] in known)
+        pods = None if listed is None else tuple(pod for pod in listed if text_at(pod, "metadata", "name") in known)
         observed = ObservedObjects(
             job_object=job_object, pods=pods, listed=may_list, expected=expected, at=datetime.now(timezone.utc)
         )
