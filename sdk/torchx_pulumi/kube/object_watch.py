@@ -311,5 +311,5 @@ class ObjectWatch:
         self._failures += 1
         if self._told != repr(error):
             self._told = repr(error)
-            logger.exception("the watch of %s failed and is started again", self.place)
+            logger.exception("the watch of %s failed and is started again: %r", self.place, error)
         return self._timing.wait_s(self._failures)

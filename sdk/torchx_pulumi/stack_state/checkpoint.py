@@ -43,7 +43,7 @@ _RESOURCES = '"resources":'
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 """Errors that values of an unexpected shape raise."""
 
 
@@ -143,7 +143,7 @@ def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
         raise UnreadableStateError("its checkpoint is empty; `pulumi stack import` restores a backup")
     try:
         whole = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # brackets can be nested too deeply
         raise UnreadableStateError(
             f"its checkpoint is not valid JSON ({error}); `pulumi stack import` restores a backup"
         ) from error

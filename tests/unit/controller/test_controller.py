@@ -18,6 +18,7 @@ from torchx_pulumi.controller import Controller, ControllerSettings
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.controller.stack_apps import TrackedApp
+from torchx_pulumi.fleet.collect.reading import read_fleet
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
@@ -649,3 +650,14 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_another_one(world: Worl
         fifo.unlink()
         wait_for(lambda: all(other.state(each) == ("RUNNING", "Running") for each in hanging))
     assert len(said(world, "was read")) == 1
+
+
+def test_a_stack_that_is_nested_too_deeply_stops_no_other_one(world: World) -> None:
+    app = world.launch("train-1")
+    app.path.with_name("deep.json").write_text("[" * 100_000)
+    with world.controller():
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
+    assert len(said(world, "stack torchx/deep of")) == 1
+    (broken,) = read_fleet(backend=world.backend, live=False).broken
+    assert "not valid JSON" in broken.why
