@@ -28,13 +28,27 @@ WRITES = int(os.environ.get("TORCHX_PULUMI_STATUS_WRITES", "40"))
 PROGRAM = """\
 import json
 import pathlib
+import time
 
 import pulumi
+
+
+def read(stack):
+    # The engine writes the checkpoint in place: a program that reads it then finds a part, as the components do.
+    for attempt in range(50):
+        try:
+            answer = pulumi.runtime.invoke("pulumi:pulumi:readStackResourceOutputs", {"stackName": stack})
+            return answer.value or {}
+        except Exception as error:
+            if "EOF" not in str(error) or attempt == 49:
+                raise
+            time.sleep(0.05)
+
 
 plan = json.loads(pathlib.Path("plan.json").read_text())
 uid = f"u-{plan['generation']}"
 stack = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
-found = pulumi.runtime.invoke("pulumi:pulumi:readStackResourceOutputs", {"stackName": stack}).value or {}
+found = read(stack)
 known = [
     one["outputs"]
     for urn, one in (found.get("outputs") or {}).items()

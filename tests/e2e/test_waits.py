@@ -22,6 +22,7 @@ from torchx_pulumi.runs.waiting import REFUSED_S, UNREACHABLE_S
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
+from torchx_pulumi_stacks.engine import AutomationDriver
 
 from tests.contract.cluster.conftest import caller
 from tests.e2e.project import eventually
@@ -81,10 +82,13 @@ def run(runner: Runner, namespace: str, image: str, **changes: Any) -> Any:
 def reader(clock: Any, connect: Callable[..., Any]) -> Runner:
     """Return a Runner that reads only."""
 
-    def no_driver() -> Any:
-        raise AssertionError("an engine was made")
+    class ReadingDriver(AutomationDriver):
+        """The real driver, as far as it starts no process."""
 
-    context = AdapterContext(make_driver=no_driver, clock=clock, connect=connect)
+        def _stack(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError("an engine was made")
+
+    context = AdapterContext(make_driver=ReadingDriver, clock=clock, connect=connect)
     return Runner("torchx", {"pulumi_volcano": lambda session, **_: PulumiScheduler("volcano", session, context)})
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timezone
 
+from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.stack_state.backend import without_credentials
 
@@ -36,8 +37,9 @@ class Reporter:
         self._problems: set[str] = set()
 
     def line(self, text: str) -> None:
-        """Write a line with the time; credentials of backends are left out."""
-        whole = f"{format_time(self._now())} {without_credentials(text)}"
+        """Write a text as one line with the time; credentials of backends are left out."""
+        # A name of a file or of an object may hold a line break.
+        whole = f"{format_time(self._now())} {one_line(without_credentials(text))}"
         with self._guard:
             self._write(whole)
 
