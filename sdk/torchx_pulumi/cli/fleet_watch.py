@@ -31,7 +31,7 @@ LIST_EVERY_CLI_S = 30.0
 """The same where the backend tells no versions, so that each listing reads every stack."""
 
 TICK_S = 1.0
-"""Time after which ages are shown anew."""
+"""Time after which ages are updated."""
 
 SHARE = 5.0
 """A view is drawn again after at least so many times as long as the last drawing took, so that it takes little CPU."""
@@ -248,7 +248,7 @@ def watch_fleet(
 
 @contextmanager
 def _signals(watch: FleetWatch, view: View) -> Iterator[None]:
-    """End the watch on SIGTERM, draw anew when the terminal has another size, and leave its screen on Ctrl-Z."""
+    """End the watch on SIGTERM, redraw when the terminal is resized, and leave its screen on Ctrl-Z."""
 
     def suspend(*_: Any) -> None:
         if isinstance(view, TableView):

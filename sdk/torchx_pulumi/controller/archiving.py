@@ -166,7 +166,7 @@ class LogArchiver:
     def wait_until_idle(self, timeout_s: float) -> bool:
         """Wait until every log that can be copied now is copied; return whether that is so."""
         end = time.monotonic() + timeout_s
-        # Whoever follows a log may leave the rest of it to the other queue.
+        # A thread that follows a log may leave the rest of it to the other queue.
         return all(queue.wait_until_idle(end - time.monotonic()) for queue in (self._running, self._ended))
 
     def _pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
@@ -226,7 +226,7 @@ class LogArchiver:
             self._start_thread(queue)
 
     def _run_uid(self, app: TrackedApp, pod: Manifest) -> str | None:
-        """Return the uid of the job object that a pod belongs to. None: it is none of the app's runs."""
+        """Return the uid of the job object that a pod belongs to. None: the pod is not of a run of the app."""
         known = self._uids.get(app.key, ())
         if app.uid is not None and app.uid not in known:
             # The pods of a run may still end while the stack has the next one.

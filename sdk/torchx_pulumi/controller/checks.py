@@ -66,7 +66,7 @@ def check_archive(url: str | None, limit: str, secret_pods: bool) -> tuple[list[
     """Return what is wrong with the options of the log archive, and the limit in bytes.
 
     Args:
-        url: URL of the archive. None: there is none.
+        url: URL of the archive. None: the option is not set.
         limit: Most bytes of one log, as a Kubernetes quantity.
         secret_pods: Logs of pods with secrets are archived too.
     """
@@ -119,7 +119,7 @@ def check_words(
 
 
 def _bytes_of(text: str) -> int | None:
-    """Return a number of bytes. None: the text is none.
+    """Return a number of bytes. None: the text is not a size.
 
     >>> _bytes_of("64Mi"), _bytes_of("1.5M"), _bytes_of("much")
     (67108864, 1500000, None)

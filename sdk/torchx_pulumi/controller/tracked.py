@@ -97,7 +97,7 @@ class TrackedStacks:
             return [app for stack in self._known.values() for app in stack.apps.values()]
 
     def of_uid(self, uid: str | None) -> AppKey | None:
-        """Return the app whose run has a job object of this uid. None: there is none."""
+        """Return the app whose run has a job object of this uid. None: no stack has it."""
         with self._guard:
             return None if uid is None else self._by_uid.get(uid)
 

@@ -240,7 +240,7 @@ class ObjectWatch:
         if previous is None:
             self._report("ADDED", found, None)
         elif text_at(previous, "metadata", "uid") != text_at(found, "metadata", "uid"):
-            # The old one was deleted while nobody watched.
+            # The old one was deleted while the watch was interrupted.
             self._report("DELETED", previous, previous)
             self._report("ADDED", found, None)
         elif text_at(previous, "metadata", "resourceVersion") != text_at(found, "metadata", "resourceVersion"):

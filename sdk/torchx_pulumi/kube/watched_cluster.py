@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects
@@ -176,35 +175,9 @@ class WatchedCluster:
         """Return the identity of the cluster."""
         return self.origin.identify()
 
-    def logs(
-        self,
-        namespace: str,
-        pod: str,
-        container: str | None = None,
-        *,
-        follow: bool = False,
-        previous: bool = False,
-        timestamps: bool = False,
-        tail_lines: int | None = None,
-        since: datetime | None = None,
-        limit_bytes: int | None = None,
-        silence_s: float | None = None,
-        keep_ends: bool = False,
-    ) -> LogLines:
-        """Return the lines of a container's log."""
-        return self.origin.logs(
-            namespace,
-            pod,
-            container,
-            follow=follow,
-            previous=previous,
-            timestamps=timestamps,
-            tail_lines=tail_lines,
-            since=since,
-            limit_bytes=limit_bytes,
-            silence_s=silence_s,
-            keep_ends=keep_ends,
-        )
+    def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> LogLines:
+        """Return the lines of a container's log; options as of `Cluster.logs`."""
+        return self.origin.logs(namespace, pod, container, **options)
 
     def _key(self, kind: Kind, namespace: str | None) -> tuple[Kind, str | None]:
         return kind, namespace if self._namespaces is not None and kind.namespaced else None

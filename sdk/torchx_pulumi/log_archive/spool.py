@@ -175,7 +175,7 @@ class _Ring:
             begin += len(block)
 
     def line_start(self) -> int | None:
-        """Return the position of the first whole line. None: there is none."""
+        """Return the position of the first whole line. None: no line begins in what is kept."""
         passed = 0
         for block in self.blocks(0):
             found = block.find(b"\n")

@@ -76,7 +76,7 @@ def cancel_app(
         return True
     known = context.index.get(entry)
     entry = _note_cancel(lookup, entry)
-    # Before the cluster is asked: whoever sees the end knows by it that it was requested.
+    # Before the cluster is asked, so that other readers of the stack know that the end was requested.
     if entry.cancelled_at is not None:
         requested = replace(status, reason=Reason.CANCELLED, message=cancelled_words(entry), diagnoses=())
         note_request(context.driver, entry, requested, context.now())

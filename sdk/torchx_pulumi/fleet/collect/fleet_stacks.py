@@ -48,7 +48,7 @@ class LocalObservations:
         """Problems while reading; affected rows show the observation in the stack."""
 
     def __call__(self, name: StackName) -> Mapping[str, Any] | None:
-        """Return the last observation of a stack's app, in the shape of `observed`. None: there is none."""
+        """Return the last observation of a stack's app, in the shape of `observed`. None: not observed here."""
         owner, _, stack = name.stack.rpartition("/")
         there = self._known().get(StackName(project=name.project, stack=stack), [])
         # The CLI omits the default organization; 0.1.0 stored none.
