@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,8 @@ def check_order(stacks: StackWatch, app: App) -> None:
         if before.get("uid") != after.get("uid"):
             assert before.get("uid") is None, (before, after)
             continue
-        assert after["observed_at"] >= before["observed_at"], (before, after)
+        times = [datetime.fromisoformat(one["observed_at"].replace("Z", "+00:00")) for one in (before, after)]
+        assert times[0] <= times[1], (before, after)
         attempts = before.get("attempt", 1), after.get("attempt", 1)
         assert attempts[1] >= attempts[0], (before, after)
         ended = [one["state"] in ("SUCCEEDED", "FAILED", "CANCELLED") for one in (before, after)]
@@ -279,16 +281,13 @@ class Delay:
 
 
 def delays_of(fleet: Fleet, stacks: StackWatch, downs: list[tuple[float, float]]) -> list[Delay]:
-    """Return the delay of each end that is in its stack; while the engine still launches, nobody else may write.
-
-    That objects are gone is no end: like all that is none, it is written at most once in 10 s for each app.
-    """
+    """Return the delay of each end that is in its stack; while the engine still launches, nobody else may write."""
     found = []
     for app in fleet.apps:
         truth, versions = fleet.truth(app), stacks.versions(app.app_id)
         assert truth is not None
         at = next((written.at for written in versions if tells(written, truth)), None)
-        if at is not None and truth.state != "UNKNOWN":
+        if at is not None:
             since = max(truth.at, next(written.at for written in versions if written.observed.get("uid") == truth.uid))
             disturbed = any(killed < at and since < ready for killed, ready in downs)
             found.append(Delay(app=app.recipe.name, seconds=max(at - since, 0.0), disturbed=disturbed))

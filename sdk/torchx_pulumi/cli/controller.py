@@ -67,6 +67,24 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def controller_command(arguments: argparse.Namespace) -> int:
     """Run a controller until a signal; 0, also where it was stopped."""
+    stop, checked = threading.Event(), threading.Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+        if not checked.is_set():
+            # Nothing is written yet, and a backend that is checked may not answer for a minute.
+            os._exit(0)
+
+    # Before all else: the first process of a container has no default action for SIGTERM.
+    before = {each: signal.signal(each, end) for each in SIGNALS}
+    try:
+        return _run(arguments, stop, checked)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threading.Event) -> int:
     from torchx_pulumi.controller import Controller, ControllerSettings
     from torchx_pulumi.controller.archiving import LogArchiver
     from torchx_pulumi.controller.checks import check_archive, check_settings, check_words, different_backends
@@ -90,16 +108,13 @@ def controller_command(arguments: argparse.Namespace) -> int:
     archiver = LogArchiver(
         reporter, url=arguments.log_archive, secret_pods=arguments.archive_secret_pods, limit_bytes=limit_bytes
     )
-    stop = threading.Event()
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in SIGNALS}
+    checked.set()
     driver = arguments.make_driver()
     try:
         with _logs_reported(reporter):
             ended = Controller(settings, clusters, driver, reporter, archiver=archiver).run(stop)
     finally:
         driver.close()
-        for each, handler in before.items():
-            signal.signal(each, handler)
     if not ended:
         # Threads of libraries, for example for the lookup of a host name, would be waited for at the exit.
         with suppress(OSError):

@@ -155,7 +155,14 @@ class StackWriter:
             self._queue.add(app.key, BEHIND_S if view.is_synced(app) else self._timing.unwatched_s, pending=False)
             seen = view.look(app, self._now(), fresh=True)
             return None if seen is None else as_cancelled(app, seen)
-        return Sighting(status=_gone(app), job_object=None, confirmed=True) if here else None
+        if not here:
+            return None
+        # Whoever deleted the job object may have noted in the stack that this was a cancellation.
+        now = self._tracked.reread(app)
+        if now is not None and (now.uid, now.observed) == (app.uid, app.observed):
+            return Sighting(status=_gone(app), job_object=None, confirmed=True)
+        self._queue.add(app.key)
+        return None
 
     def _clusters_of(self, app: TrackedApp) -> list[ClusterView]:
         """Return the views of the cluster of an app's launch. Empty: it is not watched.
@@ -191,7 +198,7 @@ class StackWriter:
         if status.state.terminal:
             # It is written also if the objects go before the stack can be.
             self._ends[key] = status
-        else:
+        elif status.reason is not Reason.NOT_FOUND:
             wait_s = self._written_at.get(key, -self._timing.write_every_s) + self._timing.write_every_s - self._clock()
             if wait_s > 0:
                 self._queue.add(key, wait_s)

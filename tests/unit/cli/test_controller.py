@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -61,6 +64,25 @@ def test_a_signal_ends_it_while_the_cluster_is_away(
     assert said.count("watching stopped and goes on when the cluster answers") == 1
     assert said.rstrip().endswith("stopped")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_ends_it_while_a_backend_that_is_checked_does_not_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        backend = f"s3://bucket?endpoint=http://127.0.0.1:{silent.getsockname()[1]}&region=here&s3ForcePathStyle=true"
+        config = tmp_path / "config"
+        config.write_text(KUBECONFIG.format(port=1))
+        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "XDG_STATE_HOME": str(tmp_path)}
+        words = [sys.executable, "-m", "torchx_pulumi_stacks.console", "controller", "--kubeconfig", str(config)]
+        process = subprocess.Popen([*words, "--backend", backend], env={**os.environ, **keys})
+        try:
+            asked, _ = silent.accept()
+            with asked:
+                process.terminate()
+                assert process.wait(5) == 0
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_empty_options_are_no_defaults(

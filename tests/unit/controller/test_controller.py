@@ -193,6 +193,19 @@ def test_a_job_that_is_deleted_by_hand_has_no_invented_end(world: World) -> None
     assert "last seen RUNNING" in world.observed(app)["message"]
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_that_a_job_is_gone_is_written_at_once_and_with_what_its_stack_notes_by_now(world: World, noted: bool) -> None:
+    app = world.launch("train-1", scheduler="mcad")
+    with world.controller(timing=replace(FAST, write_every_s=600.0, refresh_s=600.0, retry_s=600.0)):
+        world.change(app, state="Pending")
+        wait_for(lambda: world.state(app) == ("PENDING", "WaitingInQueue"))
+        if noted:
+            cancelled(world, app, "PENDING")
+        world.cluster.remove(app.kind, "default", app.name)
+        end = ("CANCELLED", "Cancelled") if noted else ("UNKNOWN", "NotFound")
+        wait_for(lambda: world.state(app) == end)
+
+
 def test_a_failure_while_a_job_is_deleted_is_no_end(world: World) -> None:
     app = world.launch("train-1")
     with world.controller():
