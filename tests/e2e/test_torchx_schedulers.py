@@ -231,7 +231,8 @@ def test_what_torchx_had_before_is_still_there(cli: TorchxCli) -> None:
         "utils.sh",
         "sh",
         "-c",
-        "sleep 2; echo still here",
+        # TorchX prints what it has read of the log when the job ends, and does not wait for the rest.
+        "echo still here; sleep 5",
     )
     assert "still here" in said.text
     shown = cli.torchx("runopts")

@@ -26,6 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        # All is cleaned up: a further request while Python ends would only change the exit code.
+        for request in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(request, signal.SIG_IGN)
         print("interrupted", file=sys.stderr)
         return 130
 
