@@ -118,21 +118,24 @@ class StackWriter:
 
     def _checked(self, app: TrackedApp, view: ClusterView, sighting: Sighting) -> Sighting | None:
         """Return what is seen, from the cluster itself where the watched objects are not enough to write it."""
-        if _is_known(app, sighting.status) or sighting.status.state is JobState.SUCCEEDED:
+        ended = sighting.status.state.terminal
+        # Whoever deletes a job ends its pods too, by the exit code that they choose.
+        counts = ended and not any(is_being_deleted(pod) for pod in view.pods_of(app))
+        if _is_known(app, sighting.status) or (counts and sighting.status.state is JobState.SUCCEEDED):
             return sighting
-        if self._tracked.is_older(app) and not sighting.status.state.terminal:
+        if self._tracked.is_older(app) and not ended:
             return sighting
         # Another process wrote what the stack has, and may have seen more; or it is an end that is never left again,
         # and the watched job object and pods may be of different times.
         try:
             fresh = view.look(app, self._now(), fresh=True)
         except ClusterError as error:
-            if error.retryable and sighting.status.state.terminal:
+            if error.retryable and counts:
                 return sighting
             raise
         if fresh is None:
             # It has gone since; that is the next change.
-            return sighting if sighting.status.state.terminal else self._look_for_gone(app)
+            return sighting if counts else self._look_for_gone(app)
         return as_cancelled(app, fresh)
 
     def _look_for_gone(self, app: TrackedApp) -> Sighting | None:
@@ -156,6 +159,10 @@ class StackWriter:
             seen = view.look(app, self._now(), fresh=True)
             return None if seen is None else as_cancelled(app, seen)
         if not here:
+            return None
+        if any(view.job_object(app) is not None for view in here):
+            # The watch will say how it was last.
+            self._queue.add(app.key, BEHIND_S)
             return None
         # Whoever deleted the job object may have noted in the stack that this was a cancellation.
         now = self._tracked.reread(app)
@@ -306,9 +313,9 @@ def as_cancelled(app: TrackedApp, sighting: Sighting) -> Sighting:
 
 
 def _is_of_deletion(sighting: Sighting) -> bool:
-    """Return whether a failure may be a consequence of the deletion of the job object, and not how the run ended."""
+    """Return whether an end may be a consequence of the deletion of the job object, and not how the run ended."""
     status, deleted_at = sighting.status, time_at(sighting.job_object, "metadata", "deletionTimestamp")
-    if deleted_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
+    if deleted_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN, JobState.SUCCEEDED):
         return False
     return status.finished_at is None or status.finished_at >= deleted_at
 

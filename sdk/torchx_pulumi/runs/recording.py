@@ -118,15 +118,21 @@ def note_request(driver: Callable[[], Driver], entry: RunEntry, status: JobStatu
     if entry.stage is not Stage.LAUNCHED or not entry.has_stack:
         return
     try:
-        known = time_at(driver().observed(entry) or {}, "observed_at") or EPOCH
-        value = {**build_observed(status, observed_at=max(now, known + TIME_STEP)), "uid": status.uid or entry.uid}
-        outcome = driver().record(entry, value)
-        for pause_s in REQUEST_PAUSES_S:
-            if outcome is Recorded.DEFERRED:
-                time.sleep(pause_s)
-                outcome = driver().record(entry, value)
-        if outcome is Recorded.DEFERRED:
-            raise DeployError("another process changes the stack")
+        before: Mapping[str, Any] | None = None
+        for pause_s in (0.0, *REQUEST_PAUSES_S):
+            time.sleep(pause_s)
+            known = driver().observed(entry) or {}
+            if known == before:
+                # It has another run, or the end of this one.
+                return
+            at = max(now, (time_at(known, "observed_at") or EPOCH) + TIME_STEP)
+            value = {**build_observed(status, observed_at=at), "uid": status.uid or entry.uid}
+            outcome = driver().record(entry, value)
+            if outcome in (Recorded.WRITTEN, Recorded.LEFT):
+                return
+            # KNOWN: a controller may have written something newer since it was read.
+            before = known if outcome is Recorded.KNOWN else None
+        raise DeployError("another process changes the stack")
     except TorchxPulumiError as error:
         logger.warning("%s: the stack does not say yet that it was %s: %s", entry.app_id, status.message, error)
 

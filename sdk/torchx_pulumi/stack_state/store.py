@@ -119,7 +119,11 @@ class FolderStore:
     def lock(self, path: str, data: bytes) -> None:
         """Write a lock atomically. No other file may appear in its folder: Pulumi treats each one as a lock."""
         target = self._root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        # Not with all parents: a folder that is not mounted any more must not come to look like an empty backend.
+        folder = self._root / Path(path).parts[0]
+        for name in Path(path).parent.parts[1:]:
+            folder /= name
+            folder.mkdir(exist_ok=True)
         # Another member of the group writes its own lock there next.
         share(self._root, *(folder for folder in target.parents if self._root in folder.parents))
         umask = shared_umask(self._root)

@@ -410,6 +410,38 @@ def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world:
     assert len(slow.written) <= 4
 
 
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_the_end_of_pods_that_are_deleted_is_not_that_of_a_job_whose_deletion_is_not_seen_yet(
+    world: World, phase: str, noted: bool
+) -> None:
+    class Held(Lagging):
+        """Holds up the watch of job objects only."""
+
+        def watch(self, kind: Any, *args: Any, **options: Any) -> Any:
+            watch = super().watch if kind == app.kind else world.cluster.watch
+            return watch(kind, *args, **options)
+
+    app = world.launch("train-1", scheduler="mcad")
+    cluster, replica = Held(world.cluster), pod(app, app.entry.pods["trainer"][0])
+    replica["metadata"]["labels"] |= {labels.UNIQUE_NAME: app.name}
+    world.cluster.put(replica)
+    world.change(app, state="Running")
+    with world.controller(clusters={"test": cluster}, timing=replace(FAST, refresh_s=600.0)):
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        if noted:
+            cancelled(world, app)
+        cluster.held = True
+        world.cluster.remove(app.kind, "default", app.name)
+        replica["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+        world.cluster.put({**replica, "status": {"phase": phase}})
+        time.sleep(0.5)
+        assert world.state(app)[0] == "RUNNING"
+        cluster.held = False
+        end = ("CANCELLED", "Cancelled") if noted else ("UNKNOWN", "NotFound")
+        wait_for(lambda: world.state(app) == end)
+
+
 def test_what_is_listed_after_the_stacks_were_read_is_written_without_further_requests(world: World) -> None:
     apps = [world.launch(f"train-{number}") for number in range(5)]
     for app in apps:

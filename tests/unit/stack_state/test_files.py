@@ -40,8 +40,9 @@ def test_what_is_made_in_a_shared_folder_is_the_groups(tmp_path: Path) -> None:
 
 def test_a_lock_in_a_shared_folder_can_be_read_and_followed_by_another_members(tmp_path: Path) -> None:
     folder = tmp_path / "team"
-    folder.mkdir()
-    folder.chmod(0o2770)
+    (folder / ".pulumi").mkdir(parents=True)
+    for path in (folder, folder / ".pulumi"):
+        path.chmod(0o2770)
     before = os.umask(0o077)
     try:
         FolderStore(folder).lock(".pulumi/locks/organization/torchx/a/1.json", b"{}")
@@ -50,6 +51,14 @@ def test_a_lock_in_a_shared_folder_can_be_read_and_followed_by_another_members(t
     made = {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o7777 for path in folder.rglob("*")}
     assert set(made.values()) == {0o2770, 0o660}
     assert made[".pulumi/locks/organization/torchx/a/1.json"] == 0o660
+
+
+@pytest.mark.parametrize("left", ["", "backend"])
+def test_a_lock_makes_no_backend_where_none_is_mounted(tmp_path: Path, left: str) -> None:
+    (tmp_path / left).mkdir(exist_ok=True)
+    with pytest.raises(FileNotFoundError):
+        FolderStore(tmp_path / "backend").lock(".pulumi/locks/organization/torchx/a/1.json", b"{}")
+    assert [*tmp_path.rglob("*")] == ([tmp_path / left] if left else [])
 
 
 def test_a_folder_that_is_removed_while_it_is_empty_is_made_again(

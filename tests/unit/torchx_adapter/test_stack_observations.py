@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import subprocess
@@ -245,6 +246,23 @@ def test_a_cancellation_is_newer_than_what_a_clock_that_is_ahead_wrote(
 ) -> None:
     app_id = running(world, "volcano", submit)
     seen_by_another(world, app_id, "RUNNING", "Running")
+    world.scheduler().cancel(app_id)
+    assert (in_stack(world)["reason"], in_stack(world)["observed_at"]) == ("Cancelled", "2100-01-01T00:00:01Z")
+
+
+def test_a_cancellation_is_newer_than_what_a_controller_writes_at_the_same_time(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = running(world, "volcano", submit)
+    record, count = world.driver.record, itertools.count()
+
+    def after_a_controller(*given: Any) -> Recorded:
+        if next(count) == 0:
+            seen_by_another(world, app_id, "RUNNING", "Running")
+        return record(*given)
+
+    monkeypatch.setattr("torchx_pulumi.runs.recording.REQUEST_PAUSES_S", (0.0,))
+    monkeypatch.setattr(world.driver, "record", after_a_controller)
     world.scheduler().cancel(app_id)
     assert (in_stack(world)["reason"], in_stack(world)["observed_at"]) == ("Cancelled", "2100-01-01T00:00:01Z")
 
