@@ -281,7 +281,7 @@ class Delay:
 
 
 def delays_of(fleet: Fleet, stacks: StackWatch, downs: list[tuple[float, float]]) -> list[Delay]:
-    """Return the delay of each end that is in its stack; while the engine still launches, nobody else may write."""
+    """Return the delay of each end until it is in its stack, from the end of the launch where that came later."""
     found = []
     for app in fleet.apps:
         truth, versions = fleet.truth(app), stacks.versions(app.app_id)

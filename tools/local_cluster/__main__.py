@@ -11,6 +11,7 @@ from typing import Any
 from tools.local_cluster.cluster import Cluster, down
 from tools.local_cluster.errors import LocalClusterError
 from tools.local_cluster.features import DEFAULT, FEATURES
+from tools.local_cluster.interrupts import REQUESTS
 from tools.local_cluster.layout import known_layouts
 from tools.local_cluster.progress import Progress
 from tools.local_cluster.status import status
@@ -26,8 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        # All is cleaned up: a further request while Python ends would only change the exit code.
-        for request in (signal.SIGINT, signal.SIGTERM):
+        # Everything is cleaned up: another signal while Python exits would only change the exit code.
+        for request in REQUESTS:
             signal.signal(request, signal.SIG_IGN)
         print("interrupted", file=sys.stderr)
         return 130

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-_REQUESTS: Final = (signal.SIGINT, signal.SIGTERM)
+REQUESTS: Final = (signal.SIGINT, signal.SIGTERM)
+"""Signals that ask the process to end."""
 
 
 @contextlib.contextmanager
@@ -20,7 +21,7 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {request: signal.signal(request, signal.SIG_IGN) for request in _REQUESTS}
+    before = {request: signal.signal(request, signal.SIG_IGN) for request in REQUESTS}
     try:
         yield
     finally:

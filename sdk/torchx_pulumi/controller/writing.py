@@ -118,24 +118,26 @@ class StackWriter:
 
     def _checked(self, app: TrackedApp, view: ClusterView, sighting: Sighting) -> Sighting | None:
         """Return what is seen, from the cluster itself where the watched objects are not enough to write it."""
-        ended = sighting.status.state.terminal
-        # Whoever deletes a job ends its pods too, by the exit code that they choose.
-        counts = ended and not any(is_being_deleted(pod) for pod in view.pods_of(app))
-        if _is_known(app, sighting.status) or (counts and sighting.status.state is JobState.SUCCEEDED):
+        if _is_known(app, sighting.status):
             return sighting
+        ended = sighting.status.state.terminal
         if self._tracked.is_older(app) and not ended:
+            return sighting
+        # Pods that are deleted with their job end too, with any exit code.
+        by_itself = ended and not any(is_being_deleted(pod) for pod in view.pods_of(app))
+        if by_itself and sighting.status.state is JobState.SUCCEEDED:
             return sighting
         # Another process wrote what the stack has, and may have seen more; or it is an end that is never left again,
         # and the watched job object and pods may be of different times.
         try:
             fresh = view.look(app, self._now(), fresh=True)
         except ClusterError as error:
-            if error.retryable and counts:
+            if error.retryable and by_itself:
                 return sighting
             raise
         if fresh is None:
             # It has gone since; that is the next change.
-            return sighting if counts else self._look_for_gone(app)
+            return sighting if by_itself else self._look_for_gone(app)
         return as_cancelled(app, fresh)
 
     def _look_for_gone(self, app: TrackedApp) -> Sighting | None:
@@ -164,7 +166,7 @@ class StackWriter:
             # The watch will say how it was last.
             self._queue.add(app.key, BEHIND_S)
             return None
-        # Whoever deleted the job object may have noted in the stack that this was a cancellation.
+        # `torchx cancel` notes a cancellation in the stack and then deletes the job object.
         now = self._tracked.reread(app)
         if now is not None and (now.uid, now.observed) == (app.uid, app.observed):
             return Sighting(status=_gone(app), job_object=None, confirmed=True)
