@@ -24,7 +24,7 @@ from torchx_pulumi.outputs.newer import read_state, standing
 from torchx_pulumi.runs.identity import owner_digest, recorded_variant
 from torchx_pulumi.schedulers import SchedulerBackend, Variant, find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, parse_checkpoint
+from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, StackApp, parse_checkpoint
 from torchx_pulumi.stack_state.stacks import StackName
 
 AppKey = tuple[str, StackName, str]
@@ -62,6 +62,8 @@ class TrackedApp:
     """`torchx run` launched it, or a program that took it over keeps its note."""
     unwritable: str = ""
     """Why the stack's outputs are not written, in words. Empty: they can be."""
+    output: StackApp = field(default_factory=lambda: StackApp(output={}))
+    """The object `torchx` of the app in the stack's outputs."""
     observed: Mapping[str, Any] = field(default_factory=dict)
     """What identifies the observation in the stack (`outputs.newer.standing`), and its message if it was cancelled."""
 

@@ -1,0 +1,189 @@
+"""LiveFleet: the apps of a controller as they were last seen, for pages and metrics. Nothing is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
+from torchx_pulumi.fleet.collect.row import FleetRow, build_row, complete
+from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.stack_state.checkpoint import StackApp
+
+MOST_GONE = 1000
+"""Apps that are gone and that a reader with an older version still learns of."""
+
+ID_DIGITS = 16
+
+
+def live_id(key: AppKey) -> str:
+    """Return the name of an app in URLs: 16 hex digits, equal in all processes that read the same backends."""
+    backend, stack, urn = key
+    return hashlib.sha256("\0".join((backend, str(stack), urn)).encode()).hexdigest()[:ID_DIGITS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveApp:
+    """One app as it was last seen."""
+
+    id: str
+    """`live_id` of its key."""
+    app: TrackedApp
+    output: StackApp
+    """What its stack says."""
+    seen: Mapping[str, Any] | None
+    """What its cluster says, in the shape of the output `observed`. None: it was not seen there."""
+    checked_at: datetime | None
+    """When its cluster was last looked at. None: never."""
+    version: int
+    """Version of the fleet in which it changed last."""
+
+    def row(self, now: datetime) -> FleetRow:
+        """Return its row in a fleet, with ages until `now`."""
+        recorded = self.output.output.get("observed")
+        seen = self.seen
+        if seen is None or (isinstance(recorded, Mapping) and not _says_more(seen, recorded)):
+            return build_row(self.app.stack, self.output, now)
+        whole = complete(seen, recorded)
+        return build_row(self.app.stack, self.output, now, seen=whole, checked_at=self.checked_at, source="live")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetChange:
+    """What changed in a fleet since a version."""
+
+    version: int
+    """The present version."""
+    changed: tuple[LiveApp, ...]
+    gone: tuple[str, ...]
+    """Ids of apps whose stacks are gone."""
+    whole: bool
+    """`changed` has all apps: the reader's version is too old, or of another process."""
+
+
+class LiveFleet:
+    """The apps of a controller. For use by several threads."""
+
+    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
+        """Begin without apps."""
+        self._now = now
+        self._guard = threading.Lock()
+        self._apps: dict[AppKey, LiveApp] = {}
+        self._keys: dict[str, AppKey] = {}
+        self._gone: OrderedDict[str, int] = OrderedDict()
+        self._forgotten = 0
+        """Version up to which apps that are gone are not known any more."""
+        self._version = 0
+        self._listeners: list[Callable[[], None]] = []
+
+    def put_stack(self, app: TrackedApp) -> None:
+        """Take an app as its stack was last read; what was seen of another run of it is dropped."""
+        with self._guard:
+            known = self._apps.get(app.key)
+            if known is None:
+                made = LiveApp(id=live_id(app.key), app=app, output=app.output, seen=None, checked_at=None, version=0)
+            elif known.app.uid != app.uid:
+                made = replace(known, app=app, output=app.output, seen=None, checked_at=None)
+            else:
+                made = replace(known, app=app, output=app.output)
+            changed = known is None or (known.output, known.seen) != (made.output, made.seen)
+            self._keep(made, changed=changed)
+        self._tell(changed=changed)
+
+    def put_seen(self, key: AppKey, uid: str | None, seen: Mapping[str, Any]) -> None:
+        """Take what a cluster says of the run of an app whose job object has a uid, in the shape of `observed`."""
+        with self._guard:
+            known = self._apps.get(key)
+            if known is None or known.app.uid != uid:
+                return
+            changed = known.seen is None or _without_time(known.seen) != _without_time(seen)
+            # The time of the last change stays, as in a stack.
+            kept = seen if changed or known.seen is None else known.seen
+            self._keep(replace(known, seen=kept, checked_at=self._now()), changed=changed)
+        self._tell(changed=changed)
+
+    def drop(self, key: AppKey) -> None:
+        """Forget an app whose stack is gone."""
+        with self._guard:
+            known = self._apps.pop(key, None)
+            if known is None:
+                return
+            self._version += 1
+            self._keys.pop(known.id, None)
+            self._gone[known.id] = self._version
+            self._gone.move_to_end(known.id)
+            while len(self._gone) > MOST_GONE:
+                _, self._forgotten = self._gone.popitem(last=False)
+        self._tell(changed=True)
+
+    @property
+    def version(self) -> int:
+        """Return the number of changes so far."""
+        with self._guard:
+            return self._version
+
+    def apps(self) -> list[LiveApp]:
+        """Return all apps."""
+        with self._guard:
+            return [*self._apps.values()]
+
+    def find(self, app: str) -> LiveApp | None:
+        """Return the app of an id. None: there is none."""
+        with self._guard:
+            key = self._keys.get(app)
+            return None if key is None else self._apps[key]
+
+    def changes(self, since: int | None) -> FleetChange:
+        """Return what changed since a version. None: everything there is."""
+        with self._guard:
+            whole = since is None or since > self._version or since < self._forgotten
+            changed = tuple(app for app in self._apps.values() if whole or since is None or app.version > since)
+            gone = () if whole else tuple(name for name, at in self._gone.items() if since is None or at > since)
+            return FleetChange(version=self._version, changed=changed, gone=gone, whole=whole)
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after each change, from any thread, and return the function that ends that.
+
+        Args:
+            listener: Must return at once and not raise.
+        """
+        with self._guard:
+            self._listeners.append(listener)
+
+        def end() -> None:
+            with self._guard:
+                if listener in self._listeners:
+                    self._listeners.remove(listener)
+
+        return end
+
+    def _keep(self, app: LiveApp, *, changed: bool) -> None:
+        if changed:
+            self._version += 1
+            app = replace(app, version=self._version)
+        self._apps[app.app.key] = app
+        self._keys[app.id] = app.app.key
+        self._gone.pop(app.id, None)
+
+    def _tell(self, *, changed: bool) -> None:
+        if not changed:
+            return
+        with self._guard:
+            listeners = [*self._listeners]
+        for listener in listeners:
+            listener()
+
+
+def _says_more(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """Return whether what was seen is newer than the stack's observation, or the same and more complete."""
+    same = (seen.get("state"), seen.get("reason")) == (recorded.get("state"), recorded.get("reason"))
+    return same or is_newer(seen, recorded)
+
+
+def _without_time(observed: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in observed.items() if name != "observed_at"}
