@@ -10,6 +10,8 @@ import pytest
 
 from tests.s3_server import S3Backend, serve_s3
 
+TESTS = Path(__file__).parent
+
 LONGEST = (
     "mcad",
     "test_demo.py",
@@ -31,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("e2e"):
             file = item.path.parent if "contract" in item.path.parts else item.path
-            group = "mcad" if item.get_closest_marker("mcad") else str(file)
+            group = "mcad" if item.get_closest_marker("mcad") else file.relative_to(TESTS).as_posix()
             item.add_marker(pytest.mark.xdist_group(group))
             name = "mcad" if group == "mcad" else file.name
             ranks[item.nodeid] = LONGEST.index(name) if name in LONGEST else len(LONGEST)

@@ -72,29 +72,40 @@ def run_suite(suite: Suite, env: dict[str, str]) -> int:
     """Run a suite, then once more what failed; return pytest's exit code."""
     say(f"with {suite.name}")
     begin = time.monotonic()
-    code = pytest(suite, env, "-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder")
+    spread = ("-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder", "--cache-clear")
+    code = pytest(suite.python, env, *spread, *suite.words)
     if code == TESTS_FAILED:
         failed = last_failed()
         say(f"{len(failed)} failed; once more, one at a time")
-        code = pytest(suite, env, "--last-failed", "--last-failed-no-failures", "none")
+        code = pytest(suite.python, env, *failed)
         if code == 0:
             say("passed only when run alone, to be fixed: " + ", ".join(failed))
     say(f"with {suite.name}: {'passed' if code == 0 else f'exit code {code}'}, {time.monotonic() - begin:.0f} s")
     return code
 
 
-def pytest(suite: Suite, env: dict[str, str], *words: str) -> int:
+def pytest(python: Path, env: dict[str, str], *words: str) -> int:
     """Run pytest to its end."""
-    command = [str(suite.python), "-m", "pytest", "-q", "-m", "e2e", "--durations", "15", *words, *suite.words]
+    command = [str(python), "-m", "pytest", "-q", "-m", "e2e", "--durations", "15", *words]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
 def last_failed() -> list[str]:
     """Return the tests that pytest remembers as failed."""
     try:
-        return sorted(json.loads((ROOT / ".pytest_cache/v/cache/lastfailed").read_text()))
+        return sorted(map(without_group, json.loads((ROOT / ".pytest_cache/v/cache/lastfailed").read_text())))
     except FileNotFoundError:
         return []
+
+
+def without_group(test: str) -> str:
+    """Return the name of a test without the group that pytest-xdist adds to it.
+
+    >>> without_group("tests/e2e/test_x.py::test_y[a@b]@mcad"), without_group("tests/e2e/test_x.py::test_y[a@b]")
+    ('tests/e2e/test_x.py::test_y[a@b]', 'tests/e2e/test_x.py::test_y[a@b]')
+    """
+    name, sign, group = test.rpartition("@")
+    return name if sign and "]" not in group else test
 
 
 def say(text: str) -> None:
