@@ -12,6 +12,12 @@ from typing import Any
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import ArchivedCluster
+from torchx_pulumi.log_archive.attempts import (
+    ArchivedReplica,
+    ClusterWithArchive,
+    archived_replicas,
+    choose_attempt,
+)
 from torchx_pulumi.logs import LogClock, LogQuery, read_lines
 from torchx_pulumi.logs.container_log import REFUSED
 from torchx_pulumi.logs.watching import ObservedPod
@@ -24,12 +30,6 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_adapter import compat
-from torchx_pulumi.torchx_adapter.archived_log import (
-    ArchivedReplica,
-    ClusterWithArchive,
-    archived_replicas,
-    choose_attempt,
-)
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, variant_named, warn_if_undecided
 from torchx_pulumi.torchx_adapter.polling import WAITS, SharedObservation

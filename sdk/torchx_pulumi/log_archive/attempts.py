@@ -1,4 +1,4 @@
-"""Logs of replicas whose pods are gone, read from the archives that may have them."""
+"""The attempts of a replica in the cluster and in the archives that may have them, for every reader of logs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from typing import Any
 from torchx_pulumi.kube import Cluster, LogLines
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.kube.protocol import Selector
-from torchx_pulumi.log_archive import (
-    Archive,
-    ArchivedCluster,
-    ArchivedJob,
-    ContainerRunRef,
-    open_archive,
-    runs_of_pod,
-)
-from torchx_pulumi.log_archive.reading import Attempt
+from torchx_pulumi.log_archive.archive import Archive
+from torchx_pulumi.log_archive.location import open_archive
+from torchx_pulumi.log_archive.reading import ArchivedCluster, Attempt
+from torchx_pulumi.log_archive.runs import ArchivedJob, ContainerRunRef, runs_of_pod
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
