@@ -18,7 +18,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.permissions import READING, Permission
 from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS as VOLCANO
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.schedulers.watching import watch_list
+from torchx_pulumi.schedulers.watching import rbac_rules, watch_list, watch_permissions
 
 from tests.doc_blocks import block
 from tests.unit.schedulers.diagnosis.objects import (
@@ -181,17 +181,30 @@ def test_the_documented_verbs_are_those_of_the_table() -> None:
             assert listed[key].lower().startswith(without.lower() or "**needed**"), key
 
 
-def test_the_documented_role_of_a_watcher_has_all_that_is_watched() -> None:
-    rules = yaml.safe_load(block("docs/permissions.md", "watching"))["rules"]
-    allowed = {
+def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {
         (verb, group, resource)
         for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+def test_the_documented_role_of_a_watcher_has_all_that_is_watched() -> None:
+    rules = yaml.safe_load(block("docs/permissions.md", "watching"))["rules"]
     watched = {(verb, kind.group, kind.plural) for kind, _ in watch_list() for verb in ("get", "list", "watch")}
     reading = {
         (one.verb, one.kind.group, f"{one.kind.plural}/{one.part}" if one.part else one.kind.plural) for one in READING
     }
-    assert allowed == watched | reading
+    assert granted(rules) == watched | reading == granted(rbac_rules(watch_permissions()))
+
+
+def test_what_is_in_no_namespace_goes_into_a_cluster_role_and_nothing_is_granted_twice() -> None:
+    everything = watch_permissions()
+    inside, outside = (rbac_rules(everything, namespaced=namespaced) for namespaced in (True, False))
+    assert {resource for rule in outside for resource in rule["resources"]} == {"namespaces", "nodes", "queues"}
+    assert granted(inside).isdisjoint(granted(outside))
+    assert granted(inside) | granted(outside) == granted(rbac_rules(everything))
+    listed = [(rule["apiGroups"], each) for rule in rbac_rules(everything) for each in rule["resources"]]
+    assert len(listed) == len({str(each) for each in listed})
