@@ -139,5 +139,18 @@ DEBIAN_PARTS: Final[tuple[Part, ...]] = (
         ),
         installed=Installed(),
     ),
+    Part(
+        name="prometheus",
+        version="debian",
+        expected_s=10,
+        source=DebianSource(
+            packages=("prometheus",),
+            links=(
+                DebianLink(executable="prometheus", path="usr/bin/prometheus"),
+                DebianLink(executable="promtool", path="usr/bin/promtool"),
+            ),
+        ),
+        installed=Installed(probe=("--version",), at_least=(2, 42)),
+    ),
 )
 """In the order in which missing ones are best got."""

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import takewhile
 from typing import Any
 
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
@@ -73,7 +74,8 @@ class LiveFleet:
         """Begin without apps."""
         self._now = now
         self._guard = threading.Lock()
-        self._apps: dict[AppKey, LiveApp] = {}
+        self._apps: OrderedDict[AppKey, LiveApp] = OrderedDict()
+        """In the order in which they changed last."""
         self._keys: dict[str, AppKey] = {}
         self._gone: OrderedDict[str, int] = OrderedDict()
         self._forgotten = 0
@@ -141,10 +143,13 @@ class LiveFleet:
     def changes(self, since: int | None) -> FleetChange:
         """Return what changed since a version. None: everything there is."""
         with self._guard:
-            whole = since is None or since > self._version or since < self._forgotten
-            changed = tuple(app for app in self._apps.values() if whole or since is None or app.version > since)
-            gone = () if whole else tuple(name for name, at in self._gone.items() if since is None or at > since)
-            return FleetChange(version=self._version, changed=changed, gone=gone, whole=whole)
+            if since is None or since > self._version or since < self._forgotten:
+                return FleetChange(version=self._version, changed=(*self._apps.values(),), gone=(), whole=True)
+            # From the last change back: it costs what has changed, however many apps there are.
+            changed = tuple(takewhile(lambda app: app.version > since, reversed(self._apps.values())))
+            recent = takewhile(lambda item: item[1] > since, reversed(self._gone.items()))
+            gone = tuple(name for name, _ in recent)
+            return FleetChange(version=self._version, changed=changed, gone=gone, whole=False)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call a function after each change, from any thread, and return the function that ends that.
@@ -167,6 +172,8 @@ class LiveFleet:
             self._version += 1
             app = replace(app, version=self._version)
         self._apps[app.app.key] = app
+        if changed:
+            self._apps.move_to_end(app.app.key)
         self._keys[app.id] = app.app.key
         self._gone.pop(app.id, None)
 

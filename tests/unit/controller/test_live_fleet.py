@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from torchx_pulumi.controller.live_fleet import LiveFleet
+
+from tests.unit.controller.live_apps import tracked_app
+
+
+def test_a_reader_learns_what_changed_since_its_version_and_nothing_else() -> None:
+    fleet = LiveFleet()
+    for name in ("a", "b", "c", "d"):
+        fleet.put_stack(tracked_app(name))
+    since = fleet.version
+    fleet.put_seen(tracked_app("a").key, "u1", {"state": "SUCCEEDED", "reason": "Completed"})
+    fleet.put_stack(tracked_app("c", observed={"state": "FAILED"}))
+    fleet.put_stack(tracked_app("d"))
+    fleet.drop(tracked_app("b").key)
+    change = fleet.changes(since)
+    assert not change.whole
+    assert {app.app.job_name for app in change.changed} == {"a", "c"}
+    assert len(change.gone) == 1
+    nothing = fleet.changes(change.version)
+    assert (nothing.changed, nothing.gone) == ((), ())
+    assert {app.app.job_name for app in fleet.changes(None).changed} == {"a", "c", "d"}
+
+
+def test_what_is_seen_again_without_a_change_is_no_change_and_hides_none() -> None:
+    fleet = LiveFleet()
+    for name in ("a", "b"):
+        fleet.put_stack(tracked_app(name))
+    seen = {"state": "RUNNING", "reason": "Running"}
+    fleet.put_seen(tracked_app("a").key, "u1", seen)
+    since = fleet.version
+    fleet.put_seen(tracked_app("b").key, "u1", seen)
+    fleet.put_seen(tracked_app("a").key, "u1", {**seen, "observed_at": "2026-01-02T12:30:00Z"})
+    assert [app.app.job_name for app in fleet.changes(since).changed] == ["b"]
