@@ -256,16 +256,20 @@ class KubernetesCluster:
         made: Manifest = self._json("POST", _path(kind, namespace), kind, query, body=manifest)
         return made
 
-    def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+    def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
+    ) -> bool:
         """Delete an object after the objects that it owns."""
         options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": version}
+        conditions = {field: value for field, value in wanted.items() if value is not None}
+        if conditions:
+            options["preconditions"] = conditions
         try:
             path = f"{_path(kind, namespace)}/{quote(name, safe='')}"
             return self._json("DELETE", path, kind, body=options) is not None
         except ClusterError as error:
-            if uid is not None and error.reason == "Conflict":
+            if version is None and uid is not None and error.reason == "Conflict":
                 # Another object has the name now.
                 return False
             raise

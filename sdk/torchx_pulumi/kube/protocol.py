@@ -214,7 +214,9 @@ class ClusterActions(Protocol):
                 `AlreadyExists` if there is an object of that name.
         """
 
-    def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+    def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
+    ) -> bool:
         """Delete an object after the objects that it owns (foreground deletion).
 
         Args:
@@ -222,12 +224,15 @@ class ClusterActions(Protocol):
             namespace: Namespace. None: the kind has no namespaces.
             name: Name of the object.
             uid: Delete only the object with this uid. None: any object of that name.
+            version: Delete the object only as it was read, with this `resourceVersion`; given with `uid`. None: as it
+                is.
 
         Returns:
             Whether the object existed. It remains until its pods have ended.
 
         Raises:
-            ClusterError: No answer, or no permission.
+            ClusterError: No answer, no permission, or (`reason` is `Conflict`) the object is no longer as it was read,
+                or another one has its name.
         """
 
     def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:

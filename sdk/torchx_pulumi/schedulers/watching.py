@@ -39,6 +39,15 @@ def watch_permissions() -> list[Permission]:
     return [*watched, *(one for one in READING if (one.verb, one.resource) not in named)]
 
 
+def forget_permissions() -> list[Permission]:
+    """Return what a controller needs besides that removes old apps: of each kind that a launch creates."""
+    variants = [variant for name in scheduler_names() for variant in find_backend(name).variants.values()]
+    made = dict.fromkeys(kind for variant in variants for kind in (variant.job_object, *variant.companions))
+    watched = {kind for kind, _ in watch_list()}
+    seen = [Permission(verb="get", kind=kind) for kind in made if kind not in watched]
+    return [*(Permission(verb="delete", kind=kind) for kind in made), *seen]
+
+
 def rbac_rules(permissions: Iterable[Permission], *, namespaced: bool | None = None) -> list[dict[str, Any]]:
     """Return the rules of a Role or ClusterRole, sorted, and as few as grant exactly these permissions.
 

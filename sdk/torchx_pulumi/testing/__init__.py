@@ -282,11 +282,18 @@ class FakeCluster:
             self._simulate(kind, made)
         return copy.deepcopy(made)
 
-    def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+    def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
+    ) -> bool:
         """Delete an object and the objects that it owns, at once."""
         self._check("delete", kind)
         found = self._objects.get((kind.api_version, kind.kind, namespace or "", name))
-        if found is None or (uid is not None and found["metadata"].get("uid") != uid):
+        if found is None:
+            return False
+        meta = found["metadata"]
+        if version is not None and (meta.get("resourceVersion"), meta.get("uid")) != (version, uid):
+            raise ClusterError(f"{kind.kind} {name} was changed since it was read", reason="Conflict")
+        if uid is not None and meta.get("uid") != uid:
             return False
         self.remove(kind, namespace, name)
         mine = found["metadata"].get("uid")

@@ -66,6 +66,18 @@ def test_deleting_is_done_once_and_only_to_the_object_that_is_meant(world: World
     assert not world.cluster.delete(kinds.SERVICE_ACCOUNT, world.namespace, name)
 
 
+def test_an_object_is_deleted_only_as_it_was_read(world: World, name: str) -> None:
+    made = world.cluster.create(kinds.SERVICE_ACCOUNT, world.namespace, account(name))
+    uid, version = made["metadata"]["uid"], made["metadata"]["resourceVersion"]
+    for wrong in ({"uid": uid, "version": "1"}, {"uid": str(uuid4()), "version": version}):
+        with pytest.raises(ClusterError) as caught:
+            world.cluster.delete(kinds.SERVICE_ACCOUNT, world.namespace, name, **wrong)
+        assert caught.value.reason == "Conflict"
+    assert world.cluster.get(kinds.SERVICE_ACCOUNT, world.namespace, name) is not None
+    assert world.cluster.delete(kinds.SERVICE_ACCOUNT, world.namespace, name, uid=uid, version=version)
+    assert not world.cluster.delete(kinds.SERVICE_ACCOUNT, world.namespace, name, uid=uid, version=version)
+
+
 def test_what_these_credentials_may_do_is_known(world: World) -> None:
     assert world.cluster.allowed("create", VOLCANO_JOB, world.namespace)
     assert world.cluster.allowed("get", kinds.POD, world.namespace, "log")

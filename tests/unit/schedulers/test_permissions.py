@@ -18,7 +18,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.permissions import READING, Permission
 from torchx_pulumi.schedulers.volcano.cluster_checks import PERMISSIONS as VOLCANO
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi.schedulers.watching import rbac_rules, watch_list, watch_permissions
+from torchx_pulumi.schedulers.watching import forget_permissions, rbac_rules, watch_list, watch_permissions
 
 from tests.doc_blocks import block
 from tests.unit.schedulers.diagnosis.objects import (
@@ -198,6 +198,14 @@ def test_the_documented_role_of_a_watcher_has_all_that_is_watched() -> None:
         (one.verb, one.kind.group, f"{one.kind.plural}/{one.part}" if one.part else one.kind.plural) for one in READING
     }
     assert granted(rules) == watched | reading == granted(rbac_rules(watch_permissions()))
+
+
+def test_the_documented_role_of_a_controller_that_forgets_has_each_kind_that_a_launch_creates() -> None:
+    rules = yaml.safe_load(block("docs/permissions.md", "forgetting"))["rules"]
+    assert granted(rules) == granted(rbac_rules(forget_permissions()))
+    made = {kind for form in (JOB, PODS, MCAD) for kind in (form.job_object, *form.companions)}
+    assert {("delete", kind.group, kind.plural) for kind in made} <= granted(rules)
+    assert granted(rules).isdisjoint(granted(rbac_rules(watch_permissions())))
 
 
 def test_what_is_in_no_namespace_goes_into_a_cluster_role_and_nothing_is_granted_twice() -> None:
