@@ -17,12 +17,12 @@ from torchx_pulumi.log_archive import (
     ArchivedJob,
     ArchivedRun,
     ContainerRunRef,
-    CopyStop,
     copy_log,
     open_archive,
     runs_of_pod,
 )
 from torchx_pulumi.log_archive.copying import LIMIT_BYTES
+from torchx_pulumi.logs import LogStop
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_at
 from torchx_pulumi.model.options import Manifest
@@ -120,7 +120,7 @@ class LogArchiver:
         self._secret_pods = secret_pods
         self._limit_bytes = limit_bytes
         self._opened = opened
-        self._stop = CopyStop()
+        self._stop = LogStop()
         self._guard = threading.Lock()
         self._copies: dict[CopyKey, _Copy] = {}
         self._pods: dict[str, _Pod] = {}

@@ -2,7 +2,7 @@
 
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.before_deletion import copying_logs
-from torchx_pulumi.log_archive.copying import CopyStop, copy_log
+from torchx_pulumi.log_archive.copying import copy_log
 from torchx_pulumi.log_archive.location import check_archive_url, open_archive
 from torchx_pulumi.log_archive.reading import ArchivedCluster
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, ContainerRunRef, runs_of_pod
@@ -13,7 +13,6 @@ __all__ = [
     "ArchivedJob",
     "ArchivedRun",
     "ContainerRunRef",
-    "CopyStop",
     "check_archive_url",
     "copy_log",
     "copying_logs",

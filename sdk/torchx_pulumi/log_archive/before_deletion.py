@@ -12,8 +12,9 @@ from typing import Any
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.archive import Archive
-from torchx_pulumi.log_archive.copying import LIMIT_BYTES, CopyStop, copy_log
+from torchx_pulumi.log_archive.copying import LIMIT_BYTES, copy_log
 from torchx_pulumi.log_archive.runs import ArchivedJob, ContainerRunRef, runs_of_pod
+from torchx_pulumi.logs import LogStop
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.progress import ProgressCallback
@@ -105,7 +106,7 @@ class _Copier:
         self._job = job
         self._limit_bytes = limit_bytes
         self._progress = progress
-        self._stop = CopyStop()
+        self._stop = LogStop()
         self._keep_partial = True
         self._room = threading.BoundedSemaphore(READ_AT_ONCE)
         self._copies: list[_Copy] = []

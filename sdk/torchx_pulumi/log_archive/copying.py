@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timezone
 
-from torchx_pulumi.kube import Cluster, LogLines
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.run_reader import TRIES, RunReader
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, ContainerRunRef, archived_run
 from torchx_pulumi.log_archive.spool import LimitedSpool
+from torchx_pulumi.logs import LogStop
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.timestamps import parse_time
 
 LIMIT_BYTES = 64 << 20
 """Most bytes of the text of one container run that are kept by default."""
-
-
-class CopyStop:
-    """Ends copies of several threads, also those that wait for a line."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._lock = threading.Lock()
-        self._streams: set[LogLines] = set()
-
-    def set(self) -> None:
-        """End the copies."""
-        with self._lock:
-            self._event.set()
-            streams = [*self._streams]
-        for stream in streams:
-            stream.close()
-
-    def is_set(self) -> bool:
-        """Return whether the copies have to end."""
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for some seconds, or until the copies have to end, and return whether they have to."""
-        return self._event.wait(seconds)
-
-    @contextlib.contextmanager
-    def closing(self, stream: LogLines) -> Iterator[None]:
-        """Close a stream at the end of the block, or when the copies have to end."""
-        with self._lock:
-            self._streams.add(stream)
-        try:
-            if self.is_set():
-                stream.close()
-            yield
-        finally:
-            with self._lock:
-                self._streams.discard(stream)
-            stream.close()
 
 
 def copy_log(
@@ -65,7 +25,7 @@ def copy_log(
     ref: ContainerRunRef,
     *,
     follow: bool = False,
-    stop: CopyStop | None = None,
+    stop: LogStop | None = None,
     limit_bytes: int = LIMIT_BYTES,
     advice: str = "",
     keep_partial: Callable[[], bool] = lambda: True,
@@ -100,7 +60,7 @@ def copy_log(
         ClusterError: The log cannot be read. `reason` is `NotFound` or `Replaced` if it is lost.
         OSError: The archive, or the folder for temporary files, cannot be written; errno ENOSPC: it is full.
     """
-    stop = stop or CopyStop()
+    stop = stop or LogStop()
     reader: RunReader | None = None
     try:
         key = ref.key(job)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Protocol
 
-from torchx_pulumi.kube import Cluster, LogLines
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.resuming import LONGEST_STAMP, Received
 from torchx_pulumi.log_archive.runs import ContainerRunRef, runs_of_pod
 from torchx_pulumi.log_archive.spool import LimitedSpool
+from torchx_pulumi.logs import LogStop
 from torchx_pulumi.logs.stamps import read_line
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at, time_at
@@ -37,19 +36,6 @@ REPLACED = "Replaced"
 """`reason` of the error about a run whose log cannot be read any more, because a later run has its place."""
 
 
-class Stop(Protocol):
-    """Ends the reading; `copying.CopyStop`."""
-
-    def is_set(self) -> bool:
-        """Return whether reading has to end."""
-
-    def wait(self, seconds: float) -> bool:
-        """Wait, and return whether reading has to end."""
-
-    def closing(self, stream: LogLines) -> AbstractContextManager[None]:
-        """Close a stream at the end of the block, or when reading has to end."""
-
-
 class RunReader:
     """Reads one container run into a spool.
 
@@ -60,7 +46,7 @@ class RunReader:
         self,
         cluster: Cluster,
         ref: ContainerRunRef,
-        stop: Stop,
+        stop: LogStop,
         make_spool: Callable[[], LimitedSpool],
         opened: Callable[[], None],
         tries: int = TRIES,

@@ -2,6 +2,7 @@
 
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.logs.reading import read_lines
+from torchx_pulumi.logs.stopping import LogStop
 from torchx_pulumi.logs.watching import LogClock, SystemClock
 
-__all__ = ["LogClock", "LogQuery", "SystemClock", "read_lines"]
+__all__ = ["LogClock", "LogQuery", "LogStop", "SystemClock", "read_lines"]

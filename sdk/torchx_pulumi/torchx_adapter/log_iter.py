@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +17,11 @@ from torchx_pulumi.log_archive.attempts import (
     archived_replicas,
     choose_attempt,
 )
+from torchx_pulumi.log_archive.replica_log import Label, archived_lines, read_replica_log
 from torchx_pulumi.logs import LogClock, LogQuery, read_lines
-from torchx_pulumi.logs.container_log import REFUSED
 from torchx_pulumi.logs.watching import ObservedPod
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, Problem, invalid_job
+from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import Reason
@@ -68,18 +67,7 @@ def read_log(
         ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
     query = replace(_query(options, entry.namespace, _pod_of(entry, kept.role, kept.replica), lines), follow=follow)
-    live = _LiveLog(context, entry, kept, observation, progress)
-    if attempt is None and not kept.archives:
-        return live.lines(query)
-    if attempt is not None or query.previous:
-        return _lines_of_attempt(live, query, attempt)
-    found: list[ArchivedCluster | None] = []
-
-    def archived() -> ArchivedCluster | None:
-        found[:] = found or [kept.find()]
-        return found[0]
-
-    return _or_archived(live, query, archived)
+    return read_replica_log(_LiveLog(context, entry, kept, observation, progress), query, attempt)
 
 
 def read_archived_log(
@@ -106,7 +94,8 @@ def read_archived_log(
         text = f"archive {kept.names} has no log of {kept.role}/{kept.replica} of app {kept.job.app_id}; it has {there}"
         raise ClusterError(text, reason="NotFound")
     gone = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
-    return _archived_lines(context, entry, kept, found, query, gone)
+    label = _label_of_archived(entry, kept, found)
+    return archived_lines(kept, found, query, gone, label=label, clock=context.clock)
 
 
 def _query(options: Mapping[str, Any], namespace: str, pod: str, lines: Mapping[str, Any]) -> LogQuery:
@@ -136,6 +125,15 @@ class _LiveLog:
         self.kept = kept
         self._observation = observation
         self._progress = progress
+
+    @property
+    def clock(self) -> LogClock:
+        """Return the clock of reading."""
+        return self.context.clock
+
+    def label(self, found: ArchivedCluster) -> Label:
+        """Return what lines of an archived pod's containers begin with."""
+        return _label_of_archived(self.entry, self.kept, found)
 
     def lines(self, query: LogQuery) -> Iterator[str]:
         """Return the lines; where the pod is gone before their end, the rest from an archive.
@@ -190,94 +188,6 @@ class _LiveLog:
             return None
 
 
-def _lines_of_attempt(live: _LiveLog, query: LogQuery, attempt: int | None) -> Iterator[str]:
-    """Return the lines of an attempt. None: of the one before the present one."""
-    kept, pod, why = live.kept, None, ""
-    try:
-        pod = live.pod(query)
-    except ClusterError as error:
-        if not kept.archives:
-            raise
-        why = str(error)
-    choice = choose_attempt(kept, pod, attempt)
-    if choice.live:
-        follow = query.follow and not choice.previous
-        query = replace(query, previous=choice.previous, follow=follow)
-        return _or_archived(live, query, lambda: choice.archived)
-    if choice.archived is None:
-        raise ClusterError(f"the log of {kept.role}/{kept.replica} went from the archive meanwhile", reason="NotFound")
-    return _archived_lines(live.context, live.entry, kept, choice.archived, query, why)
-
-
-def _or_archived(live: _LiveLog, query: LogQuery, archived: Callable[[], ArchivedCluster | None]) -> Iterator[str]:
-    """Return the lines of a pod's log; those of the archive where the cluster shows none of them."""
-
-    def instead(error: ClusterError) -> Iterator[str]:
-        found = archived() if _is_lost(error) else None
-        if found is None:
-            raise _with_hint(error, live.kept)
-        why = f"pod {query.pod} is gone" if error.reason == "NotFound" else str(error)
-        return _archived_lines(live.context, live.entry, live.kept, found, query, why)
-
-    try:
-        lines = live.lines(query)
-    except ClusterError as error:
-        return instead(error)
-
-    def read() -> Iterator[str]:
-        begun = False
-        try:
-            with closing(lines):  # type: ignore[type-var]  # they are generators
-                for line in lines:
-                    begun = True
-                    yield line
-            return
-        except ClusterError as error:
-            if begun:
-                raise _with_hint(error, live.kept, archived()) from error
-            rest = instead(error)
-        yield from rest
-
-    return read()
-
-
-def _archived_lines(
-    context: AdapterContext,
-    entry: RunEntry | None,
-    kept: ArchivedReplica,
-    found: ArchivedCluster,
-    query: LogQuery,
-    why: str,
-) -> Iterator[str]:
-    """Return the lines of an archived log, and say where they are from."""
-    query = replace(query, pod=found.pod, previous=False, follow=False)
-    label = None
-    if query.containers == "main":
-        own = {run.container for run in found.runs if run.default}
-        label = _label_of(own) if entry is None else _label(entry, kept.role, kept.replica, found.pod)
-    lines = read_lines(found, query, label=label, clock=context.clock)
-    kept.say(f"{f'{why}; ' if why else ''}the log of {kept.role}/{kept.replica} is {found.note}")
-    return lines
-
-
-def _is_lost(error: ClusterError) -> bool:
-    """Return whether an error means that the cluster cannot show a log, rather than that there is none yet."""
-    if error.retryable:
-        return error.reason != "NotStarted"
-    return error.reason in ("NotFound", "NoPrevious", DIFFERENT_CLUSTER, *REFUSED)
-
-
-def _with_hint(error: ClusterError, kept: ArchivedReplica, found: ArchivedCluster | None = None) -> ClusterError:
-    """Return an error with what the archives have."""
-    if found is not None:
-        text = f"{error}; archive {kept.names} has a copy of the log: read it again"
-    elif kept.archives and _is_lost(error):
-        text = f"{error}. Archive {kept.names} has no copy of it"
-    else:
-        return error
-    return ClusterError(text, retryable=error.retryable, reason=error.reason)
-
-
 def _containers(option: Any) -> tuple[str, ...] | str | None:
     """Return which containers are read: those of the option, else those that the installed TorchX reads."""
     if option in ("all", ["all"], ("all",)):
@@ -287,13 +197,20 @@ def _containers(option: Any) -> tuple[str, ...] | str | None:
     return None if compat.container_label("") is None else "main"
 
 
-def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Callable[[str], str]:
+def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Label:
     """Return what lines of a container begin with: nothing where it is the replica's own."""
     # The container has the name of its task, or that of its pod; pods of one template have the task's of replica 0.
     return _label_of({pod, *(names.task_name(dns_names(entry)[role], index) for index in (0, replica))})
 
 
-def _label_of(own: Collection[str]) -> Callable[[str], str]:
+def _label_of_archived(entry: RunEntry | None, kept: ArchivedReplica, found: ArchivedCluster) -> Label:
+    """Return the same for the containers of an archived pod."""
+    if entry is None:
+        return _label_of({run.container for run in found.runs if run.default})
+    return _label(entry, kept.role, kept.replica, found.pod)
+
+
+def _label_of(own: Collection[str]) -> Label:
     return lambda name: "" if name in own else compat.container_label(name) or ""
 
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.log_archive import Archive, ContainerRunRef, CopyStop, open_archive, runs_of_pod
+from torchx_pulumi.log_archive import Archive, ContainerRunRef, open_archive, runs_of_pod
 from torchx_pulumi.log_archive.archive import newest_copies
+from torchx_pulumi.logs import LogStop
 
 from tests.unit.log_archive.pods import JOB
 from tests.unit.logs.scripted import ScriptedCluster
 
 
-class NoWait(CopyStop):
+class NoWait(LogStop):
     """Lets something happen where a copy waits, and waits not at all."""
 
     def __init__(self, *on_wait: Callable[[], None]) -> None:
