@@ -99,3 +99,14 @@ def cause(row: FleetRow) -> str:
     summary = row.diagnoses[0].get("summary") if row.diagnoses else None
     text = summary if isinstance(summary, str) and summary else row.message
     return one_line(text)
+
+
+def reason_and_cause(reason: str, cause: str) -> str:
+    """Return a reason and the cause of a state in one text.
+
+    >>> reason_and_cause("Unschedulable", "no node has 2 GPUs"), reason_and_cause("Running", "")
+    ('Unschedulable: no node has 2 GPUs', 'Running')
+    """
+    if not cause or cause.startswith(reason):
+        return cause or reason
+    return f"{reason}: {cause}" if reason else cause

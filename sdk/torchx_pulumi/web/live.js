@@ -1,0 +1,71 @@
+// Connects the parts of the page.
+const HIDDEN_MS = 60000;
+let hiding;
+
+function showLine({ kind, since, why }) {
+  const lost = kind === "lost" ? `Connection lost at ${clock(since)}${why ? ` (${why})` : ""}; trying again.` : "";
+  for (const bar of document.querySelectorAll(".bar")) {
+    bar.hidden = kind !== "lost" && kind !== "logged-out";
+    bar.replaceChildren(...(kind === "logged-out"
+      ? ["You are logged out. ", make("a", { href: "./" }, "Log in again")] : [lost]));
+  }
+  const element = document.getElementById("connection");
+  element.className = `connection ${kind}`;
+  element.textContent = { live: "live", lost: "not connected", "logged-out": "logged out" }[kind];
+}
+function saveFilters() {
+  const set = Object.entries({ ...Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value])),
+    state: shownState }).filter(([, value]) => value);
+  history.replaceState(null, "", `${location.pathname}${set.length ? `?${new URLSearchParams(set)}` : ""}${location.hash}`);
+}
+function restoreFilters() {
+  const set = new URLSearchParams(location.search);
+  for (const [name, input] of Object.entries(inputs)) if (set.get(name)) input.value = set.get(name);
+  shownState = STATES.includes(set.get("state")) || set.get("state") === "active" ? set.get("state") : "";
+}
+function filterAgain() {
+  saveFilters();
+  showStates();
+  filter();
+  tick();
+}
+
+for (const row of body.rows) records.set(row.dataset.id, read(row));
+restoreFilters();
+watchers.frame.push(takeFrame, panelFrame);
+watchers.line.push(showLine);
+for (const heading of headings) heading.querySelector("button").addEventListener("click", () => {
+  Object.assign(order, turnSort(heading));
+  arrange(new Set([...body.rows]));
+});
+for (const input of Object.values(inputs)) input.addEventListener("input", filterAgain);
+document.getElementById("states").addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  shownState = button.dataset.state;
+  filterAgain();
+});
+document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
+// The same link a second time changes no hash.
+body.addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (link && link.hash === location.hash) route();
+});
+window.addEventListener("hashchange", route);
+// Browsers open six connections to a host, for all tabs: one that is not looked at gives its own back.
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiding);
+  if (document.hidden) {
+    disconnect();
+    hiding = setTimeout(stopLog, HIDDEN_MS);
+  } else {
+    tick();
+    connect();
+    if (panel.open) load();
+  }
+});
+setInterval(() => document.hidden || tick(), 5000);
+showStates();
+filter();
+route();
+connect();

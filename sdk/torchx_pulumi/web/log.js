@@ -1,0 +1,224 @@
+// The log of one replica. Its text is only ever text: colors of terminals are removed, control characters are shown.
+const MOST_LINES = 5000;
+const MOST_CHARACTERS = 4000000;
+const BLOCK_LINES = 100;
+const NOTE = "# torchx-pulumi: ";
+const COLORS = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+const REORDERING = /[\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
+const logBox = document.getElementById("log"); // null: logs are not served
+const log = {
+  id: "", app: null, runs: [], abort: null, timer: 0, failures: 0, ended: true,
+  blocks: [], lines: 0, characters: 0, dropped: 0, pending: [], flushing: 0, pinned: true, unseen: 0,
+};
+const logInput = (name) => document.getElementById(`log-${name}`);
+
+// As a terminal shows it: what a carriage return overwrote is not shown, a progress bar is its last state.
+function clean(text) {
+  return text.replace(COLORS, "").replace(/\r+$/, "").replace(/^.*\r/, "")
+    .replace(CONTROLS, (sign) => {
+      const code = sign.charCodeAt(0);
+      return code < 0x20 ? String.fromCharCode(0x2400 + code) : code === 0x7f ? "\u2421" : "\ufffd";
+    })
+    .replace(REORDERING, (sign) => `<U+${sign.charCodeAt(0).toString(16).toUpperCase()}>`);
+}
+
+function logState(text) { logInput("state").textContent = text; }
+function clearLog() {
+  clearTimeout(log.flushing);
+  Object.assign(log, { blocks: [], lines: 0, characters: 0, dropped: 0, pending: [], flushing: 0, pinned: true, unseen: 0 });
+  logBox.replaceChildren();
+  showEnd();
+}
+function addLine(text) {
+  log.pending.push(text);
+  if (log.pending.length > 2 * MOST_LINES) log.dropped += log.pending.splice(0, MOST_LINES).length;
+  log.flushing = log.flushing || setTimeout(flush, 50);
+}
+function newBlock(note) {
+  const element = make("div", note ? { class: "note" } : {});
+  const block = { element, note, lines: 0, characters: 0 };
+  log.blocks.push(block);
+  logBox.append(element);
+  return block;
+}
+function flush() {
+  clearTimeout(log.flushing);
+  log.flushing = 0;
+  const lines = log.pending;
+  log.pending = [];
+  for (let first = 0; first < lines.length;) {
+    const note = lines[first].startsWith(NOTE);
+    let block = log.blocks[log.blocks.length - 1];
+    if (!block || note || block.note || block.lines >= BLOCK_LINES) block = newBlock(note);
+    const texts = [];
+    do {
+      texts.push(note ? lines[first].slice(NOTE.length) : clean(lines[first]));
+      first += 1;
+    } while (!note && first < lines.length && block.lines + texts.length < BLOCK_LINES && !lines[first].startsWith(NOTE));
+    const text = `${texts.join("\n")}\n`;
+    block.element.append(text);
+    block.lines += texts.length;
+    block.characters += text.length;
+    log.lines += texts.length;
+    log.characters += text.length;
+    log.unseen += texts.length;
+  }
+  while (log.blocks.length > 1 && (log.lines > MOST_LINES || log.characters > MOST_CHARACTERS)) {
+    const block = log.blocks.shift();
+    block.element.remove();
+    log.lines -= block.lines;
+    log.characters -= block.characters;
+    log.dropped += block.lines;
+  }
+  if (log.pinned) logBox.scrollTop = logBox.scrollHeight;
+  showEnd();
+}
+function showEnd() {
+  if (log.pinned) log.unseen = 0;
+  logInput("end").hidden = log.pinned;
+  logInput("end").textContent = log.unseen ? `To the end, ${log.unseen} new` : "To the end";
+  logInput("dropped").hidden = !log.dropped;
+  logInput("dropped").textContent = `${log.dropped} earlier lines are not shown here.`;
+}
+
+function logParameters() {
+  const [role, replica] = splitReplica(logInput("replica").value);
+  const chosen = logInput("run").value ? JSON.parse(logInput("run").value) : {};
+  return { role, replica, ...chosen, timestamps: logInput("times").checked };
+}
+function splitReplica(text) {
+  const end = text.lastIndexOf("/");
+  return [text.slice(0, end), text.slice(end + 1)];
+}
+function stopLog() {
+  clearTimeout(log.timer);
+  if (log.abort) log.abort.abort();
+  log.abort = null;
+}
+async function startLog() {
+  stopLog();
+  clearLog();
+  const abort = log.abort = new AbortController();
+  const parameters = logParameters();
+  const following = logInput("follow").checked;
+  const address = `apps/${log.id}/logs`;
+  logInput("file").href = `api/v1/${address}?${new URLSearchParams(parameters)}`;
+  logInput("file").download = `${log.app.name}-${parameters.role}-${parameters.replica}.log`;
+  log.ended = false;
+  logState("Reading ...");
+  try {
+    const query = new URLSearchParams({ ...parameters, follow: following, tail: MOST_LINES });
+    const response = await request(`${address}?${query}`, { signal: abort.signal });
+    logState(following ? "Following" : "");
+    let rest = "";
+    await readText(response, (text) => {
+      const lines = (rest + text).split("\n");
+      rest = lines.pop();
+      lines.forEach(addLine);
+      log.failures = 0;
+    });
+    if (rest) addLine(rest);
+    flush();
+    logState(log.lines ? "End of the log" : "The log is empty.");
+    log.ended = true;
+  } catch (error) {
+    if (log.abort !== abort) return;
+    flush();
+    log.ended = true;
+    if (error.status === 401) return logState("");
+    if (error.status && error.status !== 503) return logState(error.message);
+    const wait = waitFor(log.failures++, error);
+    logState(`${error.status ? error.message : `Connection lost at ${clock(Date.now())}`}; reading again in ${Math.ceil(wait / 1000)} s`);
+    log.timer = setTimeout(startLog, wait);
+  }
+  return undefined;
+}
+
+// Replace the options of a selection and keep its value, if it is still offered.
+function choose(select, choices) {
+  const value = select.value;
+  morphChildren(select, choices.map(([key, label]) => make("option", { value: key }, label)));
+  if (choices.some(([key]) => key === value)) select.value = value;
+  return select.value !== value;
+}
+function showReplicas() {
+  const choices = new Map();
+  for (const role of log.app.roles) {
+    const states = new Map(role.replicas.map((item) => [Number(item.id), item.state]));
+    for (let id = 0; id < Math.max(role.wanted, ...states.keys(), 0); id += 1) states.has(id) || states.set(id, "");
+    for (const [id, state] of [...states].sort((a, b) => a[0] - b[0]))
+      choices.set(`${role.name}/${id}`, `${role.name}/${id} ${state || ""}`.trim());
+  }
+  for (const { role, replica } of log.runs.flatMap((run) => run.attempts || []))
+    if (!choices.has(`${role}/${replica}`)) choices.set(`${role}/${replica}`, `${role}/${replica}`);
+  return choose(logInput("replica"), [...choices]);
+}
+function showLogRuns() {
+  const [role, replica] = splitReplica(logInput("replica").value);
+  const choices = [["", "present"]];
+  for (const run of log.runs)
+    for (const item of run.attempts || [])
+      if (item.role === role && String(item.replica) === replica)
+        choices.push([runChoice(run, item), runLabel(run, item)]);
+  return choose(logInput("run"), choices);
+}
+const runChoice = (run, item) => JSON.stringify({ run: run.uid, attempt: item.attempt, container: item.container });
+function runLabel(run, item) {
+  const time = item.started_at || run.started_at;
+  const exit = item.exit_code === null || item.exit_code === undefined ? "" : `exit ${item.exit_code}`;
+  return [`attempt ${item.attempt}`, exit, time ? time.slice(0, 16).replace("T", " ") : "",
+    run.current ? "" : "earlier run"].filter(Boolean).join(", ");
+}
+
+// Show the log of an app. `wanted`: `role/replica`, and the value of a run's option.
+async function openLog(detail, runs, wanted) {
+  if (!logBox) return;
+  const another = log.id !== detail.id;
+  const attempt = log.app && log.app.attempt;
+  Object.assign(log, { id: detail.id, app: detail, runs });
+  if (another) {
+    logInput("replica").replaceChildren();
+    logInput("run").replaceChildren();
+    logInput("follow").checked = !ENDED.has(detail.state);
+  }
+  let changed = showReplicas() || another;
+  if (another && !wanted) {
+    const failed = detail.roles.flatMap((role) => role.replicas.filter((item) => item.state === "FAILED")
+      .map((item) => `${role.name}/${item.id}`));
+    if (failed.length) logInput("replica").value = failed[0];
+  }
+  if (wanted) {
+    changed = changed || logInput("replica").value !== wanted.replica;
+    logInput("replica").value = wanted.replica;
+  }
+  showLogRuns();
+  if (wanted && wanted.run !== undefined) {
+    changed = changed || logInput("run").value !== wanted.run;
+    logInput("run").value = wanted.run;
+  }
+  const waiting = log.ended && log.abort && logInput("follow").checked && !logInput("run").value
+    && (attempt !== detail.attempt || !log.lines);
+  if (changed || waiting || !log.abort) startLog();
+}
+function closeLog() {
+  stopLog();
+  log.id = "";
+  log.app = null;
+  if (logBox) clearLog();
+}
+if (logBox) {
+  logBox.addEventListener("scroll", () => {
+    log.pinned = logBox.scrollHeight - logBox.scrollTop - logBox.clientHeight < 24;
+    showEnd();
+  });
+  logInput("end").addEventListener("click", () => {
+    log.pinned = true;
+    logBox.scrollTop = logBox.scrollHeight;
+    logBox.focus();
+  });
+  logInput("replica").addEventListener("change", () => { showLogRuns(); startLog(); });
+  for (const name of ["run", "follow", "times"]) logInput(name).addEventListener("change", startLog);
+  logInput("wrap").addEventListener("change", () => logBox.classList.toggle("wrap", logInput("wrap").checked));
+  logInput("form").addEventListener("submit", (event) => event.preventDefault());
+}

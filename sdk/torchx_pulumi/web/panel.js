@@ -1,0 +1,145 @@
+// One app: its details, log, events and runs, each at its own address, #ID and #ID/log.
+const EVENTS_MS = 10000;
+const panel = document.getElementById("panel");
+const tabs = [...panel.querySelectorAll("[role=tab]")];
+const shown = { id: "", tab: "overview", detail: null, runs: null, abort: null, timer: 0, wanted: null };
+const view = (name) => document.getElementById(`view-${name}`);
+const ago = (time) => time ? make("span", { title: time }, `${age(secondsSince(Date.parse(time)))} ago`) : "";
+
+function remark(text) {
+  const element = document.getElementById("panel-remark");
+  element.hidden = !text;
+  element.textContent = text;
+}
+function route() {
+  const [id, tab] = location.hash.slice(1).split("/");
+  if (!id) return panel.open ? panel.close() : undefined;
+  if (shown.id !== id) reset(id);
+  selectTab(tabs.some((item) => item.id === `tab-${tab}`) ? tab : "overview");
+  if (!panel.open) {
+    panel.showModal();
+    panel.scrollTop = 0;
+  }
+  return load();
+}
+function reset(id) {
+  closeLog();
+  Object.assign(shown, { id, detail: null, runs: null, wanted: null });
+  const record = records.get(id);
+  document.getElementById("panel-title").textContent = record ? record.app : "";
+  document.getElementById("panel-state").replaceChildren(...(record ? [make("p", {}, stateOf(record.state))] : []));
+  for (const name of ["overview", "events", "runs"]) view(name).replaceChildren();
+  remark("");
+}
+function selectTab(name) {
+  shown.tab = panel.dataset.tab = name;
+  for (const item of tabs) {
+    const selected = item.id === `tab-${name}`;
+    item.setAttribute("aria-selected", String(selected));
+    item.tabIndex = selected ? 0 : -1;
+    document.getElementById(item.getAttribute("aria-controls")).hidden = !selected;
+  }
+  if (name !== "log") stopLog();
+}
+
+// Fetch what the open tab shows. Called again whenever the app changes.
+async function load() {
+  clearTimeout(shown.timer);
+  if (shown.abort) shown.abort.abort();
+  const { id, tab } = shown;
+  const abort = shown.abort = new AbortController();
+  const path = `apps/${encodeURIComponent(id)}`;
+  try {
+    const [detail, more] = await Promise.all([json(path, abort.signal),
+      tab === "log" || tab === "runs" ? json(`${path}/runs`, abort.signal)
+        : tab === "events" ? json(`${path}/events`, abort.signal) : null]);
+    if (shown.abort !== abort) return;
+    shown.detail = detail;
+    document.getElementById("panel-title").textContent = detail.app_id;
+    morphChildren(document.getElementById("panel-state"), [headline(detail)]);
+    remark("");
+    if (tab === "overview") morphChildren(view(tab), overview(detail, logBox ? logButton : undefined));
+    if (tab === "log") openLog(detail, more.runs, takeWanted());
+    if (tab === "runs") morphChildren(view(tab), runsOf(more.runs));
+    if (tab === "events") {
+      morphChildren(view(tab), eventsOf(more.events));
+      shown.timer = setTimeout(() => document.hidden || load(), EVENTS_MS);
+    }
+  } catch (error) {
+    if (shown.abort !== abort || error.status === 401) return;
+    remark(error.status === 404 ? "There is no app of this address any more." : error.status ? error.message
+      : "The controller does not answer; what is shown may be old.");
+    if (error.status !== 404) shown.timer = setTimeout(load, waitFor(3, error));
+  }
+}
+function takeWanted() {
+  const wanted = shown.wanted;
+  shown.wanted = null;
+  return wanted;
+}
+function logButton(role, item, run) {
+  const name = `${role.name}/${item.id}`;
+  const label = `Log of ${name}${run ? `, ${runLabel(...run)}` : ""}`;
+  return make("button", { type: "button", class: "small", "aria-label": label, "data-replica": name,
+    ...(run ? { "data-run": runChoice(...run) } : {}) }, "Log");
+}
+function eventsOf(events) {
+  if (!events.length) return [make("p", { class: "quiet" }, "The cluster has no events of this app. It keeps them for an hour, in most clusters.")];
+  return [table("Events", ["Seen", "Type", "Reason", "Object", "Message", "Count"], events.map((item) => [
+    ago(item.time), make("span", { class: item.type === "Warning" ? "state PENDING" : "" }, item.type || ""),
+    item.reason || "", item.object || "", item.message || "", item.count > 1 ? String(item.count) : ""]))];
+}
+function runsOf(runs) {
+  if (!runs.length) return [make("p", { class: "quiet" }, "Nothing is known of earlier runs.")];
+  return runs.map((run) => make("section", {},
+    make("h3", {}, run.current ? "Present run" : "Earlier run", " ", run.state ? stateOf(run.state) : ""),
+    facts([["Reason", run.reason], ["Started", run.started_at], ["Finished", run.finished_at], ["Job object", run.uid],
+      ["Logs", run.archived ? "archived" : ""]]),
+    (run.attempts || []).length ? table("Containers that ended", ["Attempt", "Replica", "Container", "Exit", "Started", "Finished", "Log"],
+      run.attempts.map((item) => [String(item.attempt), `${item.role}/${item.replica}`, item.container || "",
+        String(item.exit_code ?? ""), ago(item.started_at), ago(item.finished_at),
+        logBox ? logButton({ name: item.role }, { id: item.replica }, [run, item]) : ""])) : ""));
+}
+
+function panelFrame(frame) {
+  if (!panel.open) return;
+  if (frame.gone.includes(shown.id)) {
+    remark("The stack of this app is gone. What is shown is from before.");
+  } else if (frame.apps.some((app) => app.id === shown.id)) {
+    clearTimeout(shown.timer);
+    shown.timer = setTimeout(load, 200);
+  }
+}
+function go(tab) {
+  history.replaceState(null, "", tab === "overview" ? `#${shown.id}` : `#${shown.id}/${tab}`);
+  selectTab(tab);
+  load();
+}
+
+panel.addEventListener("close", () => {
+  clearTimeout(shown.timer);
+  if (shown.abort) shown.abort.abort();
+  shown.id = "";
+  closeLog();
+  if (location.hash) history.replaceState(null, "", "#");
+});
+panel.addEventListener("click", (event) => {
+  if (event.target === panel) panel.close();
+  const button = event.target.closest("[data-replica]");
+  if (button) {
+    shown.wanted = { replica: button.dataset.replica, run: button.dataset.run || "" };
+    go("log");
+  }
+});
+document.getElementById("panel-close").addEventListener("click", () => panel.close());
+for (const [place, tab] of tabs.entries()) {
+  tab.addEventListener("click", () => go(tab.id.slice(4)));
+  tab.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const next = tabs[(step + tabs.length) % tabs.length];
+    next.focus();
+    next.click();
+  });
+}
