@@ -1,10 +1,14 @@
-"""A fleet as Prometheus text (exposition format 0.0.4), for the textfile collector or a Pushgateway."""
+"""The metrics of a fleet, and a fleet as Prometheus text (exposition format 0.0.4) for the textfile collector.
+
+The controller has the same metrics of its apps on `/metrics`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
@@ -14,11 +18,25 @@ BYTES_PER_MB = 1_000_000
 
 Value = float | None
 
+Labels = Mapping[str, str]
+
+Samples = Iterable[tuple[Labels, float]]
+"""Labels and values; the labels of all samples of one metric have the same names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """One metric with its samples."""
+
+    name: str
+    help: str
+    samples: Samples
+
 
 def _amount(name: str, factor: float = 1.0) -> Callable[[FleetRow], Value]:
     def read(row: FleetRow) -> Value:
-        value = row.resources_total.get(name)
-        return value * factor if isinstance(value, (int, float)) else None
+        value = _number(row.resources_total.get(name))
+        return None if value is None else value * factor
 
     return read
 
@@ -31,61 +49,116 @@ def _time(name: str) -> Callable[[FleetRow], Value]:
     return read
 
 
-METRICS: Sequence[tuple[str, str, Callable[[FleetRow], Value]]] = (
-    ("torchx_app_replicas_ready", "Replicas that run or have succeeded.", lambda row: row.replicas_ready),
-    ("torchx_app_replicas_wanted", "Requested replicas.", lambda row: row.replicas_wanted),
-    ("torchx_app_requested_cpu_cores", "CPU cores that all replicas request.", _amount("cpu")),
-    ("torchx_app_requested_gpus", "GPUs that all replicas request.", _amount("gpu")),
+def _gpus_in_use(row: FleetRow) -> Value:
+    if _number(row.resources_total.get("gpu")) is None:
+        return None
+    in_use = 0.0
+    for role in row.roles:
+        gpus, running = _number(role["resource"].get("gpu")), _number(role["counts"].get(JobState.RUNNING.value))
+        in_use += (gpus or 0.0) * (running or 0.0)
+    return in_use
+
+
+def _number(value: object) -> Value:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _one(read: Callable[[FleetRow], Value]) -> Callable[[FleetRow], Samples]:
+    def samples(row: FleetRow) -> Samples:
+        value = read(row)
+        return () if value is None else (({}, value),)
+
+    return samples
+
+
+def _info(row: FleetRow) -> Samples:
+    yield {"handle": row.handle, "name": row.name, **_owner(row)}, 1
+
+
+def _state(row: FleetRow) -> Samples:
+    yield {**_owner(row), "state": row.state.value, "reason": row.reason}, 1
+
+
+def _owner(row: FleetRow) -> Labels:
+    return {"queue": row.queue or "", "user": row.user or ""}
+
+
+def _replicas(row: FleetRow) -> Samples:
+    counts: Counter[str] = Counter()
+    for role in row.roles:
+        counts.update(role["counts"])
+    return [({"state": state}, count) for state, count in counts.items()]
+
+
+METRICS: Sequence[tuple[str, str, Callable[[FleetRow], Samples]]] = (
+    ("torchx_app_info", "1 for each app, with its constant attributes.", _info),
+    ("torchx_app_state", "1 for the current state of the app, with its reason.", _state),
+    ("torchx_app_replicas", "Replicas by state, as last seen.", _replicas),
+    ("torchx_app_replicas_ready", "Replicas that run or have succeeded.", _one(lambda row: row.replicas_ready)),
+    ("torchx_app_replicas_wanted", "Requested replicas.", _one(lambda row: row.replicas_wanted)),
+    ("torchx_app_requested_cpu_cores", "CPU cores that all replicas request.", _one(_amount("cpu"))),
+    ("torchx_app_requested_gpus", "GPUs that all replicas request.", _one(_amount("gpu"))),
+    ("torchx_app_gpus_in_use", "GPUs that the replicas request which run.", _one(_gpus_in_use)),
     (
         "torchx_app_requested_memory_bytes",
         "Memory that all replicas request.",
-        _amount("memory_mb", BYTES_PER_MB),
+        _one(_amount("memory_mb", BYTES_PER_MB)),
     ),
-    ("torchx_app_attempt", "1 for the first launch.", lambda row: row.attempt),
-    ("torchx_app_queued_timestamp_seconds", "When the app was queued.", _time("queued_at")),
-    ("torchx_app_started_timestamp_seconds", "When the app started to run.", _time("started_at")),
-    ("torchx_app_finished_timestamp_seconds", "When the app ended.", _time("finished_at")),
-    ("torchx_app_seen_timestamp_seconds", "When the app was last seen.", _time("checked_at")),
+    ("torchx_app_attempt", "1 for the first launch.", _one(lambda row: row.attempt)),
+    ("torchx_app_queued_timestamp_seconds", "When the app was queued.", _one(_time("queued_at"))),
+    ("torchx_app_started_timestamp_seconds", "When the app started to run.", _one(_time("started_at"))),
+    ("torchx_app_finished_timestamp_seconds", "When the app ended.", _one(_time("finished_at"))),
+    ("torchx_app_seen_timestamp_seconds", "When the app was last seen.", _one(_time("checked_at"))),
     (
         "torchx_app_stale",
         "1 if the app is unfinished and was last seen long ago.",
-        lambda row: float(row.stale),
+        _one(lambda row: float(row.stale)),
     ),
 )
-"""Name, help and value of each gauge of an app. All have the labels of `identity`."""
+"""Name, help and samples of each gauge of an app. All have the labels of `identity`, too."""
 
 
 def to_prometheus(fleet: Fleet) -> str:
     """Return a fleet as Prometheus text with a newline at the end."""
-    return "".join(f"{line}\n" for line in lines(fleet))
+    gauges = fleet_gauges(
+        [(identity(row), row) for row in fleet.rows],
+        broken=len(fleet.broken),
+        unreachable=len(fleet.unreachable),
+        read_at=fleet.read_at,
+    )
+    return "".join(f"{line}\n" for gauge in gauges for line in lines(gauge))
 
 
-def lines(fleet: Fleet) -> Iterator[str]:
-    """Yield the lines of each metric: help, type and samples."""
-    yield from head("torchx_app_info", "1 for each app, with its constant attributes.")
-    for row in fleet.rows:
-        more = {"handle": row.handle, "name": row.name, "queue": row.queue or "", "user": row.user or ""}
-        yield sample("torchx_app_info", {**identity(row), **more}, 1)
-    yield from head("torchx_app_state", "1 for the current state of the app, with its reason.")
-    for row in fleet.rows:
-        more = {"queue": row.queue or "", "user": row.user or "", "state": row.state.value, "reason": row.reason}
-        yield sample("torchx_app_state", {**identity(row), **more}, 1)
+def fleet_gauges(
+    apps: Sequence[tuple[Labels, FleetRow]], *, broken: int, unreachable: int, read_at: datetime | None
+) -> Iterator[Gauge]:
+    """Yield the metrics of a fleet.
+
+    Args:
+        apps: Each app, with the labels by which it is unique.
+        broken: Number of stacks that could not be read.
+        unreachable: Number of clusters that did not answer.
+        read_at: When the fleet was read. None: never, and the metric has no sample.
+    """
     for name, text, read in METRICS:
-        yield from head(name, text)
-        for row in fleet.rows:
-            value = read(row)
-            if value is not None:
-                yield sample(name, identity(row), value)
-    yield from head("torchx_fleet_apps", "Apps by state.")
-    counts = Counter(row.state for row in fleet.rows)
-    for state in JobState:
-        yield sample("torchx_fleet_apps", {"state": state.value}, counts[state])
-    yield from head("torchx_fleet_broken_stacks", "Stacks that could not be read.")
-    yield sample("torchx_fleet_broken_stacks", {}, len(fleet.broken))
-    yield from head("torchx_fleet_unreachable_clusters", "Clusters that did not answer.")
-    yield sample("torchx_fleet_unreachable_clusters", {}, len(fleet.unreachable))
-    yield from head("torchx_fleet_read_timestamp_seconds", "When the fleet was read.")
-    yield sample("torchx_fleet_read_timestamp_seconds", {}, fleet.read_at.timestamp())
+        yield Gauge(name=name, help=text, samples=_samples(apps, read))
+    counts = Counter(row.state for _, row in apps)
+    states = [({"state": state.value}, float(counts[state])) for state in JobState]
+    yield Gauge(name="torchx_fleet_apps", help="Apps by state.", samples=states)
+    yield _plain("torchx_fleet_broken_stacks", "Stacks that could not be read.", broken)
+    yield _plain("torchx_fleet_unreachable_clusters", "Clusters that did not answer.", unreachable)
+    seconds = None if read_at is None else read_at.timestamp()
+    yield _plain("torchx_fleet_read_timestamp_seconds", "When the fleet was read.", seconds)
+
+
+def _samples(apps: Sequence[tuple[Labels, FleetRow]], read: Callable[[FleetRow], Samples]) -> Samples:
+    for labels, row in apps:
+        for more, value in read(row):
+            yield {**labels, **more}, value
+
+
+def _plain(name: str, text: str, value: Value) -> Gauge:
+    return Gauge(name=name, help=text, samples=() if value is None else (({}, value),))
 
 
 def identity(row: FleetRow) -> dict[str, str]:
@@ -97,6 +170,13 @@ def identity(row: FleetRow) -> dict[str, str]:
         "scheduler": row.scheduler,
         "stack": row.stack.stack,
     }
+
+
+def lines(gauge: Gauge) -> Iterator[str]:
+    """Yield the lines of a metric: help, type and samples."""
+    yield from head(gauge.name, gauge.help)
+    for labels, value in gauge.samples:
+        yield sample(gauge.name, labels, value)
 
 
 def head(name: str, text: str) -> Iterator[str]:

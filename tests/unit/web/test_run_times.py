@@ -1,0 +1,104 @@
+"""The clock of these tests stands at NOW: a run that started or ended later is one that the process saw."""
+
+from __future__ import annotations
+
+import pytest
+from torchx_pulumi.controller.live_fleet import LiveFleet
+from torchx_pulumi.web.metrics import ControllerMetrics
+
+from tests.unit.controller.live_apps import BACKEND, tracked_app
+from tests.unit.web.measured import NOW, Told, scraped, value
+
+WAIT, RUN = "torchx_app_queue_wait_seconds", "torchx_app_run_time_seconds"
+
+WAITS = {"state": "PENDING", "queued_at": "2026-01-02T12:01:00Z", "started_at": None}
+RUNS = {**WAITS, "state": "RUNNING", "started_at": "2026-01-02T12:03:00Z"}
+ENDED = {**RUNS, "state": "FAILED", "finished_at": "2026-01-02T12:13:00Z"}
+
+
+@pytest.fixture
+def fleet() -> LiveFleet:
+    return LiveFleet(now=lambda: NOW)
+
+
+def metrics_of(fleet: LiveFleet) -> ControllerMetrics:
+    return ControllerMetrics(fleet, Told(), backends=(BACKEND,), now=lambda: NOW)
+
+
+def test_a_run_is_counted_once_when_it_starts_and_once_when_it_ends(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    for observed in (WAITS, WAITS, RUNS, {**RUNS, "reason": "Other"}, ENDED, {**ENDED, "reason": "Other"}):
+        fleet.put_stack(tracked_app("a", observed=observed))
+    assert value(metrics, f"{WAIT}_count", scheduler="volcano", queue="default") == 1
+    assert value(metrics, f"{WAIT}_sum") == 120
+    assert value(metrics, f"{RUN}_count", scheduler="volcano", state="FAILED") == 1
+    assert value(metrics, f"{RUN}_sum") == 600
+    assert value(metrics, f"{RUN}_bucket", le="300.0") == 0
+    assert value(metrics, f"{RUN}_bucket", le="900.0") == 1
+
+
+def test_it_is_counted_also_where_nothing_asks_for_metrics_in_between(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    fleet.put_stack(tracked_app("a", observed=ENDED))
+    fleet.drop(tracked_app("a").key)
+    assert value(metrics, f"{WAIT}_count") == 1
+    assert value(metrics, f"{RUN}_count") == 1
+
+
+def test_what_happened_before_the_process_began_is_not_counted_again(fleet: LiveFleet) -> None:
+    fleet.put_stack(tracked_app("a"))
+    metrics = metrics_of(fleet)
+    fleet.put_stack(tracked_app("b", observed={"state": "SUCCEEDED", "finished_at": "2026-01-02T11:59:00Z"}))
+    assert value(metrics, f"{WAIT}_count") is None
+    assert value(metrics, f"{RUN}_count") is None
+    # The start of this run was before, its end is not.
+    fleet.put_stack(tracked_app("a", observed={"state": "SUCCEEDED", "finished_at": "2026-01-02T12:01:00Z"}))
+    assert value(metrics, f"{WAIT}_count") is None
+    assert value(metrics, f"{RUN}_sum", state="SUCCEEDED") == 3600
+
+
+def test_a_run_that_the_cluster_shows_before_its_stack_does_counts(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    app = tracked_app("a", observed={**WAITS, "observed_at": "2026-01-02T12:01:00Z"})
+    fleet.put_stack(app)
+    fleet.put_seen(app.key, "u1", {**RUNS, "observed_at": "2026-01-02T12:03:00Z"})
+    fleet.put_stack(tracked_app("a", observed={**RUNS, "observed_at": "2026-01-02T12:03:00Z"}))
+    assert value(metrics, f"{WAIT}_count") == 1
+
+
+def test_another_run_of_the_app_counts_too(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    fleet.put_stack(tracked_app("a", observed=ENDED))
+    fleet.put_stack(tracked_app("a", uid="u2", observed={**ENDED, "queued_at": "2026-01-02T12:02:00Z"}))
+    assert value(metrics, f"{WAIT}_count") == 2
+    assert value(metrics, f"{RUN}_count") == 2
+
+
+def test_a_further_attempt_counts_as_a_run_and_not_as_a_wait(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    for observed, number in ((ENDED, 1), (RUNS, 2), (ENDED, 1)):
+        fleet.put_stack(tracked_app("a", observed={**observed, "attempt": number}))
+    assert value(metrics, f"{RUN}_count") == 1
+    fleet.put_stack(tracked_app("a", observed={**ENDED, "attempt": 2}))
+    assert value(metrics, f"{WAIT}_count") == 1
+    assert value(metrics, f"{RUN}_count") == 2
+
+
+def test_a_run_whose_launch_goes_on_counts_when_its_uid_is_known(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    fleet.put_stack(tracked_app("a", uid=None, observed=RUNS))
+    assert value(metrics, f"{WAIT}_count") is None
+    fleet.put_stack(tracked_app("a", observed={**RUNS, "reason": "Other"}))
+    assert value(metrics, f"{WAIT}_count") == 1
+
+
+def test_clocks_that_differ_make_no_negative_time(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    fleet.put_stack(tracked_app("a", observed={**RUNS, "queued_at": "2026-01-02T12:04:00Z"}))
+    assert value(metrics, f"{WAIT}_sum") == 0
+
+
+def test_no_sample_tells_when_a_series_was_made(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    fleet.put_stack(tracked_app("a", observed=ENDED))
+    assert [name for name in scraped(metrics) if name.endswith("_created")] == []
