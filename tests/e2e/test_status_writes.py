@@ -18,7 +18,7 @@ from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, open_store
-from torchx_pulumi_stacks.engine import status_writer
+from torchx_pulumi_stacks.engine import status_writer, write_lock
 
 pytestmark = pytest.mark.e2e
 
@@ -228,7 +228,7 @@ def test_writes_beside_up_refresh_and_destroy_lose_nothing(cli: Cli, tmp_path: P
     resources = cli.resources()
     assert attempt_in(resources) == max(writer.written, 1)
     assert {f"extra-{number}" for number in range(extra)} < resources.keys()
-    assert max(writer.held_s) < status_writer.HOLD_S
+    assert max(writer.held_s) < write_lock.HOLD_S
     assert list((cli.backend / ".pulumi/locks").rglob("*.json")) == []
     assert list(cli.backend.rglob("*.tmp")) == []
     cli.run("preview", "--expect-no-changes")
@@ -293,8 +293,8 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     seen = {"state": "FAILED", "reason": "ExitCode", "attempt": 1, "uid": "u-0", "observed_at": "2026-01-02T00:00:00Z"}
     assert status_writer.write_status(store, cli.place, seen, owned) is Recorded.WRITTEN
     assert status_writer.write_status(store, cli.place, seen, owned) is Recorded.KNOWN
-    assert max(held_s) < status_writer.HOLD_S
-    assert store.names(status_writer.lock_folder(cli.place)) == []
+    assert max(held_s) < write_lock.HOLD_S
+    assert store.names(write_lock.lock_folder(cli.place)) == []
     for step in (("preview", "--expect-no-changes"), ("refresh", "--yes", "--skip-preview"), ("up", "--yes")):
         cli.run(*step)
     path = ".pulumi/stacks/torchx/dev.json"
@@ -304,7 +304,7 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     (run,) = [item for item in latest["resources"] if item["type"] == "torchx:index:VolcanoTrainingJob"]
     assert run["outputs"]["observed"] == seen
     # A lock of the CLI is respected, and a version that somebody has replaced is not overwritten.
-    found.lock(f"{status_writer.lock_folder(cli.place)}/of-somebody.json", b"{}")
+    found.lock(f"{write_lock.lock_folder(cli.place)}/of-somebody.json", b"{}")
     later = {**seen, "attempt": 2}
     assert status_writer.write_status(store, cli.place, later, owned) is Recorded.DEFERRED
     found.write(path, stored.data + b"\n")

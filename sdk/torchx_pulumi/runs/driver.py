@@ -57,6 +57,18 @@ class Recorded(str, Enum):
     """The stack cannot be written: no permission, or the backend or the state does not allow it."""
 
 
+class Forgotten(str, Enum):
+    """Result of removing a stack without its objects."""
+
+    REMOVED = "removed"
+    KEPT = "kept"
+    """The caller's decision was that it stays, or there is no such stack."""
+    DEFERRED = "deferred"
+    """Another process has the lease of the stack, or the stack cannot be reached; try again later."""
+    LEFT = "left"
+    """The stack cannot be removed: no permission, or the backend or the state does not allow it."""
+
+
 class Driver(Protocol):
     """Operations on the stacks of apps. Implementations: AutomationDriver, FakeDriver."""
 
@@ -165,6 +177,18 @@ class Driver(Protocol):
             program_stacks: Write also to the stack of a user's own program.
             replaces: The observation that the caller read in the stack. KNOWN: the stack has another one now. None: any
                 older one is replaced.
+        """
+        ...
+
+    def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
+        """Remove the stack at a place, with history and backups; its objects and the index are not touched.
+
+        Starts no process. A removal that is interrupted leaves the stack's state, so that it is repeated.
+
+        Args:
+            place: The stack; it is not searched elsewhere.
+            may_go: Called once under the lock of the stack with the text of its checkpoint as it is then; returns
+                whether the stack is removed. Not called where there is no such stack, or its lock is not free.
         """
         ...
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qs, urlsplit
 
 from torchx_pulumi.stack_state.backend import backend_folder
-from torchx_pulumi.stack_state.files import ABSENT, share, shared_umask
+from torchx_pulumi.stack_state.files import ABSENT, is_folder, share, shared_umask
 
 logger = logging.getLogger(__name__)
 
@@ -159,6 +161,16 @@ class FolderStore:
         """Remove a file, if it exists."""
         (self._root / path).unlink(missing_ok=True)
 
+    def remove_below(self, folder: str) -> None:
+        """Remove a folder with all files below it, if it exists. A link in it is removed, not what it leads to."""
+        if is_folder(self._root / folder):
+            shutil.rmtree(self._root / folder)
+
+    def remove_if_empty(self, folder: str) -> None:
+        """Remove a folder, unless it has files or cannot be removed."""
+        with contextlib.suppress(OSError):
+            (self._root / folder).rmdir()
+
 
 class ObjectStore:
     """Objects of a backend in an object store, through a file system of fsspec; the methods are those of `FolderStore`.
@@ -255,6 +267,16 @@ class ObjectStore:
             self._files.rm_file(f"{self._root}/{path}")
         except FileNotFoundError:
             return
+
+    def remove_below(self, folder: str) -> None:
+        """Remove all objects below a folder."""
+        for name in self.paths(folder):
+            # An object of the folder's own name, or of a name that begins with it, is not below it.
+            if name:
+                self.remove(f"{folder}/{name}")
+
+    def remove_if_empty(self, folder: str) -> None:
+        """Do nothing: an object store has no folders."""
 
     @_as_os_error()
     def open(self, path: str) -> BinaryIO | None:

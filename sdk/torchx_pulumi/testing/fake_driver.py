@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import copy
+import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
+from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, write_entry
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
+from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.outputs.newer import is_newer, standing
-from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
+from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
+from torchx_pulumi.stack_state.checkpoint import STACK, STASH
 from torchx_pulumi.stack_state.owner import CheckOwner, is_working, unowned
 
 
@@ -160,6 +163,18 @@ class FakeDriver:
         stack.outputs |= {"state": observed.get("state"), "reason": observed.get("reason")}
         return Recorded.WRITTEN
 
+    def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
+        """Remove a stack."""
+        known = next((known for known in self.stacks if _same(known, place)), None)
+        if known is None:
+            return Forgotten.KEPT
+        if self.locked.get(known):
+            return Forgotten.DEFERRED
+        if not may_go(_checkpoint(self.stacks[known])):
+            return Forgotten.KEPT
+        del self.stacks[known]
+        return Forgotten.REMOVED
+
     def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:
         """Return the output `torchx.observed`."""
         stack = next((stack for known, stack in self.stacks.items() if _same(known, entry.place)), None)
@@ -214,6 +229,20 @@ def _lost(entry: RunEntry) -> Manifest:
     kind = find_backend(entry.scheduler).variants[entry.choice].job_object
     meta = {"name": entry.job_name, "namespace": entry.namespace}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
+
+
+def _checkpoint(stack: FakeStack) -> str:
+    """Return a stack as a checkpoint, with its outputs and the note of the app."""
+    urn = f"urn:pulumi:{stack.entry.place.stack}::{stack.entry.place.project}"
+    resources = [
+        {"urn": f"{urn}::{STACK}::{stack.entry.place.stack}", "type": STACK, "outputs": stack.outputs},
+        {
+            "urn": f"{urn}::{STASH}::{stack.entry.name}{APP_SUFFIX}",
+            "type": STASH,
+            "inputs": {"input": write_entry(stack.entry)},
+        },
+    ]
+    return json.dumps({"version": 3, "checkpoint": {"latest": {"resources": resources}}})
 
 
 def _is_ours(entry: RunEntry, found: Manifest) -> bool:

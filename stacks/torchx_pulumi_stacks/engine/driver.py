@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.runs.driver import Launched, LaunchRequest, Recorded, Still
+from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, state_folder
@@ -28,6 +29,7 @@ from torchx_pulumi.stack_state.store import StackStore, open_store
 from torchx_pulumi_stacks.engine.app_stack import AppStack
 from torchx_pulumi_stacks.engine.recovery import recover_stack
 from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
+from torchx_pulumi_stacks.engine.stack_removal import remove_stack
 from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
@@ -120,16 +122,13 @@ class AutomationDriver:
     ) -> Recorded:
         """Write an observation to the outputs of a stack by its name; see `torchx_pulumi.runs.driver.Driver`."""
         try:
-            store = self._stores.get(place.backend) or open_store(backend_url(place.backend))
+            store = self._store(place.backend)
             if store is None:
                 return Recorded.LEFT
-            # Creating a client of an object store takes longer than a write.
-            self._stores = {**self._stores, place.backend: store}
             locks = OwnedLocks(self._root / "work" / place_key(place))
             outcome = write_status(store, place, observed, locks, program_stacks=program_stacks, replaces=replaces)
             if outcome is Recorded.LEFT:
-                # The next write reads the credentials again.
-                self._stores = {name: kept for name, kept in self._stores.items() if name != place.backend}
+                self._drop_store(place.backend)
             return outcome
         except PermissionError as error:
             logger.debug("the backend of stack %s may not be opened: %s", place.stack, error)
@@ -137,6 +136,27 @@ class AutomationDriver:
         except (OSError, ValueError, DeployError) as error:
             logger.debug("stack %s is not written yet: %s", place.stack, error)
             return Recorded.DEFERRED
+
+    def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
+        """Remove the files of a stack; see `torchx_pulumi.runs.driver.Driver`."""
+        try:
+            store = self._store(place.backend)
+        except PermissionError as error:
+            logger.debug("the backend of stack %s may not be opened: %s", place.stack, error)
+            return Forgotten.LEFT
+        except (OSError, ValueError, DeployError) as error:
+            logger.debug("stack %s is not removed yet: %s", place.stack, error)
+            return Forgotten.DEFERRED
+        if store is None:
+            return Forgotten.LEFT
+        work = self._root / "work" / place_key(place)
+        outcome = remove_stack(store, place, OwnedLocks(work), may_go)
+        if outcome is Forgotten.LEFT:
+            self._drop_store(place.backend)
+        if outcome is Forgotten.REMOVED:
+            drop_cached(place, self._root)
+            shutil.rmtree(work, ignore_errors=True)
+        return outcome
 
     def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:
         """Return the observation in the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
@@ -164,6 +184,18 @@ class AutomationDriver:
     @property
     def _root(self) -> Path:
         return self._folder or state_folder() / "engine"
+
+    def _store(self, backend: str) -> StackStore | None:
+        """Return the files of a backend. None: they cannot be accessed without the engine."""
+        store = self._stores.get(backend) or open_store(backend_url(backend))
+        if store is not None:
+            # Creating a client of an object store takes longer than a write.
+            self._stores = {**self._stores, backend: store}
+        return store
+
+    def _drop_store(self, backend: str) -> None:
+        """Let the next access to a backend read its credentials again."""
+        self._stores = {name: kept for name, kept in self._stores.items() if name != backend}
 
     def _stack(self, entry: RunEntry, progress: ProgressCallback, check: CheckOwner = unowned) -> AppStack:
         return AppStack(entry, self._root, progress, self._connect, check)

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import time
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from getpass import getuser
 from typing import Any
 
-from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
+from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.outputs.newer import is_newer, standing
@@ -36,31 +31,12 @@ from torchx_pulumi.stack_state.checkpoint import (
     parse_checkpoint,
     with_values,
 )
-from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_of
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.stack_state.store import StackStore, Stored
 
+from torchx_pulumi_stacks.engine.write_lock import RETRY_PAUSES_S, Hold, stack_lock
+
 logger = logging.getLogger(__name__)
-
-HOLD_S = 1.0
-"""Maximum time for which the lock is held."""
-
-RETRY_PAUSES_S = (0.02, 0.05, 0.1)
-"""Pauses between attempts while another process holds the lock."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hold:
-    """An acquired lock."""
-
-    since: float
-    """Time of acquisition: the middle of the request that wrote it, by the monotonic clock."""
-    request_s: float
-    """Duration of that request; the other requests are assumed to take as long."""
-
-    def has_time(self, requests: int) -> bool:
-        """Return whether a number of requests, including the release, end within `HOLD_S`."""
-        return time.monotonic() - self.since + requests * self.request_s <= HOLD_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +96,7 @@ def _write(store: StackStore, place: StackRef, wanted: StatusChange, owned: Owne
     path, before, packed = judged
     # The check, the write and the release.
     requests = 4 if store.keeps_backups else 3
-    with _locked(store, place, owned) as hold:
+    with stack_lock(store, place, owned) as hold:
         if hold is None:
             return None
         if not hold.has_time(requests):
@@ -140,68 +116,9 @@ def _write(store: StackStore, place: StackRef, wanted: StatusChange, owned: Owne
     return Recorded.WRITTEN
 
 
-def _too_slow(place: StackRef, hold: _Hold) -> Recorded:
+def _too_slow(place: StackRef, hold: Hold) -> Recorded:
     logger.debug("stack %s is not written yet: one request takes %.3f s", place.stack, hold.request_s)
     return Recorded.DEFERRED
-
-
-@contextmanager
-def _locked(store: StackStore, place: StackRef, owned: OwnedLocks) -> Iterator[_Hold | None]:
-    """Acquire the lock of a stack in Pulumi's format. None: another process holds it."""
-    folder, name, owner = lock_folder(place), f"{uuid.uuid4()}.json", this_process()
-    if _locks(store, folder, owned):
-        yield None
-        return
-    note = owned.note(owner.pid, engine=False)
-    content = {"pid": owner.pid, "username": _user(), "hostname": owner.host, "timestamp": _now()}
-    begun = time.monotonic()
-    try:
-        store.lock(f"{folder}/{name}", json.dumps(content, separators=(",", ":")).encode())
-        request_s = time.monotonic() - begun
-        hold = _Hold(since=begun + request_s / 2, request_s=request_s)
-        # Of two concurrent writers, at least one sees the other's lock and gives way.
-        # Without time for one more request, the caller checks that itself.
-        yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
-    finally:
-        # If the lock cannot be removed, its note stays.
-        store.remove(f"{folder}/{name}")
-        owned.forget(note)
-
-
-def _locks(store: StackStore, folder: str, owned: OwnedLocks) -> list[str]:
-    """Remove our own locks of killed processes, and return the names of the other locks."""
-    stay = []
-    for name in store.names(folder):
-        found = store.read(f"{folder}/{name}")
-        if found is not None and owned.is_dead(lock_of(_json(found.data))):
-            store.remove(f"{folder}/{name}")
-        elif found is not None:
-            stay.append(name)
-    return stay
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
-
-
-def _user() -> str:
-    try:
-        return getuser()
-    except (KeyError, OSError):
-        # A container may run as a user id without a name.
-        return str(os.getuid())
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat()
-
-
-def lock_folder(place: StackRef) -> str:
-    """Return the folder in which Pulumi keeps the locks of a stack."""
-    return f".pulumi/locks/{ORGANIZATION}/{place.project}/{place.stack}"
 
 
 def _find(store: StackStore, place: StackRef) -> tuple[str, Stored] | None:

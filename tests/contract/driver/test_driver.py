@@ -10,10 +10,11 @@ from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
-from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.driver import Forgotten, Recorded
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import Gang
+from torchx_pulumi.stack_state.checkpoint import read_notes
 from torchx_pulumi.stack_state.owner import this_process
 
 from .conftest import DriverWorld
@@ -179,6 +180,32 @@ def test_an_observation_replaces_the_one_that_was_read_only(driver_world: Driver
         assert write(replace(place, stack="default.none-00000000"), second) is Recorded.LEFT
     finally:
         driver_world.driver.destroy(entry, nothing)
+
+
+def test_a_stack_is_forgotten_as_decided_on_its_state_and_its_objects_stay(driver_world: DriverWorld) -> None:
+    entry = launch(driver_world, driver_world.order())
+    forget, asked = driver_world.driver.forget_at, list[str]()
+
+    def decide(text: str) -> bool:
+        asked.append(text)
+        return len(asked) > 1
+
+    try:
+        assert forget(replace(entry.place, stack="default.none-00000000"), decide) is Forgotten.KEPT
+        assert asked == []
+        assert forget(entry.place, decide) is Forgotten.KEPT
+        assert driver_world.driver.find(entry.place) is not None
+        entries, _ = read_notes(asked[0])
+        assert entries is not None
+        assert (entries.app_id, entries.launch) == (entry.app_id, entry.launch)
+        assert forget(entry.place, decide) is Forgotten.REMOVED
+        assert driver_world.driver.find(entry.place) is None
+        assert entry.place not in driver_world.driver.places(driver_world.backend, "torchx")
+        assert head(driver_world, entry) is not None
+        assert forget(entry.place, decide) is Forgotten.KEPT
+        assert len(asked) == 2
+    finally:
+        driver_world.cluster.delete(VOLCANO_JOB, entry.namespace, entry.job_name, uid=entry.uid)
 
 
 def test_close_may_be_called_twice(driver_world: DriverWorld) -> None:

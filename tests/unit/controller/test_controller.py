@@ -28,7 +28,7 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
-from torchx_pulumi_stacks.engine.status_writer import lock_folder
+from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 from tests.unit.controller.world import FAST, App, World, checkpoint, component, urn_of, wait_for
 

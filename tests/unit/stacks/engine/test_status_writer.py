@@ -24,7 +24,8 @@ from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore, Stored, open_store
 from torchx_pulumi_stacks.engine import AutomationDriver
-from torchx_pulumi_stacks.engine.status_writer import SECRET, StatusChange, change, lock_folder, write_status
+from torchx_pulumi_stacks.engine.status_writer import SECRET, StatusChange, change, write_status
+from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 PLACE = StackRef(backend="", project="torchx", stack="default.train-1")
 PATH = ".pulumi/stacks/torchx/default.train-1.json"

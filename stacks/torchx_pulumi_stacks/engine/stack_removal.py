@@ -1,0 +1,102 @@
+"""Removal of a stack without the engine, under Pulumi's lock: what `pulumi stack rm --remove-backups` does."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
+from torchx_pulumi.runs.driver import Forgotten
+from torchx_pulumi.stack_state.checkpoint import UnreadableStateError, decode_checkpoint
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.store import StackStore
+
+from torchx_pulumi_stacks.engine.write_lock import RETRY_PAUSES_S, lock_folder, stack_lock
+
+logger = logging.getLogger(__name__)
+
+LIMIT_S = 60.0
+"""Longest time after which the removal of a stack still begins: the decision under the lock asks a cluster."""
+
+STATES = (".json", ".json.gz")
+"""Suffixes of a state that is read."""
+
+OTHER_STATES = (".json.zst", ".yaml", ".yaml.gz", ".yaml.zst")
+"""Suffixes of states that Pulumi can write and this package cannot read: a stack with one of them stays."""
+
+
+def remove_stack(store: StackStore, place: StackRef, owned: OwnedLocks, may_go: Callable[[str], bool]) -> Forgotten:
+    """Remove a stack.
+
+    Args:
+        store: The files of the backend.
+        place: The stack.
+        owned: Notes of our own locks on the stack; the lock of a killed process is removed.
+        may_go: Called under the lock with the text of the state; returns whether the stack is removed.
+    """
+    try:
+        for pause_s in (*RETRY_PAUSES_S, None):
+            outcome = _remove(store, place, owned, may_go)
+            if outcome is not None:
+                break
+            if pause_s is not None:
+                time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
+        if outcome is Forgotten.REMOVED:
+            store.remove_if_empty(lock_folder(place))
+    except PermissionError as error:
+        logger.debug("stack %s is not removed: %s", place.stack, error)
+        return Forgotten.LEFT
+    except (OSError, UnreadableStateError) as error:
+        logger.debug("stack %s is not removed yet: %s", place.stack, error)
+        return Forgotten.DEFERRED
+    return outcome or Forgotten.DEFERRED
+
+
+def _remove(store: StackStore, place: StackRef, owned: OwnedLocks, may_go: Callable[[str], bool]) -> Forgotten | None:
+    """Remove a stack once. None: another process holds its lock."""
+    if place.organization != ORGANIZATION:
+        return Forgotten.LEFT
+    start = f".pulumi/stacks/{place.project}/{place.stack}"
+    if _state(store, start) is None:
+        # Without a state there is no reason for a lock, which would make a folder that is not mounted look like one.
+        return _left_or_kept(store, start)
+    with stack_lock(store, place, owned, limit_s=LIMIT_S) as hold:
+        if hold is None:
+            return None
+        found = _state(store, start)
+        if found is None:
+            return _left_or_kept(store, start)
+        suffix, text = found
+        if not may_go(text):
+            return Forgotten.KEPT
+        if not hold.has_time(1):
+            logger.debug("stack %s is not removed yet: the decision took too long", place.stack)
+            return Forgotten.DEFERRED
+        for folder in ("history", "backups"):
+            store.remove_below(f".pulumi/{folder}/{place.project}/{place.stack}")
+        # The state last: while it exists, a removal that was interrupted is repeated.
+        for name in (".json.bak", ".json.gz.bak", ".pulumi-tags", suffix):
+            # Pulumi keeps attributes of the files of a folder next to them.
+            if store.keeps_backups:
+                store.remove(f"{start}{name}.attrs")
+            store.remove(f"{start}{name}")
+    return Forgotten.REMOVED
+
+
+def _state(store: StackStore, start: str) -> tuple[str, str] | None:
+    """Return suffix and text of a stack's only state. None: there is none, several, or one that cannot be read."""
+    if any(store.read_bytes(f"{start}{suffix}") is not None for suffix in OTHER_STATES):
+        return None
+    found = [(suffix, data) for suffix in STATES if (data := store.read_bytes(f"{start}{suffix}")) is not None]
+    if len(found) != 1:
+        return None
+    suffix, data = found[0]
+    return suffix, decode_checkpoint(data, suffix)
+
+
+def _left_or_kept(store: StackStore, start: str) -> Forgotten:
+    """Return why a stack without a state that can be read is not removed: it has another one, or there is no stack."""
+    exists = any(store.read_bytes(f"{start}{suffix}") is not None for suffix in (*STATES, *OTHER_STATES))
+    return Forgotten.LEFT if exists else Forgotten.KEPT
