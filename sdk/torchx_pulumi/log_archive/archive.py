@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import BinaryIO, cast
 from urllib.parse import unquote
 
-from torchx_pulumi.log_archive.keys import RECORD, RunKey, escape, read_key
+from torchx_pulumi.log_archive.keys import RECORD, RunKey, escape, is_file_of_run, read_key
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, read_run, write_run
 from torchx_pulumi.log_archive.storage import LogStorage
 from torchx_pulumi.model.errors import ClusterError, DeployError
@@ -127,6 +127,19 @@ class Archive:
             # The record first: without one, a log does not count.
             self._storage.remove(partial.record)
             self._storage.remove(partial.log)
+
+    def remove(self, job: ArchivedJob) -> int:
+        """Remove the logs of all runs of a job, and return how many there were. Other files in its folder stay.
+
+        A removal that is interrupted is completed by the next one: the records go first, and a log without its record
+        does not count.
+        """
+        paths = [f"{job.folder}/{path}" for path in self._storage.paths(job.folder)]
+        found = sorted(filter(is_file_of_run, paths), key=lambda path: not path.endswith(RECORD))
+        for path in found:
+            self._storage.remove(path)
+        self._storage.remove_empty_folders(job.folder)
+        return len(newest_copies(key for key in map(read_key, found) if key is not None))
 
     def _has_more(self, key: RunKey, partial: RunKey, run: ArchivedRun) -> bool:
         """Return whether there is a complete copy of a run, or an incomplete one of at least as many bytes."""

@@ -124,6 +124,12 @@ def compact_time(time: datetime | None) -> str:
     return f"{at.year:04}{at:%m%dT%H%M%SZ}"
 
 
+def is_file_of_run(path: str) -> bool:
+    """Return whether a path in the archive is that of a log or of a record."""
+    stem = path.removesuffix(LOG) if path.endswith(LOG) else path.removesuffix(RECORD)
+    return stem != path and read_key(f"{stem}{RECORD}") is not None
+
+
 def read_key(path: str) -> RunKey | None:
     """Return the key of a record by its path in the archive. None: the path is not that of a record."""
     parts = path.split("/")

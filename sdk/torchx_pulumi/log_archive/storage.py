@@ -47,6 +47,9 @@ class LogStorage(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
 
+    def remove_empty_folders(self, folder: str) -> None:
+        """Remove a folder and the folders in it and above it that have no files."""
+
 
 class FolderStorage:
     """`LogStorage` in a folder. Its files have mode 0600, folders that it makes have 0700."""
@@ -96,6 +99,14 @@ class FolderStorage:
         with contextlib.suppress(*ABSENT):
             (self._root / path).unlink()
 
+    def remove_empty_folders(self, folder: str) -> None:
+        """Remove a folder and the folders in it and above it that have no files."""
+        for path, _, _ in os.walk(self._root / folder, topdown=False):
+            _remove_if_empty(Path(path))
+        for above in Path(folder).parents:
+            if above != Path():
+                _remove_if_empty(self._root / above)
+
     def _temporary_file(self, folder: Path) -> tuple[int, str]:
         """Create a temporary file, readable by its owner only, in a folder that is made if it is absent."""
         try:
@@ -139,6 +150,9 @@ class ObjectStorage:
         """Remove an object, if it exists."""
         self._store().remove(path)
 
+    def remove_empty_folders(self, folder: str) -> None:
+        """Do nothing: an object store has no folders."""
+
     def _store(self) -> ObjectStore:
         """Return the client, which is opened by the first call."""
         with self._lock:
@@ -150,6 +164,12 @@ class ObjectStorage:
                     )
                 self._opened = store
             return self._opened
+
+
+def _remove_if_empty(folder: Path) -> None:
+    # It has other files, is a link, or may not be removed: an empty folder harms no reader.
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _raise_unless_absent(error: OSError) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.log_archive import Archive, ArchivedRun, copy_log
+from torchx_pulumi.log_archive import Archive, ArchivedJob, ArchivedRun, copy_log
 from torchx_pulumi.log_archive.archive import newest_copies
 from torchx_pulumi.log_archive.runs import archived_run
 from torchx_pulumi.log_archive.storage import FolderStorage
@@ -150,3 +150,67 @@ def test_temporary_files_of_killed_writers_are_removed_later(tmp_path: Path) -> 
     archive.write(replace(KEY, restarts=1), record(), packed("a\n"))
     assert (old.exists(), young.exists()) == (False, True)
     assert len(newest_copies(archive.index())) == 2
+
+
+def archived(archive: Archive, **job: str) -> ArchivedJob:
+    """Archive a complete and an incomplete run of a job."""
+    mine = replace(JOB, **job)
+    for number, complete in ((0, True), (1, False)):
+        key = replace(REF, restarts=number).key(mine)
+        archive.write(key, replace(record(complete=complete), uid=mine.uid, app_id=mine.app_id), packed("x\n"))
+    return mine
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_logs_of_a_job_are_removed_and_none_of_another(tmp_path: Path) -> None:
+    archive = archive_in(tmp_path)
+    uid = JOB.uid
+    others = [{"uid": f"{uid}0"}, {"uid": "other"}, {"app_id": "team-2:app"}, {"app_id": f"{JOB.app_id}-2"}]
+    for other in others:
+        archived(archive, **other)
+    before = files_in(tmp_path)
+    mine = archived(archive)
+    assert archive.remove(mine) == 2
+    assert files_in(tmp_path) == before
+    assert not (tmp_path / "logs" / mine.folder).exists()
+    assert archive.remove(mine) == 0
+    for other in others:
+        assert archive.remove(replace(JOB, **other)) == 2
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_a_file_that_no_archive_writes_stays(tmp_path: Path) -> None:
+    archive = archive_in(tmp_path)
+    mine = archived(archive)
+    notes = tmp_path / "logs" / REF.key(mine).folder / "notes.json"
+    notes.write_text("{}")
+    (tmp_path / "logs" / mine.folder / "thesis.log.gz").write_text("years of work")
+    assert archive.remove(mine) == 2
+    assert files_in(tmp_path) == {notes, tmp_path / "logs" / mine.folder / "thesis.log.gz"}
+
+
+def test_a_removal_that_stops_anywhere_shows_no_record_without_its_log_and_is_completed(tmp_path: Path) -> None:
+    class Stopping(FolderStorage):
+        left = 0
+
+        def remove(self, path: str) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.EIO, "the disk is gone")
+            super().remove(path)
+
+    for removals in range(4):
+        storage = Stopping(tmp_path)
+        storage.left = 10
+        archive = Archive(storage, "archive")
+        mine = archived(archive)
+        storage.left = removals
+        with pytest.raises(OSError, match="disk"):
+            archive.remove(mine)
+        storage.left = 100
+        assert all("".join(archive.lines(key)) for key in archive.index(mine))
+        archive.remove(mine)
+        assert files_in(tmp_path) == set()
