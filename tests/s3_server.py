@@ -31,20 +31,21 @@ class S3Backend:
 
 
 @contextlib.contextmanager
-def serve_s3(program: Path, folder: Path) -> Iterator[S3Backend]:
-    """Run the server on a folder, on loopback, with one bucket; it has ended when the block ends.
+def serve_s3(program: Path, folder: Path, host: str = "127.0.0.1") -> Iterator[S3Backend]:
+    """Run the server on a folder, with one bucket; it has ended when the block ends.
 
     Args:
         program: The executable `versitygw`.
         folder: Where it keeps its objects; made if it is absent.
+        host: Address that it listens on; pods of the local cluster reach the one of its bridge, `settings.gateway`.
     """
     bucket = folder / "objects" / BUCKET
     for each in (bucket, folder / "metadata"):
         each.mkdir(parents=True)
-    port = _free_port()
-    endpoint = f"http://127.0.0.1:{port}"
+    port = _free_port(host)
+    endpoint = f"http://{host}:{port}"
     keys = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "not-a-secret-of-anything"}
-    words = [program, "--port", f"127.0.0.1:{port}", "--health", "/health", "--quiet", "posix"]
+    words = [program, "--port", f"{host}:{port}", "--health", "/health", "--quiet", "posix"]
     given = {"ROOT_ACCESS_KEY": keys["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": keys["AWS_SECRET_ACCESS_KEY"]}
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
@@ -68,8 +69,8 @@ def serve_s3(program: Path, folder: Path) -> Iterator[S3Backend]:
             server.wait(timeout=30)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as listener:
         return int(listener.getsockname()[1])
 
 

@@ -26,6 +26,21 @@ pytestmark = pytest.mark.e2e
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+ASK = """\
+import os, ssl, urllib.error, urllib.request
+folder = "/var/run/secrets/kubernetes.io/serviceaccount/"
+context = ssl.create_default_context(cafile=folder + "ca.crt")
+headers = {"Authorization": "Bearer " + open(folder + "token").read()}
+for host in (os.environ["KUBERNETES_SERVICE_HOST"], "kubernetes.default.svc"):
+    for kind in ("pods", "secrets"):
+        url = f"https://{host}:{os.environ['KUBERNETES_SERVICE_PORT']}/api/v1/namespaces/default/{kind}"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), context=context) as answer:
+                print(kind, answer.status, os.environ["HOSTNAME"] in answer.read().decode())
+        except urllib.error.HTTPError as error:
+            print(kind, error.code)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +54,7 @@ def state() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def one(state: Path) -> Iterator[Cluster]:
     """A cluster with whatever nodes this machine can have."""
-    cluster = Cluster.up("one", kwok_nodes=2)
+    cluster = Cluster.up("one", kwok_nodes=2, images=("busybox", "python"))
     yield cluster
     cluster.down()
     assert_nothing_left(cluster.layout)
@@ -140,6 +155,22 @@ def test_a_file_added_to_an_image_is_in_the_container(real: Cluster) -> None:
     wait_for(lambda: phase(api, "layer") == "Completed")
     assert logs(api, "layer-worker-0-0") == "hello from a layer\n"
     api.request("DELETE", f"{JOBS}/layer")
+
+
+def test_a_pod_reads_the_api_server_as_in_any_cluster(real: Cluster) -> None:
+    api, name = real.api, "reader"
+    api.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+    api.create(f"{ROLES}/roles", {"metadata": {"name": name}, "rules": [rule]})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    user = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+    api.create(f"{ROLES}/rolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [user]})
+    container = {"name": "main", "image": real.images["python"], "command": ["python3", "-c", ASK]}
+    spec = {"serviceAccountName": name, "restartPolicy": "Never", "containers": [container]}
+    api.create(PODS, {"metadata": {"name": name}, "spec": spec})
+    wait_for(lambda: api.request("GET", f"{PODS}/{name}")["status"]["phase"] in ("Succeeded", "Failed"))
+    assert logs(api, name).splitlines() == ["pods 200 True", "secrets 403"] * 2
+    api.request("DELETE", f"{PODS}/{name}")
 
 
 def test_fake_nodes_run_and_end_pods_that_ask_for_them(one: Cluster) -> None:

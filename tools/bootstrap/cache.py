@@ -62,6 +62,8 @@ def part_key(part: Part) -> str:
             digest.update(f"\0{path.relative_to(part.source.folder)}\0".encode() + path.read_bytes())
     elif isinstance(part.source, DebianSource):
         digest.update(repr((distribution(), part.source.packages, part.source.links)).encode())
+        if part.source.self_contained:
+            digest.update(b"\0self-contained")
     else:
         digest.update(repr(part.source).encode())
     return digest.hexdigest()[:8]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -51,7 +51,7 @@ class DebianPackages:
             )
         archives, root = folder / "archives", folder / "root"
         archives.mkdir()
-        self._download(part, source.packages, archives, tick)
+        self._download(part, source, archives, tick)
         for archive in sorted(archives.glob("*.deb")):
             run(
                 ["dpkg-deb", "--extract", archive, root],
@@ -63,26 +63,31 @@ class DebianPackages:
         for link in source.links:
             link_program(link, folder)
 
-    def _download(self, part: Part, packages: Sequence[str], archives: Path, tick: Callable[[], None]) -> None:
+    def _download(self, part: Part, source: DebianSource, archives: Path, tick: Callable[[], None]) -> None:
         try:
-            self._try_download(part, packages, archives, tick)
+            self._try_download(part, source, archives, tick)
         except BootstrapError:
             # Most often the system's lists are missing or name files that the mirror has replaced since.
             if self._updated:
                 raise
             self._update(tick)
-            self._try_download(part, packages, archives, tick)
+            self._try_download(part, source, archives, tick)
 
-    def _try_download(self, part: Part, packages: Sequence[str], archives: Path, tick: Callable[[], None]) -> None:
+    def _try_download(self, part: Part, source: DebianSource, archives: Path, tick: Callable[[], None]) -> None:
+        # Without a list of what is installed, apt names all that the packages need.
+        installed = ["-o", "Dir::State::status=/dev/null"] if source.self_contained else []
+        words = ["install", "--reinstall", "--no-install-recommends", "--print-uris", "--yes"]
         wanted = parse_packages(
             self._apt(
-                ["install", "--reinstall", "--no-install-recommends", "--print-uris", "--yes", *packages],
+                [*installed, *words, *source.packages],
                 what=f"looking for the Debian packages of {part.name}",
                 tick=tick,
             )
         )
         if not wanted:
-            raise BootstrapError(f"{part.name}: apt-get names no file for {' '.join(packages)}; next: apt-get update")
+            raise BootstrapError(
+                f"{part.name}: apt-get names no file for {' '.join(source.packages)}; next: apt-get update"
+            )
         what = f"downloading the Debian packages of {part.name}"
         self._apt(["download", "--quiet", *wanted], what=what, folder=archives, tick=tick)
 

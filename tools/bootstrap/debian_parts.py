@@ -20,6 +20,7 @@ def _iptables(name: str) -> DebianLink:
 
 
 # Folders that are not there do no harm: which libraries come along depends on what the machine has.
+_LIBRARIES: Final = ":".join(f"{{root}}/usr/lib/{machine}-linux-gnu" for machine in ("x86_64", "aarch64"))
 _CHROMIUM_LIBRARIES: Final = ":".join(
     f"{{root}}/usr/lib/{machine}-linux-gnu{folder}"
     for machine in ("x86_64", "aarch64")
@@ -122,6 +123,33 @@ DEBIAN_PARTS: Final[tuple[Part, ...]] = (
             links=tuple(_iptables(name) for name in ("iptables", "iptables-save", "iptables-restore")),
         ),
         installed=Installed(folders=("/usr/sbin", "/sbin")),
+    ),
+    Part(
+        name="socat",
+        version="debian",
+        expected_s=5,
+        source=DebianSource(
+            packages=("socat",),
+            links=(
+                DebianLink(
+                    executable="socat",
+                    path="usr/bin/socat",
+                    variables=(("LD_LIBRARY_PATH", _LIBRARIES),),
+                ),
+            ),
+        ),
+        installed=Installed(),
+    ),
+    Part(
+        name="python-root",
+        version="debian",
+        expected_s=10,
+        source=DebianSource(
+            packages=("python3-minimal", "libpython3-stdlib", "libstdc++6"),
+            links=(DebianLink(executable="python3", path="usr/bin/python3"),),
+            self_contained=True,
+        ),
+        note="for an image",
     ),
     Part(
         name="chromium",

@@ -73,6 +73,8 @@ class DebianSource:
     """Names of the packages. What they depend on comes along where the machine does not have it."""
     links: tuple[DebianLink, ...]
     """Executables to offer."""
+    self_contained: bool = False
+    """True: what the machine has comes along as well, so that the tree can be the root of an image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

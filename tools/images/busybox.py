@@ -34,10 +34,18 @@ def build_pause(folder: ImageFolder) -> None:
     _finish(folder, ImageConfig(entrypoint=("/bin/sh", "-c", _PAUSE), command=()), "pause:1")
 
 
-def _finish(folder: ImageFolder, config: ImageConfig, tag: str) -> None:
+def files() -> bytes:
+    """Return the tar of the image: busybox and its commands in `/bin`, accounts, scratch folders.
+
+    Raises:
+        ImageError: busybox cannot be had on this machine.
+    """
     links = {f"/bin/{command}": "busybox" for command in _commands() if command != "busybox"}
-    tar = files_tar({**_FILES, "/bin/busybox": _program()}, folders=_SCRATCH, links=links)
-    layer = folder.put(LAYER, tar)
+    return files_tar({**_FILES, "/bin/busybox": _program()}, folders=_SCRATCH, links=links)
+
+
+def _finish(folder: ImageFolder, config: ImageConfig, tag: str) -> None:
+    layer = folder.put(LAYER, files())
     folder.finish(config, [layer], [layer.digest], tag)
 
 

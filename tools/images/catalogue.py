@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.images import busybox, pytorch
+from tools.images import busybox, python, pytorch
 from tools.images.errors import ImageError
 from tools.images.oci import ImageFolder, architecture
 from tools.images.storage import place_image
@@ -37,6 +37,7 @@ class Recipe:
 _RECIPES: Final = {
     "busybox": Recipe(repository="busybox", tag="1", key=busybox.key, build=busybox.build),
     "pause": Recipe(repository="pause", tag="1", key=busybox.key, build=busybox.build_pause),
+    "python": Recipe(repository="python", tag="3", key=python.key, build=python.build),
     "pytorch": Recipe(repository="pytorch", tag="1.13", key=pytorch.key, build=pytorch.build),
 }
 NAMES: Final = tuple(_RECIPES)

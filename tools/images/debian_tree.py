@@ -1,17 +1,31 @@
-"""Installs Debian packages into a folder with debootstrap, from the archive that this machine's apt uses."""
+"""Debian packages as the root of an image: installed by debootstrap, from the archive of this machine's apt; packed."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+import tarfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from tools.images.errors import ImageError
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+LEFT_OUT_OF_ANY: Final = (
+    # Made at start or by the container runtime.
+    *("dev/*", "proc/*", "run/*", "sys/*", "tmp/*"),
+    # Of the installation.
+    *("var/cache/*/*", "var/lib/apt/lists/*", "var/log/*", "var/lib/dpkg/*-old"),
+    # For people.
+    *(f"usr/share/{kind}/*" for kind in ("doc", "man", "locale", "info", "lintian", "mime", "icons", "fonts", "X11")),
+)
+"""Paths of an installed tree that no image needs."""
 
 
 def install_tree(folder: Path, release: str, packages: Iterable[str]) -> None:
@@ -73,6 +87,31 @@ def archive() -> str:
         if (origin, label) == ("Debian", "Debian"):
             return site
     raise ImageError(f"apt knows no Debian archive: an image from Debian packages {hint}")
+
+
+def pack(tree: Path, left_out: Iterable[str], file: IO[bytes]) -> None:
+    """Write the tree as a tar without the paths that match a pattern of `left_out`.
+
+    Not compressed: on loopback that only costs time.
+    """
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path in _kept(tree, left_out):
+            tar.add(tree / path, arcname=path, recursive=False)
+        python = tarfile.TarInfo("usr/bin/python")
+        python.type, python.linkname, python.mode = tarfile.SYMTYPE, "python3", 0o777
+        tar.addfile(python)
+
+
+def _kept(tree: Path, left_out: Iterable[str]) -> Iterator[str]:
+    without = re.compile("|".join(fnmatch.translate(pattern) for pattern in left_out))
+    for folder, folders, files in os.walk(tree):
+        here = Path(folder)
+        for name in sorted((*folders, *files)):
+            path = (here / name).relative_to(tree).as_posix()
+            if not without.match(path):
+                yield path
+            elif name in folders:
+                folders.remove(name)  # nor is anything below it looked at
 
 
 def _environment() -> dict[str, str]:

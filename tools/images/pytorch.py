@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
-import os
 import re
 import shutil
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-from tools.images.debian_tree import install_tree
+from tools.images.debian_tree import LEFT_OUT_OF_ANY, install_tree, pack
 from tools.images.errors import ImageError
 from tools.images.oci import LAYER, ImageConfig, ImageFolder
 from tools.images.progress import telling
@@ -21,12 +17,8 @@ PACKAGES: Final = ("python3-torch", "python3-setuptools")
 EXPECTED_S: Final = 120
 
 LEFT_OUT: Final = (
-    # Made at start or by the container runtime.
-    *("dev/*", "proc/*", "run/*", "sys/*", "tmp/*"),
-    # Of the installation.
-    *("var/cache/*/*", "var/lib/apt/lists/*", "var/log/*", "var/lib/dpkg/*-old"),
-    # For people and screens.
-    *(f"usr/share/{kind}/*" for kind in ("doc", "man", "locale", "info", "lintian", "mime", "icons", "fonts", "X11")),
+    *LEFT_OUT_OF_ANY,
+    # For screens.
     *(f"usr/share/{kind}/*" for kind in ("proj", "gdal", "gdcm-3.0", "libwacom", "iso-codes", "tesseract-ocr")),
     # Graphics drivers and what only they load.
     *(f"usr/lib/*-linux-gnu/{kind}" for kind in ("dri/*", "mfx/*", "libLLVM*", "libmfxhw64*", "libz3*")),
@@ -59,7 +51,7 @@ def build(folder: ImageFolder) -> None:
         install_tree(tree, RELEASE, PACKAGES)
     mend(tree)
     with telling("pytorch: packing", 10):
-        layer = folder.adopt(LAYER, content=lambda file: pack(tree, file))
+        layer = folder.adopt(LAYER, content=lambda file: pack(tree, LEFT_OUT, file))
         shutil.rmtree(tree)
     folder.finish(ImageConfig(command=("/bin/bash",)), [layer], [layer.digest], "pytorch:1.13")
 
@@ -79,25 +71,3 @@ def mend(tree: Path) -> None:
     file.write_text(text, "utf-8")
     for compiled in (file.parent / "__pycache__").glob("api.*.pyc"):
         compiled.unlink()
-
-
-def pack(tree: Path, file: IO[bytes]) -> None:
-    """Write the tree as a tar without what is left out. Not compressed: on loopback that only costs time."""
-    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in _kept(tree):
-            tar.add(tree / path, arcname=path, recursive=False)
-        python = tarfile.TarInfo("usr/bin/python")
-        python.type, python.linkname, python.mode = tarfile.SYMTYPE, "python3", 0o777
-        tar.addfile(python)
-
-
-def _kept(tree: Path) -> Iterator[str]:
-    left_out = re.compile("|".join(fnmatch.translate(pattern) for pattern in LEFT_OUT))
-    for folder, folders, files in os.walk(tree):
-        here = Path(folder)
-        for name in sorted((*folders, *files)):
-            path = (here / name).relative_to(tree).as_posix()
-            if not left_out.match(path):
-                yield path
-            elif name in folders:
-                folders.remove(name)  # nor is anything below it looked at

@@ -44,9 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     bring = commands.add_parser("up", help="bring a cluster up, or say that it is up")
     bring.add_argument("--no-node", action="store_true", help="fake nodes only; needs no root")
     bring.add_argument("--kwok-nodes", type=_count, default=4, metavar="N", help="fake nodes (default 4)")
-    bring.add_argument(
-        "--image", action="append", default=[], metavar="NAME", help="also put this image into the registry: pytorch"
-    )
+    images = "also put this image into the registry: python, pytorch"
+    bring.add_argument("--image", action="append", default=[], metavar="NAME", help=images)
     bring.add_argument(
         "--features",
         type=lambda text: tuple(word for word in text.split(",") if word),

@@ -1,4 +1,4 @@
-"""Picks free loopback ports and a free subnet for pods, beside those of other clusters.
+"""Picks free loopback ports and a free subnet for pods and Services, beside those of other clusters.
 
 Ports come from below the range that the kernel hands out to outgoing connections, so that none is taken between
 picking and listening.
@@ -40,7 +40,13 @@ PORTS: Final = (
 """Every listener on loopback."""
 
 POD_RANGE: Final = ipaddress.IPv4Network("10.213.0.0/16")
-"""Where pods' subnets come from."""
+"""Where the subnets of pods and Services come from."""
+
+API_PORT: Final = 443
+"""Port of the Service `kubernetes`; the API server has no flag for another one."""
+
+CLUSTER_DOMAIN: Final = "cluster.local"
+"""Domain of the names of Services."""
 
 LOWEST_PORT: Final = 20000
 
@@ -65,14 +71,14 @@ def pick_ports(taken: Iterable[int], names: Iterable[str] = PORTS) -> dict[str, 
 
 
 def pick_pod_subnet(taken: Iterable[str]) -> str:
-    """Return a /24 for pods that neither another cluster nor a route of this machine covers."""
+    """Return a /23 for Services and pods that neither another cluster nor a route of this machine covers."""
     used = [*map(ipaddress.IPv4Network, taken), *_routes()]
-    subnets = list(POD_RANGE.subnets(new_prefix=24))
+    subnets = list(POD_RANGE.subnets(new_prefix=23))
     random.shuffle(subnets)
     for subnet in subnets:
         if not any(subnet.overlaps(other) for other in used):
             return str(subnet)
-    raise LocalClusterError(f"no free /24 in {POD_RANGE} for pods: take some clusters down")
+    raise LocalClusterError(f"no free /23 in {POD_RANGE} for pods: take some clusters down")
 
 
 def _try_bind(port: int) -> socket.socket | None:

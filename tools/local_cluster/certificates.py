@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tools.local_cluster.addresses import CLUSTER_DOMAIN
 from tools.local_cluster.errors import LocalClusterError
 from tools.local_cluster.layout import Layout, write_private
 
@@ -16,7 +17,7 @@ _LEAF: Final = """\
 basicConstraints=critical,CA:FALSE
 keyUsage=critical,digitalSignature,keyEncipherment
 extendedKeyUsage=serverAuth,clientAuth
-subjectAltName=DNS:localhost,IP:127.0.0.1
+subjectAltName={names}
 """
 _AUTHORITY: Final = """\
 [req]
@@ -30,6 +31,11 @@ basicConstraints=critical,CA:TRUE
 keyUsage=critical,keyCertSign,cRLSign
 subjectKeyIdentifier=hash
 """
+_NAMES: Final = (
+    *("DNS:localhost", "IP:127.0.0.1"),
+    *("DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc"),
+    f"DNS:kubernetes.default.svc.{CLUSTER_DOMAIN}",
+)
 _DAYS: Final = "3650"
 _NEW_KEY: Final = ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out")
 
@@ -41,7 +47,7 @@ class Credentials:
     ca: Path
     """Certificate of the cluster's own authority."""
     certificate: Path
-    """For `localhost` and 127.0.0.1; servers and clients inside the cluster share it."""
+    """For `localhost`, 127.0.0.1 and the Service `kubernetes`; servers and clients inside the cluster share it."""
     key: Path
     """Its private key."""
     service_account_key: Path
@@ -65,8 +71,12 @@ class Credentials:
         )
 
 
-def create_credentials(layout: Layout) -> Credentials:
+def create_credentials(layout: Layout, service_address: str) -> Credentials:
     """Make fresh keys, certificates and an administrator's token.
+
+    Args:
+        layout: of the cluster.
+        service_address: of the Service `kubernetes`.
 
     Raises:
         LocalClusterError: there is no `openssl`, or it failed.
@@ -74,7 +84,8 @@ def create_credentials(layout: Layout) -> Credentials:
     made, folder = Credentials.of(layout), layout.secrets
     request = str(folder / "component.csr")
     authority = write_private(folder / "authority.cnf", _AUTHORITY)
-    leaf = write_private(folder / "leaf.cnf", _LEAF)
+    names = ",".join((*_NAMES, f"IP:{service_address}"))
+    leaf = write_private(folder / "leaf.cnf", _LEAF.format(names=names))
     ca_key = str(folder / "ca.key")
     for key in (ca_key, str(made.key), str(made.service_account_key)):
         _openssl(*_NEW_KEY, key)

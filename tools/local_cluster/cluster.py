@@ -150,7 +150,7 @@ def _create(
         )
         if settings.registry is not None:
             settings = _place_images(layout, settings, dict.fromkeys(("busybox", "pause", *wanted)))
-        create_credentials(layout)
+        create_credentials(layout, settings.gateway)
         write_kubeconfig(layout, settings)
         tell.say(f"starting cluster {layout.name!r}")
         Startup(layout, units(layout, settings)).run(tell.waiting)

@@ -11,6 +11,7 @@ from tools.local_cluster.coscheduling import coscheduling
 from tools.local_cluster.custom_resources import custom_resources
 from tools.local_cluster.dns import dns
 from tools.local_cluster.fake_nodes import fake_nodes
+from tools.local_cluster.kubernetes_service import kubernetes_service
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.real_node import real_node
 from tools.local_cluster.registry import registry
@@ -29,6 +30,7 @@ FAMILIES: Final[tuple[Callable[[Layout, Settings], Iterable[Unit]], ...]] = (
     registry,
     real_node,
     dns,
+    kubernetes_service,
 )
 """Each yields its components and steps, none if the settings do without it."""
 

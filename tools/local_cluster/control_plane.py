@@ -13,9 +13,6 @@ from tools.local_cluster.probes import http_ok
 from tools.local_cluster.settings import Settings
 from tools.local_cluster.startup import Component, Step, Unit
 
-SERVICE_RANGE = "10.96.0.0/16"
-"""Addresses of services that are not headless. Nothing serves them: there is no kube-proxy."""
-
 
 def control_plane(layout: Layout, settings: Settings) -> Iterator[Unit]:
     """Yield the parts of a plain Kubernetes."""
@@ -87,7 +84,7 @@ def _apiserver_flags(settings: Settings, made: Credentials) -> Iterator[str]:
     yield f"--token-auth-file={made.tokens}"
     yield "--authorization-mode=Node,RBAC"
     yield "--allow-privileged=true"
-    yield f"--service-cluster-ip-range={SERVICE_RANGE}"
+    yield f"--service-cluster-ip-range={settings.service_range}"
     yield "--service-account-issuer=https://kubernetes.default.svc"
     yield f"--service-account-key-file={made.service_account_key}"
     yield f"--service-account-signing-key-file={made.service_account_key}"

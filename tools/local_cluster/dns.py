@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tools.local_cluster.addresses import CLUSTER_DOMAIN
 from tools.local_cluster.layout import Layout
 from tools.local_cluster.probes import http_ok
-from tools.local_cluster.real_node import CLUSTER_DOMAIN
 from tools.local_cluster.settings import Settings
 from tools.local_cluster.startup import Component, Unit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import ipaddress
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from tools.local_cluster.addresses import API_PORT
 from tools.local_cluster.errors import LocalClusterError
 
 # linux/sockios.h, linux/if.h
@@ -48,6 +50,19 @@ def bridge_exists(name: str) -> bool:
     return Path("/sys/class/net", name).exists()
 
 
+def can_listen(address: str, port: int) -> bool:
+    """Whether a program can listen on a port of an address of this machine. False: another one does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+    return True
+
+
 def iptables_program(part: Path | None) -> str | None:
     """Return the `iptables` to use: the machine's own, which dockerd uses as well, else the part's. None: neither."""
     found = shutil.which("iptables") or shutil.which("iptables", path="/usr/sbin:/sbin")
@@ -57,7 +72,7 @@ def iptables_program(part: Path | None) -> str | None:
 
 
 def accept_traffic(iptables: str, bridge: str) -> None:
-    """Let packets pass from pod to pod, and from pods to the name service.
+    """Let packets pass from pod to pod, and from pods to the name service and the API server.
 
     Raises:
         LocalClusterError: iptables failed.
@@ -81,7 +96,10 @@ def _rules(bridge: str) -> list[list[str]]:
         # Forwarded packets to the kernel where `bridge-nf-call-iptables` is on; dockerd drops those by default.
         ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"],
         # Incoming packets, which a firewall may drop by default.
-        *(["INPUT", "-i", bridge, "-p", kind, "--dport", "53", "-j", "ACCEPT"] for kind in ("udp", "tcp")),
+        *(
+            ["INPUT", "-i", bridge, "-p", kind, "--dport", port, "-j", "ACCEPT"]
+            for kind, port in (("udp", "53"), ("tcp", "53"), ("tcp", str(API_PORT)))
+        ),
     ]
 
 

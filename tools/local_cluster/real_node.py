@@ -11,6 +11,7 @@ from typing import Final
 
 from tools.images import PAUSE
 from tools.local_cluster import control_groups, network, private_mounts
+from tools.local_cluster.addresses import API_PORT, CLUSTER_DOMAIN
 from tools.local_cluster.api import Api
 from tools.local_cluster.certificates import Credentials
 from tools.local_cluster.fake_nodes import NODE_LABEL, node_ready
@@ -20,9 +21,8 @@ from tools.local_cluster.startup import Component, Step, Unit
 
 NODE_NAME: Final = "localhost"
 """Also the name under which the API server reaches the kubelet, hence over loopback."""
-PARTS: Final = ("kubelet", "containerd", "cni", "coredns", "registry", "busybox")
+PARTS: Final = ("kubelet", "containerd", "cni", "coredns", "registry", "busybox", "socat")
 """Parts without which there is no real node."""
-CLUSTER_DOMAIN: Final = "cluster.local"
 
 _CONTAINERD: Final = """\
 version = 2
@@ -78,9 +78,14 @@ def obstacle(layout: Layout) -> str | None:
     probe = f"txq{layout.identity}"
     try:
         network.create_bridge(probe, "192.0.2.0/30")
-        network.delete_bridge(probe)
+        try:
+            taken = not network.can_listen("192.0.2.1", API_PORT)
+        finally:
+            network.delete_bridge(probe)
     except OSError as error:
         return f"may not make a network bridge ({error.strerror})"
+    if taken:
+        return f"a program listens on port {API_PORT} of every address, where pods expect the API server"
     return None
 
 
@@ -128,6 +133,13 @@ def _make_network(layout: Layout, settings: Settings) -> None:
 
 
 def _write_network(layout: Layout, settings: Settings) -> None:
+    first, last = str(settings.pod_range[1]), str(settings.pod_range[-2])
+    addresses = {
+        "subnet": settings.pod_subnet,
+        "rangeStart": first,
+        "rangeEnd": last,
+        "gateway": settings.gateway,
+    }
     bridge = {
         "type": "bridge",
         "bridge": layout.bridge,
@@ -136,7 +148,7 @@ def _write_network(layout: Layout, settings: Settings) -> None:
         "ipMasq": False,
         "ipam": {
             "type": "host-local",
-            "ranges": [[{"subnet": settings.pod_subnet, "gateway": settings.gateway}]],
+            "ranges": [[addresses]],
             "routes": [{"dst": "0.0.0.0/0"}],
             "dataDir": str(layout.run / "addresses"),
         },

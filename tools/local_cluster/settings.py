@@ -20,7 +20,7 @@ class Settings:
     ports: Mapping[str, int]
     """Loopback port of each listener, by name."""
     pod_subnet: str
-    """Addresses of the real node's pods. The first one is the bridge's own, where the cluster's DNS listens."""
+    """Addresses on the bridge of the real node: the lower half for Services, the upper one for pods."""
     kwok_nodes: int
     """Fake nodes."""
     parts: Mapping[str, str]
@@ -41,8 +41,19 @@ class Settings:
 
     @property
     def gateway(self) -> str:
-        """Address of the bridge."""
-        return str(next(ipaddress.ip_network(self.pod_subnet).hosts()))
+        """Address of the bridge, where DNS listens. It is the first one for Services, hence that of `kubernetes`."""
+        return str(self.service_range[1])
+
+    @property
+    def service_range(self) -> ipaddress.IPv4Network:
+        """Addresses of Services that are not headless."""
+        return next(ipaddress.IPv4Network(self.pod_subnet).subnets())
+
+    @property
+    def pod_range(self) -> ipaddress.IPv4Network:
+        """Addresses of pods."""
+        _, upper = ipaddress.IPv4Network(self.pod_subnet).subnets()
+        return upper
 
     @property
     def registry(self) -> str | None:

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tools.local_cluster import addresses
+from tools.local_cluster import addresses, network
 from tools.local_cluster.errors import LocalClusterError
 
 
@@ -35,14 +35,22 @@ def test_ports_are_outside_the_range_that_the_kernel_gives_to_clients() -> None:
 
 
 def test_pod_subnets_of_clusters_do_not_overlap() -> None:
-    subnets = [str(subnet) for subnet in addresses.POD_RANGE.subnets(new_prefix=24)]
+    subnets = [str(subnet) for subnet in addresses.POD_RANGE.subnets(new_prefix=23)]
     left = subnets[77]
     assert addresses.pick_pod_subnet(s for s in subnets if s != left) == left
     with pytest.raises(LocalClusterError, match="take some clusters down"):
         addresses.pick_pod_subnet(subnets)
 
 
-def test_a_subnet_is_a_private_24() -> None:
+def test_a_subnet_is_a_private_23() -> None:
     subnet = ipaddress.ip_network(addresses.pick_pod_subnet(()))
-    assert subnet.prefixlen == 24
+    assert subnet.prefixlen == 23
     assert subnet.is_private
+
+
+def test_a_port_is_taken_by_who_listens_on_it_at_that_address() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert network.can_listen("127.0.0.1", port)
+        assert not network.can_listen("127.0.0.2", port)
+    assert network.can_listen("127.0.0.2", port)

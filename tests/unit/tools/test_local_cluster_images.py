@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.images import ImageError, add_layer, prepare, pytorch
+from tools.images.debian_tree import pack
 from tools.images.oci import LAYER, ImageConfig, ImageFolder, files_tar
 from tools.images.storage import place_image
 
@@ -133,7 +134,7 @@ def test_what_is_not_needed_is_left_out_of_the_image(tmp_path: Path) -> None:
         (tmp_path / left_out).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / left_out).touch()
     packed = io.BytesIO()
-    pytorch.pack(tmp_path, packed)
+    pack(tmp_path, pytorch.LEFT_OUT, packed)
     names = set(entries(packed.getvalue()))
     assert {"usr/bin/torchrun", "usr/lib/x86_64-linux-gnu/libtorch.so", "tmp", "usr/bin/python"} <= names
     assert not names & {"tmp/.keep", "usr/share/doc/x", "var/lib/apt/lists/x", "usr/lib/x86_64-linux-gnu/dri/x.so"}

@@ -70,8 +70,10 @@ def test_a_record_cut_off_by_a_crash_is_no_record(layout: Layout, text: str) -> 
     assert load_settings(layout) is None
 
 
-def test_the_bridge_has_the_first_address() -> None:
-    assert settings().gateway == "10.213.7.1"
+def test_the_bridge_has_the_first_address_which_is_that_of_the_service_kubernetes() -> None:
+    made = settings(pod_subnet="10.213.6.0/23")
+    assert made.gateway == "10.213.6.1"
+    assert (str(made.service_range), str(made.pod_range)) == ("10.213.6.0/24", "10.213.7.0/24")
 
 
 def test_without_the_part_there_is_no_registry() -> None:
