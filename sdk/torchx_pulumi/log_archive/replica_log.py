@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Protocol
 
-from torchx_pulumi.log_archive.attempts import ArchivedReplica, choose_attempt
+from torchx_pulumi.log_archive.attempts import ArchivedReplica, archived_replicas, choose_attempt
 from torchx_pulumi.log_archive.reading import ArchivedCluster
 from torchx_pulumi.logs import LogClock, LogQuery, read_lines
 from torchx_pulumi.logs.container_log import REFUSED
@@ -73,22 +73,41 @@ def read_replica_log(live: ReplicaLog, query: LogQuery, attempt: int | None) -> 
     return _or_archived(live, query, archived)
 
 
-def archived_lines(
-    kept: ArchivedReplica, found: ArchivedCluster, query: LogQuery, why: str, *, label: Label, clock: LogClock
+def read_archived_replica(
+    kept: ArchivedReplica,
+    query: LogQuery,
+    attempt: int | None,
+    why: str,
+    *,
+    label: Callable[[ArchivedCluster], Label],
+    clock: LogClock,
 ) -> Iterator[str]:
-    """Return the lines of an archived log, and say where they are from.
+    """Return the lines of a replica's log in an archive; nothing is asked of a cluster.
 
     Args:
         kept: The replica.
-        found: Its archived attempt.
-        query: The query; an archived log is not followed.
-        why: Why it is not read from the cluster. Empty: that is not said.
-        label: As `ReplicaLog.label` returns it.
+        query: The query.
+        attempt: Number of the attempt, from 1. None: the last one, or the one before if the query says `previous`.
+        why: Why it is not read from the cluster.
+        label: As `ReplicaLog.label`.
         clock: The clock of reading.
 
     Raises:
         InvalidJobError: The query is not valid.
+        ClusterError: No archive has the log, or it cannot be read.
     """
+    found = kept.find() if attempt is None and not query.previous else choose_attempt(kept, None, attempt).archived
+    if found is None:
+        there = ", ".join(f"{role}/{number}" for role, number in archived_replicas(kept.archives, kept.job))
+        text = f"archive {kept.names} has no log of {kept.role}/{kept.replica} of app {kept.job.app_id}; it has {there}"
+        raise ClusterError(text, reason="NotFound")
+    return _archived_lines(kept, found, query, why, label=label(found), clock=clock)
+
+
+def _archived_lines(
+    kept: ArchivedReplica, found: ArchivedCluster, query: LogQuery, why: str, *, label: Label, clock: LogClock
+) -> Iterator[str]:
+    """Return the lines of an archived log, and say where they are from and why. Empty `why`: that is not said."""
     query = replace(query, pod=found.pod, previous=False, follow=False)
     lines = read_lines(found, query, label=label if query.containers == "main" else None, clock=clock)
     kept.say(f"{f'{why}; ' if why else ''}the log of {kept.role}/{kept.replica} is {found.note}")
@@ -111,7 +130,7 @@ def _lines_of_attempt(live: ReplicaLog, query: LogQuery, attempt: int | None) ->
         return _or_archived(live, query, lambda: choice.archived)
     if choice.archived is None:
         raise ClusterError(f"the log of {kept.role}/{kept.replica} went from the archive meanwhile", reason="NotFound")
-    return archived_lines(kept, choice.archived, query, why, label=live.label(choice.archived), clock=live.clock)
+    return _archived_lines(kept, choice.archived, query, why, label=live.label(choice.archived), clock=live.clock)
 
 
 def _or_archived(live: ReplicaLog, query: LogQuery, archived: Callable[[], ArchivedCluster | None]) -> Iterator[str]:
@@ -122,7 +141,7 @@ def _or_archived(live: ReplicaLog, query: LogQuery, archived: Callable[[], Archi
         if found is None:
             raise _with_hint(error, live.kept)
         why = f"pod {query.pod} is gone" if error.reason == "NotFound" else str(error)
-        return archived_lines(live.kept, found, query, why, label=live.label(found), clock=live.clock)
+        return _archived_lines(live.kept, found, query, why, label=live.label(found), clock=live.clock)
 
     try:
         lines = live.lines(query)

@@ -9,29 +9,22 @@ from collections.abc import Iterator
 from torchx_pulumi.kube import LogLines
 
 
-class LogStop:
-    """Ends what several threads read, also where they wait for a line."""
+class LogStop(threading.Event):
+    """An event that ends what several threads read, also where they wait for a line."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        """Begin unset."""
+        super().__init__()
         self._lock = threading.Lock()
         self._streams: set[LogLines] = set()
 
     def set(self) -> None:
         """End the reading. Does not wait for the threads."""
         with self._lock:
-            self._event.set()
+            super().set()
             streams = [*self._streams]
         for stream in streams:
             stream.close()
-
-    def is_set(self) -> bool:
-        """Return whether the reading has to end."""
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for some seconds, or until the reading has to end, and return whether it has to."""
-        return self._event.wait(seconds)
 
     @contextlib.contextmanager
     def closing(self, stream: LogLines) -> Iterator[None]:

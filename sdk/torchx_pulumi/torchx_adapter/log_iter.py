@@ -11,13 +11,8 @@ from typing import Any
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import ArchivedCluster
-from torchx_pulumi.log_archive.attempts import (
-    ArchivedReplica,
-    ClusterWithArchive,
-    archived_replicas,
-    choose_attempt,
-)
-from torchx_pulumi.log_archive.replica_log import Label, archived_lines, read_replica_log
+from torchx_pulumi.log_archive.attempts import ArchivedReplica, ClusterWithArchive
+from torchx_pulumi.log_archive.replica_log import Label, read_archived_replica, read_replica_log
 from torchx_pulumi.logs import LogClock, LogQuery, read_lines
 from torchx_pulumi.logs.watching import ObservedPod
 from torchx_pulumi.model.app_entry import RunEntry
@@ -88,14 +83,12 @@ def read_archived_log(
         ClusterError: No archive has the log, or it cannot be read.
     """
     query = _query(options, kept.job.namespace, "", lines)
-    found = kept.find() if attempt is None and not query.previous else choose_attempt(kept, None, attempt).archived
-    if found is None:
-        there = ", ".join(f"{role}/{number}" for role, number in archived_replicas(kept.archives, kept.job))
-        text = f"archive {kept.names} has no log of {kept.role}/{kept.replica} of app {kept.job.app_id}; it has {there}"
-        raise ClusterError(text, reason="NotFound")
     gone = f"app {kept.job.app_id} is not known any more" if entry is None else f"run {kept.job.uid}"
-    label = _label_of_archived(entry, kept, found)
-    return archived_lines(kept, found, query, gone, label=label, clock=context.clock)
+
+    def label(found: ArchivedCluster) -> Label:
+        return _label_of_archived(entry, kept, found)
+
+    return read_archived_replica(kept, query, attempt, gone, label=label, clock=context.clock)
 
 
 def _query(options: Mapping[str, Any], namespace: str, pod: str, lines: Mapping[str, Any]) -> LogQuery:

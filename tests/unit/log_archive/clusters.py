@@ -23,8 +23,8 @@ class NoWait(LogStop):
         self.on_wait = [*on_wait]
         self.waited: list[float] = []
 
-    def wait(self, seconds: float) -> bool:
-        self.waited.append(seconds)
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited.append(timeout or 0.0)
         if self.on_wait:
             self.on_wait.pop(0)()
         return self.is_set()

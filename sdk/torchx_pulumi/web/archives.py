@@ -1,0 +1,49 @@
+"""The archives that may have the logs of an app: the one that its launch named, then the controller's own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from torchx_pulumi.controller.stack_apps import TrackedApp
+from torchx_pulumi.log_archive import Archive, open_archive
+from torchx_pulumi.model.errors import InvalidJobError
+
+
+class KnownArchives:
+    """Opens archives, each once. For use by several threads."""
+
+    def __init__(self, url: str | None, *, opened: Callable[[str], Archive] = open_archive) -> None:
+        """Name the controller's own archive. No file is read and no request is made.
+
+        Args:
+            url: Its URL. None: it has none.
+            opened: Opens an archive by its URL.
+        """
+        self._url = url
+        self._opened = opened
+        self._guard = threading.Lock()
+        self._known: dict[str, Archive | InvalidJobError] = {}
+
+    def of(self, app: TrackedApp) -> tuple[list[Archive], list[str]]:
+        """Return the archives of an app in the order in which they are asked, and why others cannot be opened."""
+        found: list[Archive] = []
+        problems: list[str] = []
+        for url in dict.fromkeys(url for url in (app.log_archive, self._url) if url):
+            archive = self._open(url)
+            if isinstance(archive, Archive):
+                found.append(archive)
+            else:
+                problems += [f"an archive of its logs cannot be opened: {problem}" for problem in archive.problems]
+        return found, problems
+
+    def _open(self, url: str) -> Archive | InvalidJobError:
+        with self._guard:
+            known = self._known.get(url)
+            if known is None:
+                try:
+                    known = self._opened(url)
+                except InvalidJobError as error:
+                    known = error
+                self._known[url] = known
+            return known

@@ -1,0 +1,260 @@
+"""The log of a replica's pod in a watched cluster, which ends when its reader does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from torchx_pulumi.controller.live_fleet import LiveApp
+from torchx_pulumi.controller.observing import ClusterView
+from torchx_pulumi.controller.stack_apps import TrackedApp
+from torchx_pulumi.kube import Cluster, LogLines
+from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.kube.protocol import Selector
+from torchx_pulumi.log_archive.attempts import ArchivedReplica, ClusterWithArchive
+from torchx_pulumi.log_archive.reading import ArchivedCluster
+from torchx_pulumi.log_archive.replica_log import Label
+from torchx_pulumi.logs import LogClock, LogQuery, LogStop, read_lines
+from torchx_pulumi.logs.containers import chosen_containers
+from torchx_pulumi.logs.watching import ObservedPod, PodWatch
+from torchx_pulumi.model.cluster_identity import ClusterIdentity
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import Reason
+from torchx_pulumi.planning.names import label_value
+from torchx_pulumi.schedulers.pods.observe import has_secrets
+from torchx_pulumi.schedulers.pods.status import role_of
+
+
+def pods_of_run(view: ClusterView, app: TrackedApp) -> list[Manifest]:
+    """Return the pods of the present run of an app, without those of an earlier job object of the name.
+
+    Raises:
+        ClusterError: Pods are not watched and cannot be listed.
+    """
+    pods = view.watched.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name))
+    return [pod for pod in pods if _is_of_run(pod, app)]
+
+
+def _is_of_run(pod: Manifest, app: TrackedApp) -> bool:
+    kind = app.variant.job_object.kind
+    owners = [text_at(one, "uid") for one in items_at(pod, "metadata", "ownerReferences") if one.get("kind") == kind]
+    return not owners or app.uid is None or app.uid in owners
+
+
+class AppEnd:
+    """Tells when the run of an app is over, by what the controller knows; no request is made."""
+
+    def __init__(
+        self,
+        app: LiveApp,
+        view: ClusterView | None,
+        find: Callable[[str], LiveApp | None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._app = app
+        self._uid = app.app.uid
+        self._view = view
+        self._find = find
+        self._now = now
+        self._was_there = False
+
+    def why(self) -> str:
+        """Return how the run ended, in words. Empty: it is not over."""
+        found = self._find(self._app.id)
+        if found is None:
+            return "its stack is gone"
+        self._uid = self._uid or found.app.uid
+        if found.app.uid != self._uid:
+            return "it was launched again"
+        row = found.row(self._now())
+        if row.state.terminal or row.reason == Reason.NOT_FOUND.value:
+            return f"it is {row.state.value} ({row.reason})"
+        view = self._view
+        if view is None or not view.is_synced(found.app):
+            return ""
+        there = view.job_object(found.app) is not None
+        gone = self._was_there and not there
+        self._was_there = self._was_there or there
+        return "its objects are gone" if gone else ""
+
+    def state(self) -> str:
+        """Return the state of the app in words, for who waits for its pods."""
+        found = self._find(self._app.id) or self._app
+        row = found.row(self._now())
+        return f"{row.state.value} ({row.reason}){f': {row.message}' if row.message else ''}"
+
+
+class PodLog:
+    """The `ReplicaLog` of a replica whose app a controller tracks."""
+
+    def __init__(
+        self,
+        app: TrackedApp,
+        view: ClusterView | None,
+        kept: ArchivedReplica,
+        *,
+        end: AppEnd,
+        secret_pods: bool,
+        clock: LogClock,
+        stop: LogStop,
+    ) -> None:
+        """Name the replica; nothing is read.
+
+        Args:
+            app: Its app.
+            view: Its cluster. None: the controller does not watch it.
+            kept: The replica and its archives.
+            end: Tells when the run is over.
+            secret_pods: Logs of pods with secrets may be read, also where the launch named no archive.
+            clock: The clock.
+            stop: Ends the reading.
+        """
+        self.kept = kept
+        self.clock: LogClock = _StopClock(clock, stop)
+        self._app = app
+        self._view = view
+        self._end = end
+        self._secret_pods = secret_pods
+        self._stop = stop
+
+    def pod(self, query: LogQuery) -> Manifest | None:  # noqa: ARG002 - the replica decides
+        """Return the newest pod of the replica. None: it has none.
+
+        Raises:
+            ClusterError: The cluster is not watched or does not answer, or logs of this pod are not served.
+        """
+        return self._find(self._view_there())
+
+    def lines(self, query: LogQuery) -> Iterator[str]:
+        """Return the lines; where the pod is gone before their end, the rest from an archive.
+
+        Raises:
+            ClusterError: There is no pod, it has no such container, or the pod cannot be read.
+        """
+        kept, view = self.kept, self._view_there()
+        pod = self._find(view)
+        if pod is None:
+            text = f"replica {kept.role}/{kept.replica} of app {self._app.app_id} has no pod"
+            raise ClusterError(text, reason="NotFound")
+        name = str(text_at(pod, "metadata", "name"))
+        query = replace(query, pod=name)
+        container = chosen_containers(pod, query)[0]
+        reached: Cluster = _StoppingCluster(view.watched, self._stop)
+        cluster = ClusterWithArchive(reached, name, kept) if kept.archives else reached
+        watch = _StopWatch(
+            PodWatch(cluster, query.namespace, name, lambda: bool(self._end.why()), self.clock), self._stop
+        )
+        lines = read_lines(cluster, query, watch=watch, clock=self.clock)
+        kept.say(f"the log of {kept.role}/{kept.replica} is read from pod {name}, container {container}")
+        return lines
+
+    def label(self, found: ArchivedCluster) -> Label:  # noqa: ARG002 - one container is read
+        """Return what lines begin with: nothing, since one container is read."""
+        return lambda _container: ""
+
+    def _view_there(self) -> ClusterView:
+        if self._view is None:
+            text = f"the cluster of app {self._app.app_id} is not one that this controller watches, or is not known"
+            raise ClusterError(text, reason="NotFound")
+        return self._view
+
+    def _find(self, view: ClusterView) -> Manifest | None:
+        mine = [pod for pod in pods_of_run(view, self._app) if self._is_mine(pod)]
+        pod = max(mine, key=lambda one: text_at(one, "metadata", "creationTimestamp") or "", default=None)
+        if pod is not None and not self._secret_pods and self._app.log_archive is None and has_secrets(pod):
+            raise ClusterError(
+                f"the log of {self.kept.role}/{self.kept.replica} of app {self._app.app_id} is not shown: its pods "
+                "have secrets, and the launch named no log_archive; a controller with --archive-secret-pods shows such "
+                "logs to everybody who may open its page",
+                reason="Forbidden",
+            )
+        return pod
+
+    def _is_mine(self, pod: Manifest) -> bool:
+        name, given = text_at(pod, "metadata", "name") or "", mapping_at(pod, "metadata", "labels")
+        role, replica = role_of(name, given)
+        return role in (self.kept.role, label_value(self.kept.role)) and replica == self.kept.replica
+
+
+class _StopClock:
+    """A clock whose waits end when the reading has to."""
+
+    def __init__(self, clock: LogClock, stop: LogStop) -> None:
+        self._clock = clock
+        self._stop = stop
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def wait(self, seconds: float, stop: threading.Event) -> None:  # noqa: ARG002 - nothing else sets that one
+        self._clock.wait(seconds, self._stop)
+
+
+class _StopWatch:
+    """A `logs.watching.Watch` that has no more observations when the reading has to end."""
+
+    def __init__(self, watch: PodWatch, stop: LogStop) -> None:
+        self._watch = watch
+        self._stop = stop
+
+    def observe(self, after: float | None, stop: threading.Event) -> ObservedPod | None:  # noqa: ARG002 - as the clock
+        return self._watch.observe(after, self._stop)
+
+
+class _StoppingCluster:
+    """A cluster whose log streams are closed when the reading has to end."""
+
+    def __init__(self, cluster: Cluster, stop: LogStop) -> None:
+        self._cluster = cluster
+        self._stop = stop
+
+    def logs(
+        self, namespace: str, pod: str, container: str | None = None, *, follow: bool = False, **options: Any
+    ) -> LogLines:
+        return _StoppingLines(self._cluster.logs(namespace, pod, container, follow=follow, **options), self._stop)
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        return self._cluster.get(kind, namespace, name)
+
+    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
+        return self._cluster.list(kind, namespace, selector)
+
+    def events(self, namespace: str, names: Any) -> Any:
+        return self._cluster.events(namespace, names)
+
+    def serves(self, kind: Kind) -> bool:
+        return self._cluster.serves(kind)
+
+    def identify(self) -> ClusterIdentity:
+        return self._cluster.identify()
+
+
+class _StoppingLines:
+    """`LogLines` that are closed when the reading has to end."""
+
+    def __init__(self, lines: LogLines, stop: LogStop) -> None:
+        self._lines = lines
+        self._stop = stop
+        stop.add(lines)
+
+    @property
+    def finished(self) -> bool:
+        return self._lines.finished
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        return next(self._lines)
+
+    def close(self) -> None:
+        self._stop.remove(self._lines)
+        self._lines.close()
