@@ -152,7 +152,7 @@ class LogArchiver:
         except Exception as error:  # noqa: BLE001 - one pod must not end the watch of all others
             name = text_at(pod, "metadata", "name")
             text = f"{app.app_id}: pod {name}: {type(error).__name__}: {error}; please report this error"
-            self._reporter.begin(f"archive error {app.app_id}", text)
+            self._reporter.once(f"archive error {app.app_id}", text)
 
     def stop(self, timeout_s: float) -> None:
         """End; what is not copied by then is copied after the next start, as long as the pod exists."""
@@ -175,7 +175,7 @@ class LogArchiver:
         if uid is None or url is None or pod_uid is None:
             return
         if app.log_archive is None and not self._secret_pods and has_secrets(pod):
-            self._reporter.begin(
+            self._reporter.once(
                 f"archive secrets {app.key}",
                 f"{app.app_id}: its logs are not archived: its pods have secrets, and the launch named no log_archive "
                 "(--archive-secret-pods)",
@@ -279,7 +279,7 @@ class LogArchiver:
             delay_s = self._attempt(copy, ref)
         except Exception as error:  # noqa: BLE001 - one log must not end the work on all others
             text = f"{copy.name}: {type(error).__name__}: {error}; please report this error"
-            self._reporter.begin(f"archive error {copy.job.app_id}", text)
+            self._reporter.once(f"archive error {copy.job.app_id}", text)
             delay_s = 0.0
         finally:
             with self._guard:
@@ -323,7 +323,7 @@ class LogArchiver:
             return 0.0
         if run.complete:
             if run.may_lack_beginning:
-                self._reporter.begin(
+                self._reporter.once(
                     f"late log {copy.job.app_id} {copy.job.uid}",
                     f"{copy.name} may lack its first lines: a node gives the last 10 MiB of a log by default",
                 )
@@ -360,7 +360,7 @@ class LogArchiver:
 
     def _lost(self, copy: _Copy, why: str) -> None:
         self._reporter.forget(f"log {copy.job.app_id}")
-        self._reporter.begin(
+        self._reporter.once(
             f"lost log {copy.job.app_id} {copy.job.uid}",
             f"{copy.name} is not archived as a whole: {why}; others may follow",
         )

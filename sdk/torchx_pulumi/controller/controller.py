@@ -9,20 +9,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 
 from torchx_pulumi.controller.archiver import Archiver
+from torchx_pulumi.controller.figures import ControllerFigures, WatchState
+from torchx_pulumi.controller.live_fleet import LiveFleet, live_id
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerSettings, ControllerTiming
-from torchx_pulumi.controller.stack_apps import AppKey
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks, stack_words
+from torchx_pulumi.controller.watch_states import OutageNotes, watch_states
 from torchx_pulumi.controller.work_queue import WorkQueue
 from torchx_pulumi.controller.writing import StackWriter
 from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.text import one_line
 from torchx_pulumi.runs.driver import Driver
+from torchx_pulumi.stack_state.backend import without_credentials
 from torchx_pulumi.stack_state.stacks import Stacks, open_stacks
 
 LOOK_SHARE = 10
@@ -46,6 +53,8 @@ class Controller:
         reporter: Reporter,
         *,
         archiver: Archiver | None = None,
+        fleet: LiveFleet | None = None,
+        leading: Callable[[], bool] = lambda: True,
         opened: Callable[[str], Stacks] = open_stacks,
         timing: ControllerTiming | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
@@ -58,6 +67,8 @@ class Controller:
             driver: Writes stacks.
             reporter: Takes lines.
             archiver: Copies logs. None: logs are not archived.
+            fleet: Takes all apps as they are seen, for pages and metrics. None: there are none.
+            leading: Returns whether this process writes stacks and archives logs. `lead_changed` follows a change.
             opened: Returns the stacks of a backend.
             timing: Times between steps. None: the defaults.
             now: The time of observations, aware.
@@ -65,7 +76,10 @@ class Controller:
         self._settings = settings
         self._timing = timing or ControllerTiming()
         self._reporter = reporter
+        self._now = now
         self._archiver = archiver
+        self._fleet = fleet
+        self._leading = leading
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._refreshed_at = time.monotonic()
@@ -81,7 +95,11 @@ class Controller:
             most_of_group=settings.workers,
         )
         self._listings: dict[str, threading.Thread] = {}
-        self._tracked = TrackedStacks(settings.backends, reporter, opened=opened)
+        self._tracked = TrackedStacks(settings.backends, reporter, opened=opened, fleet=fleet, now=now)
+        self._begun = False
+        self._unseen: set[AppKey] = set()
+        """Apps that were not looked at since the start."""
+        self._lead_changed = False
         self._views = [
             ClusterView(
                 name,
@@ -102,8 +120,65 @@ class Controller:
             driver,
             reporter,
             program_stacks=settings.program_stacks,
+            fleet=fleet,
+            leading=leading,
             timing=self._timing,
             now=now,
+        )
+
+    @property
+    def is_leading(self) -> bool:
+        """Return whether this process writes stacks and archives logs."""
+        return self._leading()
+
+    def lead_changed(self) -> None:
+        """Take up or leave the work of a leader; returns at once."""
+        self._lead_changed = True
+        self._wake.set()
+
+    def problems(self) -> tuple[str, ...]:
+        """Return the problems that have begun and not ended, one text each, without credentials."""
+        watches = (one_line(text) for view in self._views for text in view.watched.problems())
+        return tuple(dict.fromkeys((*self._reporter.problems(), *watches)))
+
+    def not_ready(self) -> str:
+        """Return why not all apps are known yet. Empty: they are; what fails after that does not change it."""
+        unread = self._tracked.unread
+        if unread:
+            return f"not read yet: {', '.join(map(without_credentials, unread))}"
+        unsettled = [view.name for view in self._views if not view.watched.is_settled]
+        if unsettled:
+            return f"not listed yet: {', '.join(unsettled)}"
+        if not self._begun or self._unseen:
+            return "not all apps were looked at yet"
+        return ""
+
+    def watches(self) -> list[WatchState]:
+        """Return the state of each watch; see `watch_states`."""
+        return watch_states(self._views)
+
+    def view_of(self, app: TrackedApp) -> ClusterView | None:
+        """Return the watched cluster of an app's run: with its job object, else where it was seen or launched."""
+        for view in self._views:
+            if view.job_object(app) is not None:
+                return view
+        seen = None if self._fleet is None else self._fleet.find(live_id(app.key))
+        for view in self._views:
+            if seen is not None and seen.app.uid == app.uid and seen.cluster == view.name:
+                return view
+        for view in self._views:
+            with suppress(ClusterError):
+                if view.is_cluster_of(app):
+                    return view
+        return None
+
+    def figures(self) -> ControllerFigures:
+        """Return what was done since the start, and what is to do."""
+        return ControllerFigures(
+            pending=len(self._queue.pending()),
+            writes=self._writer.outcomes(),
+            read_at=self._tracked.read_at,
+            broken=self._tracked.broken,
         )
 
     def run(self, stop: threading.Event) -> bool:
@@ -125,7 +200,13 @@ class Controller:
         workers = self._settings.workers * len(self._settings.backends)
         threads = [self._start(self._work, f"writer {number}") for number in range(workers)]
         threads.append(self._start(self._refresh, "stacks"))
-        self._look_at(app.key for app in self._tracked.apps())
+        keys = [app.key for app in self._tracked.apps()]
+        self._unseen.update(keys)
+        self._begun = True
+        self._look_at(keys)
+        if self._fleet is not None:
+            outages = OutageNotes(self._views, self._fleet, now=self._now)
+            threads.append(self._start(lambda: outages.run(self._stopped, self._timing.outage_s), "outages"))
         if self._settings.once:
             self._converge(stop)
         else:
@@ -198,7 +279,10 @@ class Controller:
             except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
                 self._reporter.begin(f"error {key}", f"stack {key[1]}: {_unexpected(error)}")
                 self._queue.retry(key)
+            else:
+                self._reporter.end(f"error {key}", f"stack {key[1]}: the error has not come again")
             finally:
+                self._unseen.discard(key)
                 if self._tracked.app(key) is not None:
                     self._looked_at[key] = (time.monotonic(), time.monotonic() - begun)
                 self._queue.done(key)
@@ -213,7 +297,10 @@ class Controller:
         while not self._stopped.is_set():
             self._wake.wait(self._refresh_in_s())
             self._wake.clear()
-            if self._stopped.is_set() or self._refresh_in_s() > 0:
+            if self._lead_changed and not self._stopped.is_set():
+                self._lead_changed = False
+                self._take_over() if self._leading() else self._writer.stand_by()
+            elif self._stopped.is_set() or self._refresh_in_s() > 0:
                 continue
             self._refresh_once(self._timing.listing_s)
             now = time.monotonic()
@@ -224,6 +311,11 @@ class Controller:
                     elif due <= now:
                         pause_s = REFRESH_PAUSES_S[count] if count < len(REFRESH_PAUSES_S) else self._timing.refresh_s
                         self._unknown[uid] = (count + 1, now + pause_s)
+
+    def _take_over(self) -> None:
+        """Look at all apps as at a start: the last leader may have left anything undone. A listing follows."""
+        self._passed.clear()
+        self._look_at([app.key for app in self._tracked.apps()])
 
     def _refresh_once(self, wait_s: float) -> None:
         """List all backends; one that takes longer is not waited for, and is not listed again until it has ended."""
@@ -265,7 +357,7 @@ class Controller:
                 self._looked_at.pop(key, None)
                 self._passed.pop(key, None)
                 self._reporter.forget(f"error {key}")
-            elif self._archiver is not None and self._passed.get(key) != (app.uid, app.log_archive):
+            elif self._archiver is not None and self._leading() and self._passed.get(key) != (app.uid, app.log_archive):
                 self._passed[key] = (app.uid, app.log_archive)
                 for view in self._views:
                     for pod in view.pods_of(app):
@@ -273,7 +365,7 @@ class Controller:
 
     def _pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, deleted: bool) -> None:
         app = self._tracked.app(key)
-        if self._archiver is not None and app is not None:
+        if self._archiver is not None and app is not None and self._leading():
             self._archiver.pod_changed(app, view.origin, pod, deleted=deleted)
 
     def _note_unknown(self, uid: str) -> None:

@@ -14,7 +14,7 @@ class WatchState:
     cluster: str
     """Name of the cluster, as in messages."""
     kind: str
-    """Kind of the watched objects, for example `Pod`."""
+    """Kind of the watched objects, as kubectl names it, for example `pods`."""
     namespace: str | None
     """Namespace of the watched objects. None: all namespaces, or objects without one."""
     lag_s: float

@@ -39,8 +39,12 @@ class LiveApp:
     """What its stack says."""
     seen: Mapping[str, Any] | None
     """What its cluster says, in the shape of the output `observed`. None: it was not seen there."""
+    cluster: str | None = None
+    """Name of the watched cluster that it was last seen in. None: in none."""
     checked_at: datetime | None
     """When its cluster was last looked at. None: never."""
+    away_since: datetime | None = None
+    """Since when that cluster does not answer. None: it is watched, and any change would be known."""
     version: int
     """Version of the fleet in which it changed last."""
 
@@ -50,8 +54,8 @@ class LiveApp:
         seen = self.seen
         if seen is None or (isinstance(recorded, Mapping) and not _says_more(seen, recorded)):
             return build_row(self.app.stack, self.output, now)
-        whole = complete(seen, recorded)
-        return build_row(self.app.stack, self.output, now, seen=whole, checked_at=self.checked_at, source="live")
+        whole, checked_at = complete(seen, recorded), now if self.away_since is None else self.away_since
+        return build_row(self.app.stack, self.output, now, seen=whole, checked_at=checked_at, source="live")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +94,24 @@ class LiveFleet:
             if known is None:
                 made = LiveApp(id=live_id(app.key), app=app, output=app.output, seen=None, checked_at=None, version=0)
             elif known.app.uid != app.uid:
-                made = replace(known, app=app, output=app.output, seen=None, checked_at=None)
+                made = replace(
+                    known, app=app, output=app.output, seen=None, cluster=None, checked_at=None, away_since=None
+                )
             else:
                 made = replace(known, app=app, output=app.output)
             changed = known is None or (known.output, known.seen) != (made.output, made.seen)
             self._keep(made, changed=changed)
         self._tell(changed=changed)
 
-    def put_seen(self, key: AppKey, uid: str | None, seen: Mapping[str, Any]) -> None:
-        """Take what a cluster says of the run of an app whose job object has a uid, in the shape of `observed`."""
+    def put_seen(self, key: AppKey, uid: str | None, seen: Mapping[str, Any], *, cluster: str | None = None) -> None:
+        """Take what a cluster says of a run of an app.
+
+        Args:
+            key: The app.
+            uid: Uid of the run's job object, as the stack has it. What is seen of another run is dropped.
+            seen: In the shape of `observed`.
+            cluster: Name of the watched cluster. None: the one that it was last seen in.
+        """
         with self._guard:
             known = self._apps.get(key)
             if known is None or known.app.uid != uid:
@@ -106,8 +119,19 @@ class LiveFleet:
             changed = known.seen is None or _without_time(known.seen) != _without_time(seen)
             # The time of the last change stays, as in a stack.
             kept = seen if changed or known.seen is None else known.seen
-            self._keep(replace(known, seen=kept, checked_at=self._now()), changed=changed)
+            where = cluster or known.cluster
+            changed = changed or known.away_since is not None
+            made = replace(known, seen=kept, cluster=where, checked_at=self._now(), away_since=None)
+            self._keep(made, changed=changed)
         self._tell(changed=changed)
+
+    def put_away(self, cluster: str, since: datetime | None) -> None:
+        """Take that a watched cluster does not answer since a time. None: it answers."""
+        with self._guard:
+            there = [app for app in self._apps.values() if app.cluster == cluster]
+            for app in there:
+                self._keep(replace(app, away_since=since), changed=True)
+        self._tell(changed=bool(there))
 
     def drop(self, key: AppKey) -> None:
         """Forget an app whose stack is gone."""

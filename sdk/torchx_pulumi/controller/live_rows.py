@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx_pulumi.controller.looking import as_cancelled
 from torchx_pulumi.controller.observing import WAITS, ClusterView, Sighting
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
-from torchx_pulumi.controller.writing import as_cancelled
 from torchx_pulumi.fleet.collect import FleetRow, StackName
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.collect.live import Target, find_target

@@ -50,6 +50,8 @@ class Sighting:
     """None: it is gone."""
     confirmed: bool
     """The job object and its pods were read from the cluster itself. False: they are as last watched."""
+    cluster: str | None = None
+    """Name of the watched cluster. None: not known."""
 
 
 class ClusterView:
@@ -159,7 +161,7 @@ class ClusterView:
         if seen.job_object is None or not app.owns(seen.job_object):
             return None
         status = app.variant.read_status(seen, now)
-        return Sighting(status=status, job_object=seen.job_object, confirmed=fresh)
+        return Sighting(status=status, job_object=seen.job_object, confirmed=fresh, cluster=self.name)
 
     def look_at_last(self, app: TrackedApp, now: datetime) -> JobStatus | None:
         """Return the status by the last state of a job object that is gone. None: it was not seen to go."""
@@ -173,6 +175,21 @@ class ClusterView:
         if not self.watched.is_synced(POD, app.namespace):
             return []
         return self.watched.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name))
+
+    def events_of(self, app: TrackedApp) -> list[Manifest]:
+        """Return the events of an app's job object, of its pods and of what belongs to the job, the newest last.
+
+        They are as last watched: at most 10 of each object, and trimmed.
+
+        Raises:
+            ClusterError: Events are not watched, and the cluster does not answer.
+        """
+        job = (app.namespace, app.job_name)
+        with self._guard:
+            # Also of pods that are gone: their names are those of the launch.
+            names = {name for (_, _, name), found in self._jobs.items() if found == job}
+        names |= {app.job_name, *(name for pods in (app.expected or {}).values() for name in pods)}
+        return sorted(self.watched.events(app.namespace, names), key=_time_of_event)
 
     def _check_there(self) -> None:
         """Refuse a request to a cluster that is known to be away: its timeout would hold up other clusters' apps.
@@ -261,6 +278,11 @@ def _words(found: Manifest) -> tuple[Any, Any]:
     """Return the part of an object of the whole cluster that explains a wait: amounts in use change all the time."""
     status = mapping_at(found, "status")
     return found.get("spec"), {name: value for name, value in status.items() if isinstance(value, str)}
+
+
+def _time_of_event(event: Manifest) -> str:
+    last = text_at(event, "lastTimestamp") or text_at(event, "eventTime")
+    return last or text_at(event, "metadata", "creationTimestamp") or ""
 
 
 class _Fresh:

@@ -34,12 +34,12 @@ class Reporter:
         self._write = write
         self._now = now
         self._guard = threading.Lock()
-        self._problems: set[str] = set()
+        self._problems: dict[str, str] = {}
+        self._told: set[str] = set()
 
     def line(self, text: str) -> None:
         """Write a text as one line with the time; credentials of backends are left out."""
-        # A name of a file or of an object may hold a line break.
-        whole = f"{format_time(self._now())} {one_line(without_credentials(text))}"
+        whole = f"{format_time(self._now())} {_shown(text)}"
         with self._guard:
             self._write(whole)
 
@@ -48,18 +48,36 @@ class Reporter:
         with self._guard:
             if problem in self._problems:
                 return
-            self._problems.add(problem)
+            self._problems[problem] = _shown(text)
         self.line(text)
 
     def end(self, problem: str, text: str) -> None:
         """Write a line about the end of a problem, if it has begun."""
         with self._guard:
-            if problem not in self._problems:
+            if self._problems.pop(problem, None) is None:
                 return
-            self._problems.discard(problem)
         self.line(text)
 
-    def forget(self, problem: str) -> None:
-        """Drop a problem whose subject is gone, without a line."""
+    def once(self, fact: str, text: str) -> None:
+        """Write a line about a fact that has no end, unless it was written already."""
         with self._guard:
-            self._problems.discard(problem)
+            if fact in self._told:
+                return
+            self._told.add(fact)
+        self.line(text)
+
+    def forget(self, subject: str) -> None:
+        """Drop a problem or a fact whose subject is gone, without a line."""
+        with self._guard:
+            self._problems.pop(subject, None)
+            self._told.discard(subject)
+
+    def problems(self) -> tuple[str, ...]:
+        """Return the texts of the problems that have begun and not ended, the oldest first, without credentials."""
+        with self._guard:
+            return tuple(self._problems.values())
+
+
+def _shown(text: str) -> str:
+    # A name of a file or of an object may hold a line break.
+    return one_line(without_credentials(text))

@@ -46,6 +46,8 @@ class ControllerTiming:
     """Time between two listings of the backends while nothing points to a new stack."""
     listing_s: float = 10.0
     """Longest wait for the listing of a backend; the others are used meanwhile, and it follows when it ends."""
+    outage_s: float = 1.0
+    """Time between two checks whether a cluster answers, for the ages of what is shown."""
     sync_s: float = 15.0
     """Longest wait for the first lists of the clusters before stacks are written."""
     flush_s: float = 3.0

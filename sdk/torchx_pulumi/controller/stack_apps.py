@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_pulumi.controller.app_output import exported_output, read_output
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
+from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
@@ -60,10 +61,10 @@ class TrackedApp:
     """URL of the archive that the launch named. None: it named none."""
     by_torchx: bool = False
     """`torchx run` launched it, or a program that took it over keeps its note."""
-    unwritable: str = ""
-    """Why the stack's outputs are not written, in words. Empty: they can be."""
+    has_secrets: bool = False
+    """Values of its component's outputs are secret: the outputs are not written, and explanations not shown."""
     output: StackApp = field(default_factory=lambda: StackApp(output={}))
-    """The object `torchx` of the app in the stack's outputs."""
+    """What the stack says of the app, in the shape of the output `torchx`."""
     observed: Mapping[str, Any] = field(default_factory=dict)
     """What identifies the observation in the stack (`outputs.newer.standing`), and its message if it was cancelled."""
 
@@ -137,6 +138,8 @@ def _read(
         return None
     variant = _variant(scheduler, entry, record)
     secret, observed = SECRET in json.dumps(outputs), mapping_at(outputs, "observed")
+    app_id = f"{namespace}:{job_name}"
+    exported = exported_output(resources, app_id)
     return TrackedApp(
         backend=place.backend,
         stack=name,
@@ -151,9 +154,10 @@ def _read(
         expected=_expected(variant, entry, record),
         cluster=(entry and entry.cluster_identity) or (record and record.cluster) or None,
         address="" if entry is None else entry.cluster,
-        log_archive=_log_archive(resources, entry, f"{namespace}:{job_name}"),
+        log_archive=_log_archive(entry, exported),
         by_torchx=entry is not None,
-        unwritable="values of its outputs are secret" if secret else "",
+        has_secrets=secret,
+        output=read_output(exported, component, entry, record, scheduler=scheduler, app_id=app_id),
         observed=kept_of_observed(observed),
     )
 
@@ -203,12 +207,6 @@ def _expected(
     return None if pods is None else {role: tuple(names) for role, names in pods.items()}
 
 
-def _log_archive(resources: Any, entry: RunEntry | None, app_id: str) -> str | None:
+def _log_archive(entry: RunEntry | None, exported: Mapping[str, Any] | None) -> str | None:
     """Return the archive that a launch named: in its note, or in an exported object `torchx` of the app."""
-    if entry is not None:
-        return text_at(entry.log_options, "log_archive")
-    for item in resources:
-        for output in mapping_at(item, "outputs").values() if not item.get("parent") else ():
-            if text_at(output, "app", "id") == app_id and number_at(output, "schema_version") is not None:
-                return text_at(output, "links", "log_archive")
-    return None
+    return text_at(exported, "links", "log_archive") if entry is None else text_at(entry.log_options, "log_archive")

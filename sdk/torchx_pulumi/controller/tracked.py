@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
+from torchx_pulumi.controller.app_output import compact
+from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_observed, read_stack_apps
 from torchx_pulumi.kube import run_concurrently
@@ -32,7 +35,13 @@ class TrackedStacks:
     """The apps of all stacks of some backends. For use by several threads."""
 
     def __init__(
-        self, backends: Sequence[str], reporter: Reporter, *, opened: Callable[[str], ListedStacks] = open_stacks
+        self,
+        backends: Sequence[str],
+        reporter: Reporter,
+        *,
+        opened: Callable[[str], ListedStacks] = open_stacks,
+        fleet: LiveFleet | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         """Name the backends; nothing is read yet.
 
@@ -40,8 +49,14 @@ class TrackedStacks:
             backends: Their URLs, without credentials (`choose_backend`).
             reporter: Takes problems, each once.
             opened: Returns the stacks of a backend.
+            fleet: Is told of each app that is read or gone. None: there are no pages.
+            now: The time of listings, aware.
         """
         self._opened = opened
+        self._fleet = fleet
+        self._now = now
+        self._listed: dict[str, datetime] = {}
+        self._broken: set[tuple[str, StackName]] = set()
         self._stacks = {backend: opened(backend) for backend in backends}
         self._reporter = reporter
         # A backend that does not answer must not hold up the others.
@@ -72,7 +87,28 @@ class TrackedStacks:
                 self._reopen(backend)
                 return set()
             self._reporter.end(problem, f"backend {backend} can be read again")
-            return self._take(backend, stacks, versions)
+            changed = self._take(backend, stacks, versions)
+            with self._guard:
+                self._listed[backend] = self._now()
+            return changed
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Return the backends that were not read yet."""
+        with self._guard:
+            return tuple(backend for backend in self._stacks if backend not in self._listed)
+
+    @property
+    def read_at(self) -> datetime | None:
+        """Return when the backends were last listed: the oldest of their times. None: one of them was never listed."""
+        with self._guard:
+            return min(self._listed.values()) if len(self._listed) == len(self._stacks) else None
+
+    @property
+    def broken(self) -> int:
+        """Return how many stacks could not be read when they were last asked for."""
+        with self._guard:
+            return len(self._broken)
 
     def reread(self, app: TrackedApp) -> TrackedApp | None:
         """Read the stack of an app again, whatever its version. None: the app is not in it any more."""
@@ -117,8 +153,11 @@ class TrackedStacks:
         with self._guard:
             self._older[key] = kept
             stack = self._known.get((key[0], key[1]))
-            if stack is not None and key[2] in stack.apps:
-                stack.apps[key[2]] = replace(stack.apps[key[2]], observed=kept)
+            app = None if stack is None else stack.apps.get(key[2])
+            if stack is not None and app is not None:
+                output = replace(app.output, output=compact({**app.output.output, "observed": observed}))
+                stack.apps[key[2]] = replace(app, observed=kept, output=output)
+                self._tell(stack.apps[key[2]])
 
     def note_read(self) -> None:
         """Note that the clusters are listed from now on: whatever the stacks have was observed before that."""
@@ -159,9 +198,12 @@ class TrackedStacks:
                     continue
                 self._put(backend, name, _Stack(version=versions[name], apps=apps))
                 changed |= before | self._keys(backend, name)
-        for name in known.keys() - versions.keys():
+        with self._guard:
+            broken = {name for where, name in self._broken if where == backend}
+        for name in (known.keys() | broken) - versions.keys():
             changed |= self._keys(backend, name)
             self._put(backend, name, None)
+            self._broken.discard((backend, name))
             self._reporter.forget(f"stack {name} of {backend}")
         return changed
 
@@ -176,8 +218,12 @@ class TrackedStacks:
             apps = [] if text is None else read_stack_apps(text, place, name)
         except (TorchxPulumiError, *DAMAGED) as error:
             self._reporter.begin(problem, f"{problem} cannot be read: {error}; it is tried again")
+            with self._guard:
+                self._broken.add((backend, name))
             return None
         self._reporter.end(problem, f"{problem} can be read again")
+        with self._guard:
+            self._broken.discard((backend, name))
         return {app.urn: app for app in apps}
 
     def _keys(self, backend: str, name: StackName) -> set[AppKey]:
@@ -190,14 +236,22 @@ class TrackedStacks:
             before = self._known.pop((backend, name), None)
             for app in before.apps.values() if before is not None else ():
                 self._unlink(app)
+            present = {} if stack is None else stack.apps
+            for urn in () if before is None else before.apps.keys() - present.keys():
+                self._older.pop((backend, name, urn), None)
+                if self._fleet is not None:
+                    self._fleet.drop((backend, name, urn))
             if stack is None:
                 return
             self._known[(backend, name)] = stack
             for app in stack.apps.values():
                 self._link(app)
-            gone = () if before is None else before.apps.keys() - stack.apps.keys()
-            for urn in gone:
-                self._older.pop((backend, name, urn), None)
+                self._tell(app)
+
+    def _tell(self, app: TrackedApp) -> None:
+        # While the lock is held, so that the fleet has the same order of changes.
+        if self._fleet is not None:
+            self._fleet.put_stack(app)
 
     def _link(self, app: TrackedApp) -> None:
         if app.uid is not None:

@@ -23,6 +23,11 @@ class Kind:
         """Return `group/version`, or the version alone for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def resource(self) -> str:
+        """Return the name by which kubectl finds the kind."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
 
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 SERVICE = Kind(group="", version="v1", kind="Service", plural="services")

@@ -110,6 +110,9 @@ class ObjectWatch:
         """Ends a wait before its time."""
         self._events: WatchEvents | None = None
         self._synced = threading.Event()
+        self._current_s = self._timing.monotonic()
+        """When the store last had what the cluster had; before that, when the watch was made."""
+        self._is_served = True
         self._version: str | None = None
         """Version from which the watch continues. None: list first."""
         self._failures = 0
@@ -126,13 +129,22 @@ class ObjectWatch:
     def place(self) -> str:
         """Return kind and namespace for messages."""
         where = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
-        group = f".{self.kind.group}" if self.kind.group else ""
-        return f"{self.kind.plural}{group}" + (f" {where}" if self.kind.namespaced else "")
+        return self.kind.resource + (f" {where}" if self.kind.namespaced else "")
 
     @property
     def synced(self) -> bool:
         """Return whether the store has what the cluster has, up to the delay of the connection."""
         return self._synced.is_set()
+
+    @property
+    def is_served(self) -> bool:
+        """Return whether the cluster serves the kind, as far as is known."""
+        return self._is_served
+
+    @property
+    def lag_s(self) -> float:
+        """Return 0.0 while the watch works, else the seconds since it did, or since it was made."""
+        return 0.0 if self.synced else max(self._timing.monotonic() - self._current_s, 0.0)
 
     @property
     def is_settled(self) -> bool:
@@ -189,6 +201,7 @@ class ObjectWatch:
             self._opened_s = self._timing.monotonic()
             self._failures = 0
             self._outages.recovered(self)
+            self._is_served = True
             self._synced.set()
             for event in events:
                 self._take(event)
@@ -208,6 +221,7 @@ class ObjectWatch:
         finally:
             with self._guard:
                 self._events = None
+            self._current_s = self._timing.monotonic()
             events.close()
 
     def _list(self) -> None:
@@ -277,6 +291,7 @@ class ObjectWatch:
         self._synced.clear()
         if error.reason in ("Forbidden", "NotServed"):
             self._version = None
+            self._is_served = error.reason != "NotServed"
             self._outages.refused(self, error)
             return self._timing.forbidden_s if error.reason == "Forbidden" else self._timing.not_served_s
         self._outages.failed(self, error)

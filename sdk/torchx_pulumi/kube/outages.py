@@ -43,6 +43,13 @@ class Outages:
         self._failing: set[Watcher] = set()
         """Watches whose kind cannot be read."""
         self._refused: set[Watcher] = set()
+        self._problems: dict[str, str] = {}
+        """Place of a watch, empty for the whole cluster, to what was said about it."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Return what cannot be read now; kinds that the cluster does not serve are no problem."""
+        with self._guard:
+            return tuple(self._problems.values())
 
     @property
     def is_away(self) -> bool:
@@ -56,10 +63,14 @@ class Outages:
             failing = self._away if whole else self._failing
             is_new = not failing if whole else watch not in failing
             failing.add(watch)
-        if is_new and whole:
-            logger.warning("%s; watching stopped and goes on when the cluster answers", error)
-        elif is_new:
-            logger.warning("%s; the watch of %s stopped and is tried again", error, watch.place)
+            if whole:
+                text = f"{error}; watching stopped and goes on when the cluster answers"
+            else:
+                text = f"{error}; the watch of {watch.place} stopped and is tried again"
+            if is_new:
+                self._problems["" if whole else watch.place] = text
+        if is_new:
+            logger.warning("%s", text)
 
     def refused(self, watch: Watcher, error: ClusterError) -> None:
         """Report that a kind cannot be watched. The cluster answered."""
@@ -72,7 +83,10 @@ class Outages:
             return
         lost = "its changes are not noticed by themselves; it is read where that is allowed, at most every 30 s"
         if error.reason == "Forbidden":
-            logger.warning("no permission to list and watch %s at %s: %s (%s)", watch.place, self._where, lost, DOCS)
+            text = f"no permission to list and watch {watch.place} at {self._where}: {lost} ({DOCS})"
+            with self._guard:
+                self._problems[watch.place] = text
+            logger.warning("%s", text)
         else:
             logger.info("%s; it is asked for again every minute", error)
 
@@ -83,6 +97,7 @@ class Outages:
             was_failing = watch in self._failing
             self._refused.discard(watch)
             self._failing.discard(watch)
+            self._problems.pop(watch.place, None)
         self._answered(watch)
         if was_refused or was_failing:
             logger.warning("%s at %s can be watched now", watch.place, self._where)
@@ -94,6 +109,8 @@ class Outages:
                 return
             self._away.discard(watch)
             others = [*self._away]
+            if not others:
+                self._problems.pop("", None)
         if not others:
             logger.warning("%s answers again: watching goes on", self._where)
         for other in others:

@@ -34,10 +34,8 @@ VOLUMES: Final = frozenset({"configMap", "downwardAPI", "emptyDir", "hostPath"})
 EVENT_FIELDS: Final = frozenset(
     {
         "action",
-        "count",
         "firstTimestamp",
         "related",
-        "reportingComponent",
         "reportingInstance",
         "series",
         "source",

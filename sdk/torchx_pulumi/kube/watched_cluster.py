@@ -113,6 +113,15 @@ class WatchedCluster:
         """Return whether each watch works, or has failed at least once: the first lists are as complete as they get."""
         return all(watch.is_settled for watch in self._watches.values())
 
+    def problems(self) -> tuple[str, ...]:
+        """Return what of the cluster cannot be watched now, in words."""
+        return self._outages.problems()
+
+    @property
+    def watches(self) -> Sequence[ObjectWatch]:
+        """Return the watches, one for each kind and namespace."""
+        return [*self._watches.values()]
+
     def is_synced(self, kind: Kind, namespace: str | None) -> bool:
         """Return whether reads of a kind are answered from memory, with what the cluster has."""
         watch = self._watches.get(self._key(kind, namespace))

@@ -14,6 +14,7 @@ from typing import Any
 
 from torchx_pulumi.controller import Controller, ControllerSettings
 from torchx_pulumi.controller.archiver import Archiver
+from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.inputs.rendering import render_plan
@@ -38,7 +39,14 @@ STACK = "pulumi:pulumi:Stack"
 STASH = "pulumi:index:Stash"
 
 FAST = ControllerTiming(
-    write_every_s=0.05, refresh_s=0.2, left_again_s=0.3, unwatched_s=0.1, sync_s=5.0, retry_s=0.05, longest_retry_s=0.4
+    write_every_s=0.05,
+    refresh_s=0.2,
+    left_again_s=0.3,
+    unwatched_s=0.1,
+    sync_s=5.0,
+    retry_s=0.05,
+    longest_retry_s=0.4,
+    outage_s=0.02,
 )
 
 
@@ -173,6 +181,8 @@ class World:
         driver: Driver | None = None,
         clusters: Mapping[str, LiveCluster] | None = None,
         archiver: Archiver | None = None,
+        fleet: LiveFleet | None = None,
+        leading: Callable[[], bool] = lambda: True,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
         timing: ControllerTiming | None = None,
         **settings: Any,
@@ -185,6 +195,8 @@ class World:
             driver or self.driver(),
             Reporter(self.lines.append),
             archiver=archiver,
+            fleet=fleet,
+            leading=leading,
             timing=timing or FAST,
             now=now,
         )
