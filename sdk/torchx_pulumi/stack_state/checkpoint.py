@@ -73,13 +73,15 @@ def encode_checkpoint(text: str, name: str) -> bytes:
     return gzip.compress(data) if name.endswith(".gz") else data
 
 
-def empty_checkpoint(stack: str) -> str:
-    """Return the checkpoint of a stack without resources.
+def checkpoint_text(stack: str, resources: Sequence[Mapping[str, Any]] | None = None) -> str:
+    """Return the checkpoint of a stack.
 
     Args:
         stack: Full name of the stack: `organization/project/stack`.
+        resources: Its resources. None: it was never updated.
     """
-    return json.dumps({"version": 3, "checkpoint": {"stack": stack, "latest": None}})
+    latest = None if resources is None else {"resources": resources}
+    return json.dumps({"version": 3, "checkpoint": {"stack": stack, "latest": latest}})
 
 
 class Checkpoint:

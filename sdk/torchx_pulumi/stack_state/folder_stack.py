@@ -21,8 +21,8 @@ from torchx_pulumi.stack_state.backend import backend_folder, own_backend
 from torchx_pulumi.stack_state.checkpoint import (
     Checkpoint,
     UnreadableStateError,
+    checkpoint_text,
     decode_checkpoint,
-    empty_checkpoint,
     parse_checkpoint,
 )
 from torchx_pulumi.stack_state.files import is_file, is_folder, names_in, os_error_reason, share, write_new
@@ -74,7 +74,7 @@ class FolderStack:
             # Pulumi treats a folder with stacks and without this file as one of the old layout.
             with contextlib.suppress(FileExistsError):
                 write_new(self._folder / "meta.yaml", META)
-            write_new(self.path, empty_checkpoint(name))
+            write_new(self.path, checkpoint_text(name))
             share(self._folder.parent, self._folder / "meta.yaml", self.path)
         except FileExistsError:
             raise

@@ -8,8 +8,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.files import ABSENT, is_folder, share, shared_umask
+from torchx_pulumi.stack_state.store_errors import as_os_error
 
 logger = logging.getLogger(__name__)
 
@@ -28,48 +28,6 @@ READ_TIMEOUT_S = 10.0
 
 UPLOAD_BYTES = 8 << 20
 """Bytes of a part of an upload."""
-
-REFUSALS = frozenset(
-    {
-        # botocore
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "CredentialRetrievalError",
-        "ProfileNotFound",
-        "NoAuthTokenError",
-        "SSOError",
-        "TokenRetrievalError",
-        # google.auth
-        "DefaultCredentialsError",
-        "RefreshError",
-        # azure.core
-        "ClientAuthenticationError",
-    }
-)
-"""Names of the errors of object store clients for missing or invalid credentials."""
-
-REFUSED_STATUS = (401, 403)
-"""Status codes of HTTP responses that deny access."""
-
-
-@contextmanager
-def _as_os_error() -> Iterator[None]:
-    """Convert the errors of object store clients to `PermissionError` and `OSError`."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        kind = PermissionError if _is_refusal(error) else OSError
-        raise kind(f"{type(error).__name__}: {error}") from error
-
-
-def _is_refusal(error: Exception) -> bool:
-    response = getattr(error, "response", None)
-    answer = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
-    status = {str(answer), str(getattr(error, "status_code", None)), str(getattr(error, "code", None))}
-    names = {base.__name__ for base in type(error).__mro__}
-    return not names.isdisjoint(REFUSALS) or not status.isdisjoint(map(str, REFUSED_STATUS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +152,7 @@ class ObjectStore:
         self._files = files
         self._root = root.rstrip("/")
 
-    @_as_os_error()
+    @as_os_error()
     def read(self, path: str) -> Stored | None:
         """Return an object with its ETag. None: it does not exist."""
         key = f"{self._root}/{path}"
@@ -205,7 +163,7 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    @_as_os_error()
+    @as_os_error()
     def read_bytes(self, path: str) -> bytes | None:
         """Return the content of an object, by one request. None: it does not exist."""
         try:
@@ -213,7 +171,7 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    @_as_os_error()
+    @as_os_error()
     def is_unchanged(self, path: str, stored: Stored) -> bool:
         """Return whether an object still has the ETag of an earlier read, or without ETags the same content."""
         key = f"{self._root}/{path}"
@@ -228,13 +186,13 @@ class ObjectStore:
         """Write a lock."""
         self.write(path, data)
 
-    @_as_os_error()
+    @as_os_error()
     def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
         """Write an object; a store with ETags refuses the write if the object is no longer `replaces`."""
         condition = {"IfMatch": replaces.tag} if replaces is not None and replaces.tag is not None else {}
         self._files.pipe_file(f"{self._root}/{path}", data, **condition)
 
-    @_as_os_error()
+    @as_os_error()
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder."""
         try:
@@ -247,7 +205,7 @@ class ObjectStore:
         """Return the paths of all objects below a folder, relative to it, by one listing."""
         return sorted(self.versions(folder))
 
-    @_as_os_error()
+    @as_os_error()
     def versions(self, folder: str) -> dict[str, str]:
         """Return path and ETag of all objects below a folder, by one listing. Empty ETag: the store has none."""
         root = f"{self._root}/{folder}/" if folder else f"{self._root}/"
@@ -260,7 +218,7 @@ class ObjectStore:
             for path, item in found.items()
         }
 
-    @_as_os_error()
+    @as_os_error()
     def remove(self, path: str) -> None:
         """Remove an object, if it exists."""
         try:
@@ -278,7 +236,7 @@ class ObjectStore:
     def remove_if_empty(self, folder: str) -> None:
         """Do nothing: an object store has no folders."""
 
-    @_as_os_error()
+    @as_os_error()
     def open(self, path: str) -> BinaryIO | None:
         """Open an object for reading, in blocks. None: it does not exist."""
         try:
@@ -286,7 +244,7 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    @_as_os_error()
+    @as_os_error()
     def upload(self, path: str, source: BinaryIO) -> None:
         """Write an object with all that can be read of a source: large ones in parts, all of them or none."""
         target = self._files.open(f"{self._root}/{path}", "wb", block_size=UPLOAD_BYTES)
@@ -303,7 +261,7 @@ class ObjectStore:
 StackStore = FolderStore | ObjectStore
 
 
-@_as_os_error()
+@as_os_error()
 def open_store(backend: str, timeout_s: float = REQUEST_TIMEOUT_S) -> StackStore | None:
     """Open a backend whose files can be accessed without the engine.
 

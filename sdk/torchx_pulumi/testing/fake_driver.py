@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, write_entry
+from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef, Stage, write_entry
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
@@ -22,7 +21,7 @@ from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Record
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
-from torchx_pulumi.stack_state.checkpoint import STACK, STASH
+from torchx_pulumi.stack_state.checkpoint import STACK, STASH, checkpoint_text
 from torchx_pulumi.stack_state.owner import CheckOwner, is_working, unowned
 
 
@@ -242,7 +241,7 @@ def _checkpoint(stack: FakeStack) -> str:
             "inputs": {"input": write_entry(stack.entry)},
         },
     ]
-    return json.dumps({"version": 3, "checkpoint": {"latest": {"resources": resources}}})
+    return checkpoint_text(f"{ORGANIZATION}/{stack.entry.place.project}/{stack.entry.place.stack}", resources)
 
 
 def _is_ours(entry: RunEntry, found: Manifest) -> bool:
