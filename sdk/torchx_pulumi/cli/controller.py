@@ -12,8 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from torchx_pulumi.model.errors import TorchxPulumiError
+
 if TYPE_CHECKING:
+    from torchx_pulumi.controller import ControllerSettings
+    from torchx_pulumi.controller.live_fleet import LiveFleet
     from torchx_pulumi.controller.reporting import Reporter
+    from torchx_pulumi.web.options import Listening
+    from torchx_pulumi.web.server import WebServer
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that stop the controller; it ends within 5 s."""
@@ -62,7 +68,27 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         help="most bytes of the log of one run of a container, for example 200Mi; default: %(default)s",
     )
     controller.add_argument("--once", action="store_true", help="end as soon as all stacks are current")
+    _add_pages(controller)
     controller.set_defaults(command=controller_command)
+
+
+def _add_pages(controller: argparse.ArgumentParser) -> None:
+    controller.add_argument(
+        "--listen",
+        metavar="[HOST:]PORT",
+        help="serve the live page, the API and metrics there; default host: 127.0.0.1; port 0: a free one",
+    )
+    controller.add_argument(
+        "--token-file", metavar="FILE", help="token that pages and programs need; default: a random one, in the URL"
+    )
+    controller.add_argument("--no-auth", action="store_true", help="need no token; logs are not served then")
+    controller.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="further host name under which the page is reached, for example of an ingress; repeatable",
+    )
 
 
 def controller_command(arguments: argparse.Namespace) -> int:
@@ -88,10 +114,12 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     from torchx_pulumi.controller import Controller, ControllerSettings
     from torchx_pulumi.controller.archiving import LogArchiver
     from torchx_pulumi.controller.checks import check_archive, check_settings, check_words, different_backends
+    from torchx_pulumi.controller.live_fleet import LiveFleet
     from torchx_pulumi.controller.reporting import Reporter
     from torchx_pulumi.kube import KubernetesCluster
     from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
     from torchx_pulumi.stack_state.backend import choose_backend
+    from torchx_pulumi.web.options import WebWords, check_web
 
     settings = ControllerSettings(
         backends=different_backends(choose_backend(url) for url in arguments.backend or (None,)),
@@ -103,8 +131,23 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     )
     problems, limit_bytes = check_archive(arguments.log_archive, arguments.archive_limit, arguments.archive_secret_pods)
     words = check_words(arguments.backend, arguments.context, arguments.namespace, arguments.kubeconfig)
-    clusters = check_settings(settings, KubernetesCluster.connect, further=[*words, *problems])
+    web_problems, listening = check_web(
+        WebWords(
+            listen=arguments.listen,
+            token_file=arguments.token_file,
+            no_auth=arguments.no_auth,
+            allowed_hosts=arguments.allowed_host,
+            once=arguments.once,
+        )
+    )
+    try:
+        clusters = check_settings(settings, KubernetesCluster.connect, further=[*words, *problems, *web_problems])
+    except TorchxPulumiError:
+        if listening is not None:
+            listening.listener.close()
+        raise
     reporter = Reporter()
+    fleet = LiveFleet()
     archiver = LogArchiver(
         reporter, url=arguments.log_archive, secret_pods=arguments.archive_secret_pods, limit_bytes=limit_bytes
     )
@@ -112,7 +155,10 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     driver = arguments.make_driver()
     try:
         with _logs_reported(reporter):
-            ended = Controller(settings, clusters, driver, reporter, archiver=archiver).run(stop)
+            controller = Controller(settings, clusters, driver, reporter, archiver=archiver)
+            server = None if listening is None else _serve(listening, fleet, settings, reporter)
+            ended = controller.run(stop)
+            ended = (server is None or server.stop()) and ended
     finally:
         driver.close()
     if not ended:
@@ -121,6 +167,27 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
             sys.stdout.flush()
         os._exit(0)
     return 0
+
+
+def _serve(listening: Listening, fleet: LiveFleet, settings: ControllerSettings, reporter: Reporter) -> WebServer:
+    """Begin to serve pages."""
+    from torchx_pulumi.web.application import Application
+    from torchx_pulumi.web.server import WebServer
+    from torchx_pulumi.web.site import Site
+
+    site = Site(
+        fleet=fleet,
+        backends=settings.backends,
+        problems=lambda: (),
+        not_ready=lambda: "",
+        serves_logs=listening.serves_logs,
+        report=reporter.begin,
+    )
+    server = WebServer(Application(site, listening.access), listening.listener, reporter.line)
+    server.start()
+    # Not by the reporter, which leaves secrets out: this line is how the token gets to the user.
+    print(f"the page: {listening.url}", file=sys.stderr, flush=True)  # noqa: T201
+    return server
 
 
 class _Reported(logging.Handler):

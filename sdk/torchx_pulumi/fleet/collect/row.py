@@ -52,6 +52,8 @@ class FleetRow:
     """1 for the first launch."""
     age_s: float | None
     """Seconds since it was launched. None: not known."""
+    launched_at: datetime | None
+    """When it was launched: the creation of its job object, else the launch, else the first known time of the run."""
     queued_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
@@ -169,6 +171,7 @@ def build_row(
         user=_text(declared.get("created_by")) or None,
         attempt=max(_count(observed.get("attempt")), 1),
         age_s=_seconds(launched, now),
+        launched_at=launched,
         queued_at=times["queued_at"],
         started_at=times["started_at"],
         finished_at=times["finished_at"],

@@ -1,0 +1,183 @@
+"""Application: what a server serves. Every request passes the guard; every response has the headers and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+import anyio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from torchx_pulumi.web import limits
+from torchx_pulumi.web.access import ENTRANCES, Asked, PageAccess, Refusal
+from torchx_pulumi.web.api import Api, json_response, to_json
+from torchx_pulumi.web.bounds import Counted, Slots, UnreadError, bounded_send
+from torchx_pulumi.web.page import live_page, login_page, message_page
+from torchx_pulumi.web.site import Site
+from torchx_pulumi.web.values import summary
+
+FORM = "application/x-www-form-urlencoded"
+
+
+class Application:
+    """An ASGI application over a site."""
+
+    def __init__(self, site: Site, access: PageAccess) -> None:
+        """Take what is shown, and who may see it."""
+        self._site, self._access = site, access
+        self._api = Api(site, secured=access.token is not None)
+        requests = Middleware(Counted, slots=Slots(limits.REQUESTS, "requests"))
+        packed = Middleware(GZipMiddleware, compresslevel=6)
+        routes = [Route("/", self._entrance, methods=["GET"], middleware=[requests, packed])]
+        routes += [Route("/login", self._login, methods=["GET", "POST"], middleware=[requests])]
+        routes += [
+            Route(each.path, each.answer, methods=["GET"], middleware=[requests, packed] if each.bounded else [])
+            for each in self._api.operations
+        ]
+        self._routes = Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _failed})
+
+    def close(self) -> None:
+        """End streams and logs. From any thread."""
+        self._api.stream.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        try:
+            await self._guarded(scope, receive, bounded_send(scope, send))
+        except UnreadError:
+            return
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}; please report this error"
+            self._site.report(f"request {scope['path']}", f"a request of {scope['path']} failed: {text}")
+            # The server ends the connection, so that half an answer is not taken for a whole one.
+            raise
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = _asked(scope)
+        allowed = self._access.may(asked)
+        refusal = self._access.refusal(asked) or _body_refusal(asked)
+        if refusal is None and not allowed and asked.path not in ENTRANCES:
+            refusal = Refusal(status=401, message=NO_TOKEN, headers={"WWW-Authenticate": "Bearer"})
+        if refusal is not None:
+            await _failure(asked.path, refusal.status, refusal.message, refusal.headers)(scope, receive, send)
+            return
+        scope.setdefault("state", {}).update(allowed=allowed, may=lambda: self._access.may(asked))
+        await self._routes(scope, receive, send)
+
+    async def _entrance(self, request: Request) -> Response:
+        if request.state.allowed:
+            return _html(await self._api.workers.run(self._page))
+        token = request.query_params.get("token")
+        if token is None:
+            return _login_form()
+        if not self._access.is_token(token):
+            return _login_form("The token in the URL is not valid; the controller prints the valid one when it starts.")
+        # A redirect would belong to a navigation that another program began, for which browsers leave out cookies of
+        # `SameSite=Strict`. This page begins one of its own.
+        answer = _html(message_page("Logged in", "The apps are shown now.", forward=True))
+        answer.headers["Set-Cookie"] = self._cookie(request)
+        return answer
+
+    def _page(self) -> tuple[str, str]:
+        site, now = self._site, datetime.now(timezone.utc)
+        # Read before the apps, so that the stream repeats a change and leaves none out.
+        version = self._api.stream.name(site.fleet.version)
+        return live_page(
+            [summary(app, now) for app in site.fleet.apps()],
+            version=version,
+            backends=site.backends,
+            problems=site.remarks(),
+            logs=site.serves_logs,
+            now=now,
+        )
+
+    async def _login(self, request: Request) -> Response:
+        if request.state.allowed:
+            return Response(status_code=303, headers={"Location": "./"})
+        if request.method != "POST":
+            return _login_form()
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+            raise HTTPException(415, f"the form is sent as {FORM}")
+        form = parse_qs((await _body(request)).decode(errors="replace"))
+        if not self._access.is_token(form.get("token", [""])[0].strip()):
+            return _login_form("This token is not valid.")
+        return Response(status_code=303, headers={"Location": "./", "Set-Cookie": self._cookie(request)})
+
+    def _cookie(self, request: Request) -> str:
+        return self._access.cookie(secure=request.headers.get("x-forwarded-proto") == "https")
+
+
+NO_TOKEN = "a token is needed: open the URL that the controller printed, or send `Authorization: Bearer TOKEN`"  # noqa: S105
+
+
+def _asked(scope: Scope) -> Asked:
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+    server = scope.get("server")
+    address = str(server[0]) if server else ""
+    return Asked(method=scope["method"], path=scope["path"], headers=headers, address=address)
+
+
+def _body_refusal(asked: Asked) -> Refusal | None:
+    has_body = asked.headers.get("content-length", "0") != "0" or "transfer-encoding" in asked.headers
+    if not has_body or (asked.path, asked.method) == ("/login", "POST"):
+        return None
+    return Refusal(status=413, message="requests have no body here", headers={"Connection": "close"})
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    with anyio.move_on_after(limits.BODY_S):
+        async for part in request.stream():
+            body += part
+            if len(body) > limits.BODY_BYTES:
+                raise HTTPException(413, "the form is too large", headers={"Connection": "close"})
+        return body
+    raise HTTPException(408, "the form did not arrive in time", headers={"Connection": "close"})
+
+
+async def _failed(request: Request, _error: Exception) -> Response:
+    return _failure(request.url.path, 500, "the controller failed; its log says how")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    return _failure(request.url.path, error.status_code, error.detail, error.headers)
+
+
+def _failure(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a page for people who look at the page, and JSON for programs."""
+    if path in ENTRANCES:
+        response = _html(message_page(HTTPStatus(status).phrase, message))
+    else:
+        response = json_response(to_json({"error": {"status": status, "message": message}}))
+    response.status_code = status
+    response.headers.update(headers or {})
+    return response
+
+
+def _login_form(message: str = "") -> Response:
+    response = _html(login_page(message))
+    response.status_code = 401
+    # Without it, browsers send the form with the origin "null".
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
+def _html(page: tuple[str, str]) -> Response:
+    text, policy = page
+    headers = {"Content-Security-Policy": policy}
+    return Response(text.encode(errors="replace"), media_type="text/html", headers=headers)

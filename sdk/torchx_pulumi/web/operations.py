@@ -1,0 +1,102 @@
+"""Operations: one table of what the server answers. Routes, the check of parameters and the OpenAPI document use it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter in the query of a request."""
+
+    name: str
+    text: str
+    """What it means, and what is without it."""
+    kind: str = "string"
+    """`string`, `integer` or `boolean`."""
+    repeated: bool = False
+    """It may be given more than once; its value is a list."""
+    required: bool = False
+    allowed: Sequence[str] = ()
+    """Texts that it may have, in any case. Empty: any."""
+    least: int = 0
+    """Smallest number."""
+    most: int = 2**31 - 1
+    """Largest number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """Something that the server answers to GET and HEAD."""
+
+    path: str
+    name: str
+    """Unique name, in camel case (`operationId`)."""
+    text: str
+    """What the answer is."""
+    answer: Answer
+    media_type: str = "application/json"
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+    """JSON schema of the answer."""
+    parameters: Sequence[Parameter] = ()
+    open: bool = False
+    """Needs no token."""
+    failures: Sequence[int] = ()
+    """Status codes of failures, besides those that every operation may have."""
+    bounded: bool = True
+    """It counts as a request. False: it is limited in another way."""
+
+
+def read_parameters(query: QueryParams, parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """Return the values of a query by name; None, or an empty list, for what is not given.
+
+    Raises:
+        HTTPException: 400, with all problems.
+    """
+    known = {each.name: each for each in parameters}
+    allowed = f"allowed are {', '.join(known)}" if known else "there are none"
+    problems = [f"{name}: is no parameter here, {allowed}" for name in dict.fromkeys(query) if name not in known]
+    values: dict[str, Any] = {}
+    for each in parameters:
+        found = []
+        for text in query.getlist(each.name):
+            try:
+                found.append(_read(each, text))
+            except ValueError as error:
+                problems.append(f"{each.name}: is {text[:100]!r}, must be {error}")
+        if len(query.getlist(each.name)) > 1 and not each.repeated:
+            problems.append(f"{each.name}: is given more than once")
+        if each.required and not query.getlist(each.name):
+            problems.append(f"{each.name}: is missing: {each.text}")
+        values[each.name] = found if each.repeated else found[0] if found else None
+    if problems:
+        raise HTTPException(400, "; ".join(problems))
+    return values
+
+
+def _read(parameter: Parameter, text: str) -> str | int | bool:
+    if parameter.kind == "integer":
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1
+        if not parameter.least <= number <= parameter.most:
+            raise ValueError(f"a number from {parameter.least} to {parameter.most}")
+        return number
+    if parameter.kind == "boolean":
+        words = {"true": True, "1": True, "false": False, "0": False}
+        if text.lower() not in words:
+            raise ValueError("true or false")
+        return words[text.lower()]
+    if parameter.allowed:
+        same = {each.lower(): each for each in parameter.allowed}
+        if text.lower() not in same:
+            raise ValueError(f"one of {', '.join(parameter.allowed)}")
+        return same[text.lower()]
+    return text

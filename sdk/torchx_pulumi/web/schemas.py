@@ -1,0 +1,137 @@
+"""JSON schemas of the answers of the API, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from torchx_pulumi.model.status import JobState
+from torchx_pulumi.schedulers import scheduler_names
+
+Schema = dict[str, Any]
+
+
+def _text(text: str, **more: Any) -> Schema:
+    return {"type": "string", "description": text, **more}
+
+
+def _optional(text: str, **more: Any) -> Schema:
+    return {"type": ["string", "null"], "description": text, **more}
+
+
+def _time(text: str) -> Schema:
+    return _optional(f"{text} Null: not known.", format="date-time")
+
+
+def _count(text: str) -> Schema:
+    return {"type": "integer", "minimum": 0, "description": text}
+
+
+def _flag(text: str) -> Schema:
+    return {"type": "boolean", "description": text}
+
+
+def _list(items: Schema, text: str) -> Schema:
+    return {"type": "array", "items": items, "description": text}
+
+
+def reference(name: str) -> Schema:
+    """Return a reference to a schema of the document."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(properties: Mapping[str, Schema], *, open_: bool = False) -> Schema:
+    made: Schema = {"type": "object", "properties": dict(properties), "required": list(properties)}
+    return made if open_ else {**made, "additionalProperties": False}
+
+
+_SUMMARY: Final[Mapping[str, Schema]] = {
+    "id": _text(
+        "Name of the app in this API, the same in every process that reads the backend.", pattern="^[0-9a-f]+$"
+    ),
+    "app_id": _text("`namespace:job_name`; several stacks may have it."),
+    "name": _text("Name of the app as the user wrote it."),
+    "namespace": _text("Namespace."),
+    "scheduler": _text("Scheduler.", enum=scheduler_names()),
+    "queue": _optional("Queue. Null: the scheduler has none, or the app names none."),
+    "user": _optional("Who launched it. Null: not known."),
+    "state": _text("State.", enum=[state.value for state in JobState]),
+    "reason": _text("Reason of the state: a CamelCase word."),
+    "cause": _text("Cause of the state in one line: the first diagnosis, else the message."),
+    "ready": _count("Replicas that run or have succeeded."),
+    "wanted": _count("Replicas that were requested."),
+    "gpus": {"type": "number", "minimum": 0, "description": "GPUs that its replicas request."},
+    "stale": _flag("It had not ended when it was last seen, and that is long ago."),
+    "source": _text("Where its state is from: `state` (the stack) or `live` (the cluster)."),
+    "attempt": {"type": "integer", "minimum": 1, "description": "1 for the first launch."},
+    "updating": _flag("An update of its stack runs."),
+    "project": _text("Pulumi project. Empty: the backend has none."),
+    "stack": _text("Stack."),
+    "backend": _text("URL of the Pulumi backend, without credentials."),
+    "launched_at": _time("When it was launched."),
+    "queued_at": _time("When its job object was created."),
+    "started_at": _time("When it started to run."),
+    "finished_at": _time("When it ended."),
+    "observed_at": _time("When its state last changed."),
+    "checked_at": _time("When it was last looked at."),
+}
+
+_ROLE: Final[Mapping[str, Schema]] = {
+    "name": _text("Name of the role."),
+    "image": _text("Image. Empty: not known."),
+    "digest": _optional("Digest of the image. Null: not known."),
+    "wanted": _count("Replicas that were requested."),
+    "ready": _count("Replicas that run or have succeeded."),
+    "min_replicas": {"type": ["integer", "null"], "description": "Replicas that start together. Null: all."},
+    "resource": {"type": "object", "description": "Resources of a replica: cpu, gpu, memory_mb, devices."},
+    "counts": {
+        "type": "object",
+        "additionalProperties": {"type": "integer"},
+        "description": "State to replicas in it.",
+    },
+    "omitted": _count("Replicas that are counted and not listed."),
+    "replicas": _list({"type": "object"}, "Replicas, as in the stack output `torchx.observed`."),
+}
+
+SCHEMAS: Final[Mapping[str, Schema]] = {
+    "AppSummary": _object(_SUMMARY),
+    "App": _object(
+        {
+            **_SUMMARY,
+            "message": _text("Explanation of the reason. Empty: there is none."),
+            "phase": _optional("The scheduler's own phase. Null: not known."),
+            "handle": _text("Handle by which TorchX finds the app."),
+            "roles": _list(reference("Role"), "Roles, in the order of the launch."),
+            "diagnoses": _list({"type": "object"}, "Diagnoses, the most likely first."),
+            "resources_total": {"type": "object", "description": "Resources of all replicas."},
+            "log_command": _optional("Command that shows its log. Null: not known."),
+            "ui_url": _optional("Address of a page about it. Null: there is none."),
+            "note": _text("Why its cluster was not asked. Empty: it was, or need not be."),
+            "logs": _flag("This server serves its logs."),
+        }
+    ),
+    "Role": _object(_ROLE),
+    "Apps": _object(
+        {
+            "version": _text("Version of the list, as in the stream."),
+            "read_at": _text("When it was made.", format="date-time"),
+            "backends": _list({"type": "string"}, "URLs of the Pulumi backends, without credentials."),
+            "problems": _list({"type": "string"}, "Problems of the controller that have not ended."),
+            "total": _count("Apps that match, on all pages."),
+            "apps": _list(reference("AppSummary"), "Apps of this page, the youngest first."),
+            "next": _optional("Value of `cursor` for the next page. Null: this is the last one."),
+        }
+    ),
+    "Fleet": _object(
+        {
+            "version": _text("Version after these changes; `since` and `Last-Event-ID` take it."),
+            "whole": _flag("`apps` has all apps; what a client has besides them is gone."),
+            "apps": _list(reference("AppSummary"), "Apps that changed."),
+            "gone": _list({"type": "string"}, "Ids of apps that are gone."),
+            "problems": _list({"type": "string"}, "Problems of the controller that have not ended."),
+            "read_at": _text("When it was made.", format="date-time"),
+        }
+    ),
+    "Error": _object({"error": _object({"status": {"type": "integer"}, "message": _text("What to do about it.")})}),
+}
+"""Schemas of the document by name."""

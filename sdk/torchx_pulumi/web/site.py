@@ -1,0 +1,30 @@
+"""Site: what a controller offers to its pages. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torchx_pulumi.controller.live_fleet import LiveFleet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a controller offers to its pages. Its functions are called in any thread."""
+
+    fleet: LiveFleet
+    backends: Sequence[str]
+    """URLs of the Pulumi backends, without credentials."""
+    problems: Callable[[], Sequence[str]]
+    """Texts of the problems that have begun and not ended."""
+    not_ready: Callable[[], str]
+    """Why pages are not complete yet. Empty: they are."""
+    serves_logs: bool
+    """Logs are served. They never are without a token."""
+    report: Callable[[str, str], None]
+    """Takes what has failed, and a line about it for the people who run the controller; one line for each."""
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what readers of the pages should know: why they are not complete, and the problems."""
+        waiting = self.not_ready()
+        return ((waiting,) if waiting else ()) + tuple(self.problems())
