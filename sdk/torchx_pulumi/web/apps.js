@@ -27,8 +27,9 @@ const ageText = (launched) => age(secondsSince(launched));
 const changedText = (changed, stale) =>
   Number.isNaN(changed) ? "never seen" : `${age(secondsSince(changed))} ago${stale ? ", stale" : ""}`;
 function why(app) {
-  if (!app.cause || app.cause.startsWith(app.reason)) return app.cause || app.reason;
-  return app.reason ? `${app.reason}: ${app.cause}` : app.cause;
+  const reason = app.reason.toUpperCase() === app.state ? "" : app.reason;
+  if (!app.cause || app.cause.startsWith(reason)) return app.cause || reason;
+  return reason ? `${reason}: ${app.cause}` : app.cause;
 }
 function makeRow(app) {
   const stale = app.stale ? " stale" : "";

@@ -4,8 +4,8 @@ const MOST_CHARACTERS = 4000000;
 const BLOCK_LINES = 100;
 const NOTE = "# torchx-pulumi: ";
 const COLORS = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
-const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
-const REORDERING = /[\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g; // shown as ^G
+const UNSEEN = /[\u0080-\u009f\u2028-\u202e\u2066-\u2069]/g; // They end lines, or turn the order of text around.
 const logBox = document.getElementById("log"); // null: logs are not served
 const log = {
   id: "", app: null, runs: [], abort: null, timer: 0, failures: 0, ended: true,
@@ -14,13 +14,11 @@ const log = {
 const logInput = (name) => document.getElementById(`log-${name}`);
 
 // As a terminal shows it: what a carriage return overwrote is not shown, a progress bar is its last state.
-function clean(text) {
-  return text.replace(COLORS, "").replace(/\r+$/, "").replace(/^.*\r/, "")
-    .replace(CONTROLS, (sign) => {
-      const code = sign.charCodeAt(0);
-      return code < 0x20 ? String.fromCharCode(0x2400 + code) : code === 0x7f ? "\u2421" : "\ufffd";
-    })
-    .replace(REORDERING, (sign) => `<U+${sign.charCodeAt(0).toString(16).toUpperCase()}>`);
+function clean(line) {
+  const text = line.replace(COLORS, "").replace(/\r+$/, "");
+  return text.slice(text.lastIndexOf("\r") + 1)
+    .replace(CONTROLS, (sign) => `^${String.fromCharCode(sign.charCodeAt(0) ^ 0x40)}`)
+    .replace(UNSEEN, (sign) => `<U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
 }
 
 function logState(text) { logInput("state").textContent = text; }
@@ -150,25 +148,26 @@ function showReplicas() {
     for (const [id, state] of [...states].sort((a, b) => a[0] - b[0]))
       choices.set(`${role.name}/${id}`, `${role.name}/${id} ${state || ""}`.trim());
   }
-  for (const { role, replica } of log.runs.flatMap((run) => run.attempts || []))
+  for (const { role, replica } of log.runs.flatMap((run) => run.attempts))
     if (!choices.has(`${role}/${replica}`)) choices.set(`${role}/${replica}`, `${role}/${replica}`);
   return choose(logInput("replica"), [...choices]);
 }
 function showLogRuns() {
   const [role, replica] = splitReplica(logInput("replica").value);
-  const choices = [["", "present"]];
+  const choices = [["", "now"]];
   for (const run of log.runs)
-    for (const item of run.attempts || [])
-      if (item.role === role && String(item.replica) === replica)
+    for (const item of run.attempts)
+      if (item.role === role && String(item.replica) === replica && hasLog(run, item))
         choices.push([runChoice(run, item), runLabel(run, item)]);
   return choose(logInput("run"), choices);
 }
+const hasLog = (run, item) => run.current || item.archived;
+const resultOf = (item) => item.running ? "running" : item.exit_code === null ? "" : `exit ${item.exit_code}`;
 const runChoice = (run, item) => JSON.stringify({ run: run.uid, attempt: item.attempt, container: item.container });
 function runLabel(run, item) {
   const time = item.started_at || run.started_at;
-  const exit = item.exit_code === null || item.exit_code === undefined ? "" : `exit ${item.exit_code}`;
-  return [`attempt ${item.attempt}`, exit, time ? time.slice(0, 16).replace("T", " ") : "",
-    run.current ? "" : "earlier run"].filter(Boolean).join(", ");
+  return [`attempt ${item.attempt}`, item.default ? "" : item.container, resultOf(item),
+    time ? `${age(secondsSince(Date.parse(time)))} ago` : "", run.current ? "" : "earlier run"].filter(Boolean).join(", ");
 }
 
 // Show the log of an app. `wanted`: `role/replica`, and the value of a run's option.

@@ -19,7 +19,7 @@ from torchx_pulumi.fleet.render.markup import (
     state_markup,
     table_row,
 )
-from torchx_pulumi.fleet.render.values import age, reason_and_cause
+from torchx_pulumi.fleet.render.values import age, why
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.timestamps import format_time, parse_time
 
@@ -168,7 +168,7 @@ def _columns(now: datetime) -> Sequence[tuple[str, Callable[[Summary], Cell]]]:
     return (
         ("App", lambda app: (f'<a href="#{app["id"]}">{escape(app["app_id"])}</a>', None, "")),
         ("State", lambda app: (state_markup(app["state"]), None, "")),
-        ("Why", lambda app: (escape(reason_and_cause(app["reason"], app["cause"])), None, "")),
+        ("Why", lambda app: (escape(why(app["state"], app["reason"], app["cause"])), None, "")),
         ("Ready", lambda app: (f"{app['ready']}/{app['wanted']}", None, "nowrap")),
         ("Age", since("launched_at", lambda _, seconds: (age(seconds), "nowrap"))),
         ("Changed", since("observed_at", _changed)),

@@ -60,7 +60,7 @@ async function load() {
     remark("");
     if (tab === "overview") morphChildren(view(tab), overview(detail, logBox ? logButton : undefined));
     if (tab === "log") openLog(detail, more.runs, takeWanted());
-    if (tab === "runs") morphChildren(view(tab), runsOf(more.runs));
+    if (tab === "runs") morphChildren(view(tab), runsOf(more));
     if (tab === "events") {
       morphChildren(view(tab), eventsOf(more.events));
       shown.timer = setTimeout(() => document.hidden || load(), EVENTS_MS);
@@ -89,16 +89,25 @@ function eventsOf(events) {
     ago(item.time), make("span", { class: item.type === "Warning" ? "state PENDING" : "" }, item.type || ""),
     item.reason || "", item.object || "", item.message || "", item.count > 1 ? String(item.count) : ""]))];
 }
-function runsOf(runs) {
-  if (!runs.length) return [make("p", { class: "quiet" }, "Nothing is known of earlier runs.")];
-  return runs.map((run) => make("section", {},
-    make("h3", {}, run.current ? "Present run" : "Earlier run", " ", run.state ? stateOf(run.state) : ""),
-    facts([["Reason", run.reason], ["Started", run.started_at], ["Finished", run.finished_at], ["Job object", run.uid],
-      ["Logs", run.archived ? "archived" : ""]]),
-    (run.attempts || []).length ? table("Containers that ended", ["Attempt", "Replica", "Container", "Exit", "Started", "Finished", "Log"],
-      run.attempts.map((item) => [String(item.attempt), `${item.role}/${item.replica}`, item.container || "",
-        String(item.exit_code ?? ""), ago(item.started_at), ago(item.finished_at),
-        logBox ? logButton({ name: item.role }, { id: item.replica }, [run, item]) : ""])) : ""));
+function runsOf({ runs, updates, notes }) {
+  const parts = notes.map((text) => make("p", { class: "remark" }, text));
+  for (const run of runs) {
+    const columns = ["Attempt", "Replica", "Container", "Result", "Started", "Ended", "Archive", "Log"];
+    const lines = run.attempts.map((item) => [
+      String(item.attempt), `${item.role}/${item.replica}`, item.container || "", resultOf(item), ago(item.started_at),
+      ago(item.finished_at), item.archived ? (item.complete === false ? "incomplete" : "yes") : "",
+      logBox && hasLog(run, item) ? logButton({ name: item.role }, { id: item.replica }, [run, item]) : ""]);
+    parts.push(make("section", {},
+      make("h3", {}, run.current ? "Current run " : "Earlier run ", run.state ? stateOf(run.state) : ""),
+      facts([["Reason", run.reason], ["Started", run.started_at], ["Finished", run.finished_at], ["Job object", run.uid]]),
+      lines.length ? table("Containers of the run", columns, lines) : "",
+      run.omitted ? make("p", { class: "quiet" }, `${run.omitted} more are not listed`) : ""));
+  }
+  if (!runs.length) parts.push(make("p", { class: "quiet" }, "No run is known."));
+  if (updates.length) parts.push(make("section", {}, make("h3", {}, "Updates of the stack"),
+    table("Updates of the stack", ["Update", "Result", "Started", "Ended", "Message"], updates.map((item) =>
+      [item.kind, item.result, ago(item.started_at), ago(item.finished_at), item.message || ""]))));
+  return parts;
 }
 
 function panelFrame(frame) {

@@ -20,7 +20,7 @@ from torchx_pulumi.fleet.render.markup import (
     table_row,
 )
 from torchx_pulumi.fleet.render.table import remarks
-from torchx_pulumi.fleet.render.values import age, cause, fleet_values, freshness, gpus, reason_and_cause
+from torchx_pulumi.fleet.render.values import age, cause, fleet_values, freshness, gpus, why
 from torchx_pulumi.model.timestamps import format_time
 
 
@@ -41,7 +41,7 @@ def _last_seen(row: FleetRow) -> Cell:
 COLUMNS: Sequence[tuple[str, Callable[[FleetRow], Cell]]] = (
     ("App", _app),
     ("State", lambda row: (state_markup(row.state.value), None, "")),
-    ("Why", _text(lambda row: reason_and_cause(row.reason, cause(row)))),
+    ("Why", _text(lambda row: why(row.state.value, row.reason, cause(row)))),
     ("Ready", lambda row: (f"{row.replicas_ready}/{row.replicas_wanted}", None, "nowrap")),
     ("Age", lambda row: (age(row.age_s), 1e12 if row.age_s is None else row.age_s, "nowrap")),
     ("Last seen", _last_seen),

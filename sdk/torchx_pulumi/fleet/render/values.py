@@ -101,12 +101,13 @@ def cause(row: FleetRow) -> str:
     return one_line(text)
 
 
-def reason_and_cause(reason: str, cause: str) -> str:
-    """Return a reason and the cause of a state in one text.
+def why(state: str, reason: str, cause: str) -> str:
+    """Return the reason and the cause of a state in one text; a reason that only repeats the state is left out.
 
-    >>> reason_and_cause("Unschedulable", "no node has 2 GPUs"), reason_and_cause("Running", "")
-    ('Unschedulable: no node has 2 GPUs', 'Running')
+    >>> why("PENDING", "Unschedulable", "no node has 2 GPUs"), why("RUNNING", "Running", "")
+    ('Unschedulable: no node has 2 GPUs', '')
     """
+    reason = "" if reason.upper() == state else reason
     if not cause or cause.startswith(reason):
         return cause or reason
     return f"{reason}: {cause}" if reason else cause
