@@ -7,13 +7,16 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
 from tests.e2e.project import Project, end_sessions, eventually
+
+if TYPE_CHECKING:
+    from tests.e2e.controller_world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,6 +74,25 @@ def make_project(tmp_path: Path, e2e_env: dict[str, str], namespace: str) -> Ite
 def project(make_project: Callable[..., Project]) -> Project:
     """One project."""
     return make_project()
+
+
+@pytest.fixture
+def world(
+    pulumi_env: dict[str, str],
+    tmp_path: Path,
+    kubeconfig: Path,
+    namespace: str,
+    cluster: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[World]:
+    """Apps and controllers on the real node and on fake ones."""
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node")
+    from tests.e2e.controller_world import controller_world
+
+    image = cluster.images["busybox"]
+    with controller_world(pulumi_env, tmp_path, kubeconfig, namespace, image, monkeypatch) as made:
+        yield made
 
 
 @pytest.fixture

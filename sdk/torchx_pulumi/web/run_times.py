@@ -12,6 +12,7 @@ from prometheus_client import Histogram
 from prometheus_client.metrics_core import Metric
 
 from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
+from torchx_pulumi.model.status import JobState
 
 HOUR_S: Final = 3600.0
 
@@ -91,6 +92,9 @@ class RunTimes:
 
     def _count(self, app: LiveApp) -> None:
         uid, row = app.app.uid, app.row(self._now())
+        # A series that begins at 0 is scraped before its first run: `increase` of one that begins at 1 misses that run.
+        waits = self._waits.labels(row.scheduler, row.queue or "")
+        ended = {state: self._runtimes.labels(row.scheduler, state.value) for state in JobState if state.terminal}
         if uid is None:
             # Its launch has not written it yet; that will be a change.
             return
@@ -104,9 +108,9 @@ class RunTimes:
             # When a further attempt was queued is not known.
             if row.attempt == 1 and row.queued_at is not None and row.started_at >= self._begun:
                 waited_s = (row.started_at - row.queued_at).total_seconds()
-                self._waits.labels(row.scheduler, row.queue or "").observe(max(waited_s, 0.0))
+                waits.observe(max(waited_s, 0.0))
         if not run.is_ended and row.state.terminal and row.finished_at is not None:
             run.is_ended = True
             if row.finished_at >= self._begun:
                 ran_s = (row.finished_at - row.started_at).total_seconds()
-                self._runtimes.labels(row.scheduler, row.state.value).observe(max(ran_s, 0.0))
+                ended[row.state].observe(max(ran_s, 0.0))

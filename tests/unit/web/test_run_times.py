@@ -37,6 +37,15 @@ def test_a_run_is_counted_once_when_it_starts_and_once_when_it_ends(fleet: LiveF
     assert value(metrics, f"{RUN}_bucket", le="900.0") == 1
 
 
+def test_a_series_is_there_before_its_first_run(fleet: LiveFleet) -> None:
+    metrics = metrics_of(fleet)
+    fleet.put_stack(tracked_app("a", observed=WAITS))
+    assert value(metrics, f"{WAIT}_count", queue="default") == 0
+    for state in ("SUCCEEDED", "FAILED", "CANCELLED"):
+        assert value(metrics, f"{RUN}_count", state=state) == 0
+    assert value(metrics, f"{RUN}_count", state="RUNNING") is None
+
+
 def test_it_is_counted_also_where_nothing_asks_for_metrics_in_between(fleet: LiveFleet) -> None:
     metrics = metrics_of(fleet)
     fleet.put_stack(tracked_app("a", observed=ENDED))
@@ -49,11 +58,11 @@ def test_what_happened_before_the_process_began_is_not_counted_again(fleet: Live
     fleet.put_stack(tracked_app("a"))
     metrics = metrics_of(fleet)
     fleet.put_stack(tracked_app("b", observed={"state": "SUCCEEDED", "finished_at": "2026-01-02T11:59:00Z"}))
-    assert value(metrics, f"{WAIT}_count") is None
-    assert value(metrics, f"{RUN}_count") is None
+    assert value(metrics, f"{WAIT}_count") == 0
+    assert value(metrics, f"{RUN}_count") == 0
     # The start of this run was before, its end is not.
     fleet.put_stack(tracked_app("a", observed={"state": "SUCCEEDED", "finished_at": "2026-01-02T12:01:00Z"}))
-    assert value(metrics, f"{WAIT}_count") is None
+    assert value(metrics, f"{WAIT}_count") == 0
     assert value(metrics, f"{RUN}_sum", state="SUCCEEDED") == 3600
 
 
@@ -87,7 +96,7 @@ def test_a_further_attempt_counts_as_a_run_and_not_as_a_wait(fleet: LiveFleet) -
 def test_a_run_whose_launch_goes_on_counts_when_its_uid_is_known(fleet: LiveFleet) -> None:
     metrics = metrics_of(fleet)
     fleet.put_stack(tracked_app("a", uid=None, observed=RUNS))
-    assert value(metrics, f"{WAIT}_count") is None
+    assert value(metrics, f"{WAIT}_count") == 0
     fleet.put_stack(tracked_app("a", observed={**RUNS, "reason": "Other"}))
     assert value(metrics, f"{WAIT}_count") == 1
 

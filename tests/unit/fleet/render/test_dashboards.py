@@ -15,23 +15,40 @@ from typing import Any
 
 import pytest
 import yaml
+from torchx_pulumi.controller.figures import WatchState
+from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import Fleet, StackName
 from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.fleet.render import to_prometheus
 from torchx_pulumi.stack_state.checkpoint import StackApp
+from torchx_pulumi.web.metrics import ControllerMetrics
 
+from tests.unit.controller.live_apps import tracked_app
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
+from tests.unit.web.measured import Told
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLES = ROOT / "examples" / "dashboards"
+ENDED = {"state": "FAILED", "finished_at": "2026-01-02T11:58:00Z"}
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 
 
+def offered_by_the_command() -> dict[str, set[str]]:
+    """Metric to its labels, of an app of which everything is known, in `torchx-pulumi fleet --prometheus`."""
+    row = build_row(StackName(project="torchx", stack="s"), StackApp(output=output(observed=ENDED)), NOW)
+    return labels_in(to_prometheus(Fleet(backend="file:///b", read_at=NOW, rows=[row])))
+
+
 def offered() -> dict[str, set[str]]:
-    """Metric to its labels, of an app of which everything is known."""
-    whole = output(observed={"state": "FAILED", "finished_at": "2026-01-02T11:58:00Z"})
-    row = build_row(StackName(project="torchx", stack="s"), StackApp(output=whole), NOW)
-    text = to_prometheus(Fleet(backend="file:///b", read_at=NOW, rows=[row]))
+    """The same of a controller of two backends, with the labels that Prometheus adds."""
+    fleet, watch = LiveFleet(now=lambda: NOW), WatchState(cluster="c", kind="pods", namespace=None, lag_s=0.0)
+    told = Told(states=[watch], written={("file:///b", "written"): 1})
+    metrics = ControllerMetrics(fleet, told, backends=("file:///a", "file:///b"), now=lambda: NOW)
+    fleet.put_stack(tracked_app("a", observed=ENDED))
+    return {name: {*labels, "job", "instance"} for name, labels in labels_in(metrics.render()[0].decode()).items()}
+
+
+def labels_in(text: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -40,25 +57,43 @@ def offered() -> dict[str, set[str]]:
     return found
 
 
+def rules(*groups: str) -> Iterator[str]:
+    for group in yaml.safe_load((EXAMPLES / "alerts.yaml").read_text())["groups"]:
+        yield from (rule["expr"] for rule in group["rules"] if not groups or group["name"] in groups)
+
+
 def expressions() -> Iterator[str]:
     dashboard = json.loads((EXAMPLES / "grafana.json").read_text())
     for panel in dashboard["panels"]:
-        yield from (target["expr"] for target in panel["targets"])
+        yield from (target["expr"] for target in panel.get("targets", ()))
     yield from (item["definition"] for item in dashboard["templating"]["list"] if "definition" in item)
-    for group in yaml.safe_load((EXAMPLES / "alerts.yaml").read_text())["groups"]:
-        yield from (rule["expr"] for rule in group["rules"])
+    yield from rules()
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
 def test_dashboard_and_rules_ask_for_what_is_offered(expression: str) -> None:
     metrics = offered()
-    names = set(re.findall(r"\btorchx_\w+", expression))
+    names = set(re.findall(r"\b(?:torchx|process)_\w+", expression))
     assert names
     assert names <= metrics.keys()
     for name, body in re.findall(r"\b(torchx_\w+)\{([^}]*)\}", expression):
         assert set(re.findall(r"(\w+)=~?\"", body)) <= metrics[name]
+    known = set[str]().union(*(metrics[name] for name in names))
     for clause in re.findall(r"(?:on|by|group_left) \(([^)]*)\)", expression):
-        assert {label.strip() for label in clause.split(",")} <= metrics["torchx_app_state"]
+        assert {label.strip() for label in clause.split(",") if label} <= known
+
+
+@pytest.mark.parametrize("expression", [*rules("torchx")])
+def test_rules_of_apps_need_no_controller(expression: str) -> None:
+    assert set(re.findall(r"\btorchx_\w+", expression)) <= offered_by_the_command().keys()
+
+
+def test_the_scrape_example_keeps_the_labels_of_apps() -> None:
+    config = yaml.safe_load((EXAMPLES / "prometheus.yaml").read_text())
+    assert all((EXAMPLES / file).exists() for file in config["rule_files"])
+    (scrape,) = config["scrape_configs"]
+    # The label `namespace` of an app would otherwise become `exported_namespace`, which no query has.
+    assert scrape["honor_labels"] is True
 
 
 def test_every_panel_has_a_place_of_its_own() -> None:
