@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchx_pulumi.planning.platforms import check_platform
-from torchx_pulumi.torchx_adapter.plain_errors import show_plainly
 
 if TYPE_CHECKING:
     from torchx_pulumi.runs.driver import Driver
@@ -42,6 +41,9 @@ def create_scheduler(
     scheduler: str, session_name: str, client: Any = None, docker_client: Any = None
 ) -> PulumiScheduler:
     """Make the TorchX scheduler of a registered backend; arguments as `create_volcano`."""
+    # The driver is used without TorchX too.
+    from torchx_pulumi.torchx_adapter.plain_errors import show_plainly
+
     show_plainly()
     check_platform()
     # What these import does not exist on Windows.

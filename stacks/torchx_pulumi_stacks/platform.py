@@ -1,4 +1,7 @@
-"""The platform program: a stack with namespace, queue, priority class, service account and pull secret for jobs."""
+"""The platform program: a stack with namespace, queue, priority class, service account and pull secret for jobs.
+
+With the key `controller` it also has the controller.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from torchx_pulumi.model.errors import invalid_job
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 
+from torchx_pulumi_stacks.controller_config import ControllerConfig, read_controller
+from torchx_pulumi_stacks.controller_deployment import deploy_controller
+from torchx_pulumi_stacks.controller_image import controller_image
 from torchx_pulumi_stacks.settings import Settings, key_of
 
 QUEUE_FIELDS = ("weight", "capability", "deserved", "guarantee", "reclaimable", "parent", "priority", "type")
@@ -39,6 +45,8 @@ class PlatformConfig:
     """Name of a pull secret. Unset: none is made."""
     docker_config_json: pulumi.Output[str] | None = field(default=None, repr=False)
     """Contents of a Docker `config.json` for the pull secret; set it with `--secret`."""
+    controller: ControllerConfig | None = None
+    """Mapping: the controller, see `ControllerConfig`. Unset: none is deployed."""
 
 
 KEYS = tuple(key_of(each.name) for each in fields(PlatformConfig))
@@ -53,8 +61,12 @@ def read_config(config: pulumi.Config) -> PlatformConfig:
     """
     settings = Settings(config)
     settings.check_keys(KEYS)
-    values = settings.values_of(PlatformConfig, without=("docker_config_json",))
-    read = PlatformConfig(docker_config_json=settings.secret("dockerConfigJson"), **values)
+    values = settings.values_of(PlatformConfig, without=("docker_config_json", "controller"))
+    read = PlatformConfig(
+        docker_config_json=settings.secret("dockerConfigJson"),
+        controller=read_controller(settings, settings.data("controller")),
+        **values,
+    )
     if not is_dns_label(read.namespace):
         settings.refuse("namespace", f"is {read.namespace!r}, must be a DNS label (a-z, 0-9, -; at most 63)")
     for key, name in (("serviceAccount", read.service_account), ("pullSecret", read.pull_secret)):
@@ -90,7 +102,12 @@ def check_name(settings: Settings, key: str, name: object) -> None:
 
 
 def deploy(config: PlatformConfig) -> None:
-    """Register the configured objects, and export their names."""
+    """Register the configured objects, and export their names.
+
+    Raises:
+        ImageError: The controller's image cannot be planned, built or pushed; nothing was registered.
+    """
+    image = controller_image(config.controller) if config.controller else ""
     before: list[pulumi.Resource] = []
     if config.create_namespace:
         before.append(kubernetes.core.v1.Namespace("namespace", metadata={"name": config.namespace}))
@@ -105,6 +122,8 @@ def deploy(config: PlatformConfig) -> None:
             image_pull_secrets=[{"name": config.pull_secret}] if secret else None,
             opts=inside,
         )
+    if config.controller:
+        deploy_controller(config.controller, config.namespace, image, config.pull_secret, inside)
     names = {
         "namespace": config.namespace,
         "queue": config.queue.get("name"),

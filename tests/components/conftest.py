@@ -10,13 +10,15 @@ from typing import Any
 import pulumi
 import pytest
 from pulumi.runtime.stack import wait_for_rpcs
+from torchx_pulumi_components.stack_state import STASH
 
 
-def _with_uid(metadata: dict[str, Any], uid: str) -> dict[str, Any]:
-    """Return metadata as a server does, with marks of secrets where they were."""
+def _as_created(metadata: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return metadata of a resource as provider and server do, with marks of secrets where they were."""
+    uid = f"uid-of-{name}"
     if pulumi.runtime.rpc._special_sig_key in metadata:
         return {**metadata, "value": {**metadata["value"], "uid": uid}}
-    return {**metadata, "uid": uid}
+    return {"name": f"{name}-generated", **metadata, "uid": uid}
 
 
 class RecordingMocks(pulumi.runtime.Mocks):
@@ -31,7 +33,9 @@ class RecordingMocks(pulumi.runtime.Mocks):
         self.resources.append(args)
         state = dict(args.inputs)
         if "metadata" in state:
-            state["metadata"] = _with_uid(state["metadata"], f"uid-of-{args.name}")
+            state["metadata"] = _as_created(state["metadata"], args.name)
+        if args.typ == STASH:
+            state["output"] = state["input"]
         return f"{args.name}-id", state
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:
