@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import BinaryIO, cast
-from urllib.parse import unquote
 
 from torchx_pulumi.log_archive.keys import RECORD, RunKey, escape, is_file_of_run, read_key
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, read_run, write_run
@@ -77,14 +76,15 @@ class Archive:
         paths = (f"{start}{path}" for path in self._storage.paths(folder) if path.endswith(RECORD))
         return [key for key in map(read_key, paths) if key is not None]
 
+    def of_app(self, namespace: str, job_name: str) -> list[RunKey]:
+        """Return the keys of the archived runs of all job objects of a name, by one listing. No record is read."""
+        return self._keys_in(f"{escape(namespace)}/{escape(job_name)}")
+
     def uids(self, namespace: str, job_name: str) -> list[str]:
         """Return the uids of the job objects of a name whose logs are archived, by one listing, the newest last."""
-        folder = f"{escape(namespace)}/{escape(job_name)}"
         newest: dict[str, str] = {}
-        for key in map(read_key, (f"{folder}/{path}" for path in self._storage.paths(folder))):
-            if key is not None:
-                uid = unquote(key.job.rpartition("/")[2])
-                newest[uid] = max(newest.get(uid, ""), key.created)
+        for key in self.of_app(namespace, job_name):
+            newest[key.uid] = max(newest.get(key.uid, ""), key.created)
         return sorted(newest, key=lambda uid: (newest[uid], uid))
 
     def find(self, key: RunKey) -> ArchivedRun | None:

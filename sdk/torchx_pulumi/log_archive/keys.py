@@ -10,7 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from torchx_pulumi.model.timestamps import EPOCH
 
@@ -45,6 +45,11 @@ class RunKey:
     container: str
     partial: bool = False
     """The copy is incomplete."""
+
+    @property
+    def uid(self) -> str:
+        """Return the uid of the job object."""
+        return unquote(self.job.rpartition("/")[2])
 
     @property
     def folder(self) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -92,7 +90,7 @@ class ArchivedCluster:
         self._runs = _runs_of(archive, job, role, replica)
         if not self._runs:
             raise ClusterError(f"archive {archive.name} has no log of {name}", reason="NotFound")
-        attempts = _attempts(self._runs)
+        attempts = attempts_of(self._runs)
         self.order = tuple(attempts)
         """The attempts in the archive, the oldest first."""
         self.attempts = len(attempts)
@@ -102,8 +100,8 @@ class ArchivedCluster:
         if not 1 <= self.attempt <= self.attempts:
             text = f"archive {archive.name} has {self.attempts} attempts of {name}, found {self.attempt}"
             raise ClusterError(f"{text}; allowed are 1 to {self.attempts}", reason="NotFound")
-        self._chosen = _runs_in(self._runs, attempts, self.attempt)
-        self._before = _runs_in(self._runs, attempts, self.attempt - 1) if self.attempt > 1 else {}
+        self._chosen = runs_of_attempt(self._runs, attempts, self.attempt)
+        self._before = runs_of_attempt(self._runs, attempts, self.attempt - 1) if self.attempt > 1 else {}
         self.pod = next(iter(self._chosen.values()))[1].pod
         """Name of the pod of the attempt."""
 
@@ -197,11 +195,12 @@ class ArchivedCluster:
         if found is None:
             text = f"archive {self._archive.name} has no attempt of container {name!r} before attempt {self.attempt}"
             raise ClusterError(f"{text}; leave `previous` out to read this one", reason="NoPrevious")
-        lines: Iterator[str] = self._archive.lines(found[0])
-        if since is not None:
-            lines = _since(lines, to_nanoseconds(since) // SECOND_NS * SECOND_NS)
-        if tail_lines is not None:
-            lines = _tail(lines, tail_lines)
+        key, since_ns = found[0], None if since is None else to_nanoseconds(since) // SECOND_NS * SECOND_NS
+
+        def read() -> Iterator[str]:
+            return self._archive.lines(key) if since_ns is None else _since(self._archive.lines(key), since_ns)
+
+        lines = read() if tail_lines is None else _tail(read, tail_lines)
         if not timestamps:
             lines = _without_stamps(lines)
         if limit_bytes is not None:
@@ -219,7 +218,7 @@ def _runs_of(archive: Archive, job: ArchivedJob, role: str, replica: int) -> lis
         ) from error
 
 
-def _attempts(runs: Sequence[Run]) -> list[Attempt]:
+def attempts_of(runs: Sequence[Run]) -> list[Attempt]:
     """Return the attempts of a replica: runs of the main container, in pods without one those of all containers."""
     pods: dict[tuple[str, str], list[Run]] = {}
     for key, run in runs:
@@ -231,7 +230,7 @@ def _attempts(runs: Sequence[Run]) -> list[Attempt]:
     return sorted(attempts)
 
 
-def _runs_in(runs: Sequence[Run], attempts: Sequence[Attempt], number: int) -> dict[str, Run]:
+def runs_of_attempt(runs: Sequence[Run], attempts: Sequence[Attempt], number: int) -> dict[str, Run]:
     """Return the run of each container in an attempt by container, init containers first.
 
     A container that is not the main one has its own number of restarts: in the last attempt of a pod its last run
@@ -278,17 +277,21 @@ def _since(lines: Iterator[str], since_ns: int) -> Iterator[str]:
             yield part
 
 
-def _tail(lines: Iterator[str], number: int) -> Iterator[str]:
-    kept: deque[list[str]] = deque(maxlen=min(number, sys.maxsize))
+def _tail(read: Callable[[], Iterator[str]], number: int) -> Iterator[str]:
+    """Yield the last lines of a log. It is read twice, so that no line has to be kept, however long it is."""
+    before = sum(begins for begins, _ in _with_begins(read())) - number
+    for begins, part in _with_begins(read()):
+        before -= begins
+        if before < 0:
+            yield part
+
+
+def _with_begins(parts: Iterator[str]) -> Iterator[tuple[bool, str]]:
+    """Yield each part of a log and whether a line begins with it."""
     begins = True
-    for part in lines:
-        if begins:
-            kept.append([])
-        if kept:
-            kept[-1].append(part)
+    for part in parts:
+        yield begins, part
         begins = part.endswith("\n")
-    for parts in kept:
-        yield from parts
 
 
 def _without_stamps(lines: Iterator[str]) -> Iterator[str]:
