@@ -119,9 +119,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(*, auth: bool = True, hosts: tuple[str, ...] = (), **more: Any) -> Iterator[Served]:
-    """Run a server over an empty fleet."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def served(*, port: int = 0, auth: bool = True, hosts: tuple[str, ...] = (), **more: Any) -> Iterator[Served]:
+    """Run a server over an empty fleet, at a port; 0: at a free one."""
+    listener = socket.create_server(("127.0.0.1", port))
     port, token, fleet = int(listener.getsockname()[1]), GeneratedToken(), LiveFleet()
     found = Served(fleet=fleet, port=port, token=token.text)
     site = Site(

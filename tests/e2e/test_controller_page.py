@@ -1,0 +1,230 @@
+"""The controller's page in Chromium, over a fleet that the test changes: what arrives, what stays, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from torchx_pulumi.controller.live_fleet import live_id
+
+from tests.e2e.test_fleet_page import LOAD_MS, browser, contrast, luminance
+from tests.unit.web.site_server import Served, app, served
+
+__all__ = ["browser"]
+
+pytestmark = pytest.mark.e2e
+
+EVIL = "<script>document.title='caught'</script><img src=x onerror=document.title='caught'>\u202etxt.exe"
+WATCH = """
+window.violations = [];
+document.addEventListener('securitypolicyviolation', (event) => violations.push(event.violatedDirective));
+"""
+
+
+class View:
+    """A page of a server, and what went wrong in it."""
+
+    def __init__(self, server: Served, context: BrowserContext) -> None:
+        self.server, self.page = server, context.new_page()
+        self.problems: list[str] = []
+        self.page.set_default_timeout(LOAD_MS)
+        expect.set_options(timeout=LOAD_MS)
+        self.page.add_init_script(WATCH)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+
+    def open(self, address: str = "") -> Page:
+        """Log in, and open an address."""
+        root = f"http://127.0.0.1:{self.server.port}/"
+        self.page.goto(f"{root}?token={self.server.token}")
+        expect(self.page.locator("#connection")).to_have_text("live")
+        if address:
+            self.page.goto("about:blank")
+            self.page.goto(f"{root}{address}")
+            expect(self.page.locator("#connection")).to_have_text("live")
+        return self.page
+
+    def names(self) -> list[str]:
+        return self.page.locator("#apps tbody tr:not([hidden]) td:first-child").all_text_contents()
+
+    def check(self) -> None:
+        """Fail if anything went wrong in the page."""
+        assert self.problems == []
+        assert self.page.evaluate("violations") == []
+
+
+@contextmanager
+def viewed(browser: Browser, **more: Any) -> Iterator[View]:
+    """Serve an empty fleet, in a new context of the browser."""
+    options = {"viewport": {"width": 1280, "height": 800}, **more}
+    with served() as server:
+        context = browser.new_context(**options)
+        try:
+            yield View(server, context)
+        finally:
+            context.close()
+
+
+@pytest.fixture
+def view(browser: Browser) -> Iterator[View]:
+    with viewed(browser) as made:
+        yield made
+
+
+def identity(name: str) -> str:
+    return live_id(app(name).key)
+
+
+def row(page: Page, name: str) -> Any:
+    return page.locator(f'#apps tr[data-id="{identity(name)}"]')
+
+
+def test_the_token_of_the_url_opens_the_page_and_does_not_stay_in_its_address(view: View) -> None:
+    view.server.fleet.put_stack(app("train"))
+    page = view.open()
+    assert page.url == f"http://127.0.0.1:{view.server.port}/"
+    assert view.names() == ["default:train"]
+    page.context.clear_cookies()
+    page.reload()
+    page.get_by_label("Token").fill(view.server.token)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#connection")).to_have_text("live")
+
+
+def test_changes_arrive_without_a_reload_and_leave_everything_else_as_it_was(view: View) -> None:
+    fleet = view.server.fleet
+    for number in range(30):
+        fleet.put_stack(app(f"train-{number}", second=number, user="ann" if number % 2 else "bo"))
+    page = view.open()
+    page.locator("#apps th button").first.click()
+    page.select_option("#user", "ann")
+    page.locator("#apps").get_by_role("link", name="default:train-13", exact=True).focus()
+    page.evaluate("window.scrollTo(0, 150)")
+    page.evaluate("document.body.dataset.kept = 'yes'")
+    before = page.evaluate("scrollY")
+    fleet.put_stack(app("train-13", second=13, state="FAILED", reason="OutOfMemory", message="too little", user="ann"))
+    expect(row(page, "train-13")).to_contain_text("OutOfMemory: too little")
+    fleet.put_stack(app("train-7b", second=50, user="ann"))
+    fleet.put_stack(app("train-8b", second=51, user="bo"))
+    fleet.drop(app("train-5").key)
+    expect(page.locator("#count")).to_have_text("15 of 31")
+    names = [1, 3, 7, "7b", 9, *range(11, 30, 2)]
+    assert view.names() == [f"default:train-{name}" for name in names]
+    assert page.evaluate("document.activeElement.textContent") == "default:train-13"
+    assert page.evaluate("scrollY") == before
+    assert page.evaluate("document.body.dataset.kept") == "yes"
+    expect(page.locator("#states")).to_contain_text("All 31")
+    expect(page.locator("#states")).to_contain_text("FAILED 1")
+    view.check()
+
+
+def test_a_row_that_the_script_makes_is_the_one_that_the_server_makes(view: View) -> None:
+    fleet = view.server.fleet
+    apps = [app("young", second=5), app("broken", state="FAILED", reason="OutOfMemory", message="a", user=None)]
+    apps += [app("queued", state="PENDING", reason="Unschedulable", queue=None), app("evil", message=EVIL, user=EVIL)]
+    apps += [app("big", state="SUBMITTED", reason="Submitted")]
+    page = view.open()
+    for each in apps:
+        fleet.put_stack(each)
+    expect(page.locator("#apps tbody tr")).to_have_count(len(apps))
+    read = "[...document.querySelectorAll('#apps tbody tr')].map((row) => row.outerHTML)"
+    made = [text.replace(' class="changed"', "") for text in page.evaluate(read)]
+    states = page.inner_html("#states")
+    # Without the stream, all that is shown is of the server.
+    page.route("**/stream**", lambda route: route.abort())
+    page.reload()
+    assert page.evaluate(read) == made
+    assert page.inner_html("#states") == states
+
+
+def test_a_lost_connection_is_said_and_the_page_goes_on_where_it_was(browser: Browser) -> None:
+    with served(auth=False) as server:
+        port = server.port
+        server.fleet.put_stack(app("train"))
+        context = browser.new_context()
+        page = context.new_page()
+        page.set_default_timeout(LOAD_MS)
+        page.goto(f"http://127.0.0.1:{port}/")
+        expect(page.locator("#connection")).to_have_text("live")
+    expect(page.locator("body > .bar")).to_contain_text("Connection lost at")
+    # Another process, whose versions are others.
+    with served(auth=False, port=port) as server:
+        server.fleet.put_stack(app("other"))
+        expect(page.locator("#connection")).to_have_text("live")
+        expect(page.locator("body > .bar")).to_be_hidden()
+        expect(page.locator("#apps tbody tr td:first-child")).to_have_text(["default:other"])
+    with served(port=port):
+        expect(page.locator("body > .bar")).to_contain_text("You are logged out. Log in again")
+        page.get_by_role("link", name="Log in again").click()
+        expect(page.get_by_label("Token")).to_be_visible()
+    context.close()
+
+
+def test_a_tab_that_is_not_looked_at_has_no_connection(view: View) -> None:
+    view.server.fleet.put_stack(app("train"))
+    page = view.open()
+    show = "(hidden) => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });"
+    show += " document.dispatchEvent(new Event('visibilitychange')); }"
+    with page.expect_event("requestfailed", lambda request: "/stream" in request.url):
+        page.evaluate(show, True)
+    view.server.fleet.put_stack(app("train", state="FAILED", reason="Evicted"))
+    page.evaluate(show, False)
+    expect(row(page, "train")).to_contain_text("FAILED")
+    view.check()
+
+
+def test_an_open_panel_follows_its_app(view: View) -> None:
+    fleet = view.server.fleet
+    fleet.put_stack(app("train", state="PENDING", reason="Unschedulable", message="no room"))
+    page = view.open(f"?user=ann#{identity('train')}")
+    expect(page.locator("#panel-title")).to_have_text("default:train")
+    expect(page.locator("#panel")).to_contain_text("no room")
+    page.locator("#tab-overview").focus()
+    page.keyboard.press("End")
+    expect(page.locator("#tab-runs")).to_be_focused()
+    page.keyboard.press("Home")
+    expect(page.locator("#tab-overview")).to_have_attribute("aria-selected", "true")
+    fleet.put_stack(app("train", state="RUNNING"))
+    expect(page.locator("#panel-state")).to_contain_text("RUNNING")
+    expect(page.locator("#tab-overview")).to_be_focused()
+    fleet.drop(app("train").key)
+    expect(page.locator("#panel-remark")).to_contain_text("gone")
+    page.keyboard.press("Escape")
+    expect(page.locator("#panel")).to_be_hidden()
+    assert page.url.endswith("/?user=ann#")
+    assert page.input_value("#user") == "ann"
+
+
+def test_texts_of_an_app_are_never_markup(view: View) -> None:
+    view.server.fleet.put_stack(app(EVIL, state="FAILED", reason=EVIL, message=EVIL, user=EVIL, queue=EVIL))
+    view.server.problems.append(EVIL)
+    page = view.open(f"#{identity(EVIL)}")
+    expect(page.locator("#panel")).to_contain_text(EVIL)
+    expect(page.locator("#problems")).to_contain_text(EVIL)
+    assert page.locator("img").count() == 0
+    assert "caught" not in page.title()
+    view.check()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_has_enough_contrast(browser: Browser, scheme: Any, tmp_path: Any) -> None:
+    with viewed(browser, viewport={"width": 360, "height": 740}, is_mobile=True, color_scheme=scheme) as view:
+        for name, state in (("a" * 60, "RUNNING"), ("b-1", "PENDING"), ("c", "FAILED"), ("d", "SUCCEEDED")):
+            view.server.fleet.put_stack(app(name, state=state, reason="Why", message="long words " * 20))
+        view.server.problems.append("cluster " + "x" * 80)
+        for address in ("", *(f"#{identity('b-1')}/{tab}" for tab in ("overview", "log", "events", "runs"))):
+            page = view.open(address)
+            page.screenshot(path=tmp_path / f"{scheme}-{address[-4:]}.png")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360
+            assert page.evaluate("panel.scrollWidth - panel.clientWidth") <= 0
+            colors = page.evaluate(
+                "[document.body, ...document.querySelectorAll('.state, .where, #apps a, .remark, .tabs button, td')]"
+                ".map((e) => getComputedStyle(e).color).concat(getComputedStyle(document.body).backgroundColor)"
+            )
+            *texts, ground = [luminance(color) for color in colors]
+            assert (ground > 0.9) is (scheme == "light")
+            assert min(contrast(text, ground) for text in texts) >= 4.5
+        assert view.page.evaluate("violations") == []
