@@ -68,6 +68,12 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         help="most bytes of the log of one run of a container, for example 200Mi; default: %(default)s",
     )
     controller.add_argument("--once", action="store_true", help="end as soon as all stacks are current")
+    controller.add_argument(
+        "--lease",
+        metavar="[NAMESPACE/]NAME",
+        help="write only while holding this Lease of the first cluster: of several controllers, one writes, and all "
+        "serve pages; default namespace: the context's, in a pod the pod's",
+    )
     _add_pages(controller)
     controller.set_defaults(command=controller_command)
 
@@ -113,7 +119,15 @@ def controller_command(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threading.Event) -> int:
     from torchx_pulumi.controller import Controller, ControllerSettings
     from torchx_pulumi.controller.archiving import LogArchiver
-    from torchx_pulumi.controller.checks import check_archive, check_settings, check_words, different_backends
+    from torchx_pulumi.controller.checks import (
+        check_archive,
+        check_lease,
+        check_lease_access,
+        check_settings,
+        check_words,
+        different_backends,
+    )
+    from torchx_pulumi.controller.election import LeaseElection, new_identity
     from torchx_pulumi.controller.live_fleet import LiveFleet
     from torchx_pulumi.controller.reporting import Reporter
     from torchx_pulumi.kube import KubernetesCluster
@@ -131,6 +145,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     )
     problems, limit_bytes = check_archive(arguments.log_archive, arguments.archive_limit, arguments.archive_secret_pods)
     words = check_words(arguments.backend, arguments.context, arguments.namespace, arguments.kubeconfig)
+    lease_problems, (lease_namespace, lease) = check_lease(arguments.lease, once=arguments.once)
     web_problems, listening = check_web(
         WebWords(
             listen=arguments.listen,
@@ -141,7 +156,12 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
         )
     )
     try:
-        clusters = check_settings(settings, KubernetesCluster.connect, further=[*words, *problems, *web_problems])
+        further = [*words, *problems, *lease_problems, *web_problems]
+        clusters = check_settings(settings, KubernetesCluster.connect, further=further)
+        home = next(iter(clusters.values()))
+        lease_namespace = lease_namespace or home.namespace
+        if lease:
+            check_lease_access(home, lease_namespace, lease)
     except TorchxPulumiError:
         if listening is not None:
             listening.listener.close()
@@ -155,9 +175,24 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     driver = arguments.make_driver()
     try:
         with _logs_reported(reporter):
-            controller = Controller(settings, clusters, driver, reporter, archiver=archiver)
+            election = None
+            if lease:
+                election = LeaseElection(
+                    home,
+                    lease_namespace,
+                    lease,
+                    identity=new_identity(),
+                    reporter=reporter,
+                    changed=lambda _: controller.lead_changed(),
+                )
+            leading = (lambda: True) if election is None else (lambda: election.is_leading)
+            controller = Controller(settings, clusters, driver, reporter, archiver=archiver, leading=leading)
             server = None if listening is None else _serve(listening, fleet, settings, reporter)
+            if election is not None:
+                election.start()
             ended = controller.run(stop)
+            if election is not None:
+                election.stop()
             ended = (server is None or server.stop()) and ended
     finally:
         driver.close()

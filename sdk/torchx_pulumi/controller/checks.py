@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from torchx_pulumi.controller.settings import ControllerSettings
 from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.log_archive import check_archive_url, open_archive
 from torchx_pulumi.model.errors import ClusterError, Problem, TorchxPulumiError
 from torchx_pulumi.model.redaction import without_password
-from torchx_pulumi.planning.names import is_dns_label
+from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.files import os_error_reason
@@ -56,10 +57,14 @@ def check_settings(
         except ClusterError as error:
             problems.append(Problem(option, str(error)))
     if problems:
-        lines = "\n".join(f"  - {problem}" for problem in problems)
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise TorchxPulumiError(f"the controller cannot start: {count}:\n{lines}")
+        raise _refusal(problems)
     return clusters
+
+
+def _refusal(problems: Sequence[Problem]) -> TorchxPulumiError:
+    lines = "\n".join(f"  - {problem}" for problem in problems)
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return TorchxPulumiError(f"the controller cannot start: {count}:\n{lines}")
 
 
 def check_archive(url: str | None, limit: str, secret_pods: bool) -> tuple[list[Problem], int]:
@@ -85,6 +90,43 @@ def check_archive(url: str | None, limit: str, secret_pods: bool) -> tuple[list[
         text = f"found {limit!r}, allowed is 64Ki or more, for example 64Mi or 1G"
         problems.append(Problem("--archive-limit", text))
     return problems, limit_bytes or SMALLEST_LIMIT
+
+
+def check_lease(text: str | None, *, once: bool) -> tuple[list[Problem], tuple[str | None, str]]:
+    """Return what is wrong with `--lease`, and namespace and name of the Lease; no namespace is the context's.
+
+    Args:
+        text: The option. None: it is not given.
+        once: The controller ends by itself.
+
+    >>> check_lease("ops/controller", once=False)
+    ([], ('ops', 'controller'))
+    """
+    if text is None:
+        return [], (None, "")
+    namespace, slash, name = text.rpartition("/")
+    problems = []
+    if not is_dns_subdomain(name) or (slash and not is_dns_label(namespace)):
+        why = "allowed is [NAMESPACE/]NAME of lower-case letters, digits and '-', for example torchx-controller"
+        problems.append(Problem("--lease", f"found {text!r}, {why}"))
+    if once:
+        why = "--once writes what is missing and ends, and does not wait for a Lease; leave one of them out"
+        problems.append(Problem("--lease", why))
+    return problems, (namespace or None, name)
+
+
+def check_lease_access(cluster: LiveCluster, namespace: str, name: str) -> None:
+    """Check that a Lease can be read; a cluster that does not answer may do so later.
+
+    Raises:
+        TorchxPulumiError: It cannot.
+    """
+    try:
+        cluster.get(LEASE, namespace, name)
+    except ClusterError as error:
+        if not error.retryable:
+            needs = "get, update and create on leases.coordination.k8s.io in that namespace"
+            raise _refusal([Problem(f"--lease {namespace}/{name}", f"{error}; it needs {needs}")]) from error
 
 
 def different_backends(urls: Iterable[str]) -> tuple[str, ...]:

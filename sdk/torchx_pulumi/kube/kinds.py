@@ -45,6 +45,7 @@ ACCESS_REVIEW = Kind(
     plural="selfsubjectaccessreviews",
     namespaced=False,
 )
+LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
 VALIDATING_WEBHOOK = Kind(
     group="admissionregistration.k8s.io",

@@ -256,6 +256,12 @@ class KubernetesCluster:
         made: Manifest = self._json("POST", _path(kind, namespace), kind, query, body=manifest)
         return made
 
+    def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
+        """Replace an object as a whole, unless it was changed since it was read; return it as it was stored."""
+        path = f"{_path(kind, namespace)}/{quote(manifest['metadata']['name'], safe='')}"
+        stored: Manifest = self._json("PUT", path, kind, body=manifest)
+        return stored
+
     def delete(
         self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
     ) -> bool:

@@ -214,6 +214,19 @@ class ClusterActions(Protocol):
                 `AlreadyExists` if there is an object of that name.
         """
 
+    def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
+        """Replace an object as a whole, unless it was changed since it was read; return it as it was stored.
+
+        Args:
+            kind: Kind of the object.
+            namespace: Its namespace. None: the kind has none.
+            manifest: The object, with the name and the version (`resourceVersion`) that it was read with.
+
+        Raises:
+            ClusterError: No answer, no permission, no such kind, or the object is refused. `reason` is `Conflict` if it
+                was changed, and `NotFound` if it is gone.
+        """
+
     def delete(
         self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
     ) -> bool:

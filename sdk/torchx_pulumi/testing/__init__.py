@@ -282,6 +282,24 @@ class FakeCluster:
             self._simulate(kind, made)
         return copy.deepcopy(made)
 
+    def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
+        """Replace an object as a whole, unless it was changed since it was read; return it as it was stored."""
+        self._check("update", kind)
+        meta = manifest["metadata"]
+        with self._history.changed:
+            found = self.find(kind, namespace, meta["name"])
+            if found is None:
+                text = f'the fake cluster answered 404: {kind.plural} "{meta["name"]}" not found'
+                raise ClusterError(text, reason="NotFound")
+            if meta.get("resourceVersion") != found["metadata"]["resourceVersion"]:
+                raise ClusterError(f"{kind.kind} {meta['name']} was changed since it was read", reason="Conflict")
+            kept = {name: found["metadata"][name] for name in ("uid", "namespace") if name in found["metadata"]}
+            stored = {"apiVersion": kind.api_version, "kind": kind.kind, **copy.deepcopy(manifest)}
+            stored["metadata"].update(kept)
+            self.put(stored)
+            stored["metadata"]["resourceVersion"] = str(self._history.version)
+        return stored
+
     def delete(
         self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
     ) -> bool:

@@ -78,6 +78,23 @@ def test_an_object_is_deleted_only_as_it_was_read(world: World, name: str) -> No
     assert not world.cluster.delete(kinds.SERVICE_ACCOUNT, world.namespace, name, uid=uid, version=version)
 
 
+def test_an_object_is_replaced_only_as_it_was_read(world: World, name: str) -> None:
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {}}
+    with pytest.raises(ClusterError) as absent:
+        world.cluster.replace(kinds.LEASE, world.namespace, lease)
+    assert absent.value.reason == "NotFound"
+    made = world.cluster.create(kinds.LEASE, world.namespace, lease)
+    changed = world.cluster.replace(kinds.LEASE, world.namespace, {**made, "spec": {"holderIdentity": "one"}})
+    assert changed["spec"]["holderIdentity"] == "one"
+    assert changed["metadata"]["uid"] == made["metadata"]["uid"]
+    assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    with pytest.raises(ClusterError) as late:
+        world.cluster.replace(kinds.LEASE, world.namespace, {**made, "spec": {"holderIdentity": "two"}})
+    assert late.value.reason == "Conflict"
+    assert world.cluster.get(kinds.LEASE, world.namespace, name) == changed
+    assert world.cluster.delete(kinds.LEASE, world.namespace, name)
+
+
 def test_what_these_credentials_may_do_is_known(world: World) -> None:
     assert world.cluster.allowed("create", VOLCANO_JOB, world.namespace)
     assert world.cluster.allowed("get", kinds.POD, world.namespace, "log")

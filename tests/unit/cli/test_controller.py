@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 
@@ -44,6 +45,27 @@ def test_all_problems_are_said_at_once(
         assert part in said
     assert "hunter2" not in said
     assert "Traceback" not in said
+
+
+def test_a_lease_is_checked_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG.format(port=1))
+    for word in ("", "Ops/lease", "ops/", "a/b/c", "no_name"):
+        assert main(["controller", "--kubeconfig", str(config), "--once", "--lease", word]) == 2
+        said = capsys.readouterr().err
+        assert "2 problems" in said
+        assert f"--lease: found {word!r}, allowed is [NAMESPACE/]NAME" in said
+        assert "--once" in said
+    denied = FakeCluster(denied=[("get", LEASE)], namespace="ops")
+    monkeypatch.setattr("torchx_pulumi.kube.KubernetesCluster.connect", lambda *_: denied)
+    assert main(["controller", "--lease", "controller"]) == 2
+    said = capsys.readouterr().err
+    assert "1 problem" in said
+    assert "--lease ops/controller: " in said
+    assert "leases.coordination.k8s.io" in said
 
 
 def test_a_signal_ends_it_while_the_cluster_is_away(
