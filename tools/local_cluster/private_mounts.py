@@ -2,6 +2,7 @@
 
 Some of their folders cannot be configured. In this view those are the cluster's own, so that clusters do not share
 them and nothing of the machine's is touched. All mounts of pods are in it too: they vanish with the last process.
+Their files are open to other users, as containers without root rights need it; the cluster's own folder is not.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ for folder in {folders}; do
     mkdir -p "$folder" "$hidden$folder" || exit 1
     mount --bind "$hidden$folder" "$folder" || exit 1
 done
+umask 022
 exec "$@"
 """
-_JOIN: Final = 'exec nsenter --mount="/proc/$(cat "$0")/ns/mnt" "$@"'
+_JOIN: Final = 'umask 022; exec nsenter --mount="/proc/$(cat "$0")/ns/mnt" "$@"'
 
 
 def obstacle() -> str | None:
