@@ -59,7 +59,9 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         help="archive of the logs of apps whose launch named none: a folder, s3://, gs:// or azblob://",
     )
     controller.add_argument(
-        "--archive-secret-pods", action="store_true", help="archive there also logs of pods that have secrets"
+        "--archive-secret-pods",
+        action="store_true",
+        help="archive there, and show on pages, also logs of pods that have secrets",
     )
     controller.add_argument(
         "--archive-limit",
@@ -143,7 +145,12 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
         program_stacks=arguments.program_stacks,
         once=arguments.once,
     )
-    problems, limit_bytes = check_archive(arguments.log_archive, arguments.archive_limit, arguments.archive_secret_pods)
+    problems, limit_bytes = check_archive(
+        arguments.log_archive,
+        arguments.archive_limit,
+        arguments.archive_secret_pods,
+        pages=arguments.listen is not None,
+    )
     words = check_words(arguments.backend, arguments.context, arguments.namespace, arguments.kubeconfig)
     lease_problems, (lease_namespace, lease) = check_lease(arguments.lease, once=arguments.once)
     web_problems, listening = check_web(

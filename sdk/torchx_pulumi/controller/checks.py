@@ -67,13 +67,14 @@ def _refusal(problems: Sequence[Problem]) -> TorchxPulumiError:
     return TorchxPulumiError(f"the controller cannot start: {count}:\n{lines}")
 
 
-def check_archive(url: str | None, limit: str, secret_pods: bool) -> tuple[list[Problem], int]:
+def check_archive(url: str | None, limit: str, secret_pods: bool, *, pages: bool) -> tuple[list[Problem], int]:
     """Return what is wrong with the options of the log archive, and the limit in bytes.
 
     Args:
         url: URL of the archive. None: the option is not set.
         limit: Most bytes of one log, as a Kubernetes quantity.
-        secret_pods: Logs of pods with secrets are archived too.
+        secret_pods: Logs of pods with secrets are archived too, and shown on pages.
+        pages: Pages are served.
     """
     problems = [] if url is None else check_archive_url(url, "--log-archive")
     if url is not None and not problems:
@@ -82,8 +83,11 @@ def check_archive(url: str | None, limit: str, secret_pods: bool) -> tuple[list[
         except OSError as error:
             why = os_error_reason(error, "name another archive")
             problems.append(Problem("--log-archive", f"{without_password(url)} cannot be written: {why}"))
-    if secret_pods and url is None:
-        text = "there is no --log-archive; name one, or leave this out: a launch's own archive has these logs anyway"
+    if secret_pods and url is None and not pages:
+        text = (
+            "there is neither --log-archive nor --listen; name one, or leave this out: a launch's own archive has "
+            "these logs anyway"
+        )
         problems.append(Problem("--archive-secret-pods", text))
     limit_bytes = _bytes_of(limit)
     if limit_bytes is None or limit_bytes < SMALLEST_LIMIT:

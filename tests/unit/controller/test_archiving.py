@@ -263,12 +263,14 @@ def test_the_summary_says_where_logs_go_and_which_do_not(tmp_path: Path) -> None
 
 
 def test_all_problems_of_the_options_are_reported(tmp_path: Path) -> None:
-    assert check_archive(str(tmp_path / "logs"), "1.5Mi", True) == ([], 3 << 19)
+    assert check_archive(str(tmp_path / "logs"), "1.5Mi", True, pages=False) == ([], 3 << 19)
     (tmp_path / "file").write_text("")
-    problems, _ = check_archive(str(tmp_path / "file"), "1k", False)
+    problems, _ = check_archive(str(tmp_path / "file"), "1k", False, pages=False)
     assert [problem.path for problem in problems] == ["--log-archive", "--archive-limit"]
-    problems, _ = check_archive(None, "much", True)
+    problems, _ = check_archive(None, "much", True, pages=False)
     assert [problem.path for problem in problems] == ["--archive-secret-pods", "--archive-limit"]
+    # Pages show live logs of such pods.
+    assert check_archive(None, "64Mi", True, pages=True)[0] == []
 
 
 def test_the_controller_archives_the_logs_of_the_apps_that_it_tracks(tmp_path: Path) -> None:
