@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING
 from torchx_pulumi.model.errors import TorchxPulumiError
 
 if TYPE_CHECKING:
-    from torchx_pulumi.controller import ControllerSettings
-    from torchx_pulumi.controller.live_fleet import LiveFleet
     from torchx_pulumi.controller.reporting import Reporter
-    from torchx_pulumi.web.options import Listening
-    from torchx_pulumi.web.server import WebServer
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that stop the controller; it ends within 5 s."""
@@ -174,7 +170,6 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
             listening.listener.close()
         raise
     reporter = Reporter()
-    fleet = LiveFleet()
     archiver = LogArchiver(
         reporter, url=arguments.log_archive, secret_pods=arguments.archive_secret_pods, limit_bytes=limit_bytes
     )
@@ -193,8 +188,18 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
                     changed=lambda _: controller.lead_changed(),
                 )
             leading = (lambda: True) if election is None else (lambda: election.is_leading)
-            controller = Controller(settings, clusters, driver, reporter, archiver=archiver, leading=leading)
-            server = None if listening is None else _serve(listening, fleet, settings, reporter)
+            fleet = None if listening is None else LiveFleet()
+            controller = Controller(
+                settings, clusters, driver, reporter, archiver=archiver, fleet=fleet, leading=leading
+            )
+            server = None
+            if listening is not None and fleet is not None:
+                from torchx_pulumi.web.serving import serve_pages
+
+                pods = {"log_archive": arguments.log_archive, "secret_pods": arguments.archive_secret_pods}
+                server = serve_pages(listening, controller, fleet, settings, reporter, **pods)
+                # Not by the reporter, which leaves secrets out: this line is how the token gets to the user.
+                print(f"the page: {listening.url}", file=sys.stderr, flush=True)  # noqa: T201
             if election is not None:
                 election.start()
             ended = controller.run(stop)
@@ -209,27 +214,6 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
             sys.stdout.flush()
         os._exit(0)
     return 0
-
-
-def _serve(listening: Listening, fleet: LiveFleet, settings: ControllerSettings, reporter: Reporter) -> WebServer:
-    """Begin to serve pages."""
-    from torchx_pulumi.web.application import Application
-    from torchx_pulumi.web.server import WebServer
-    from torchx_pulumi.web.site import Site
-
-    site = Site(
-        fleet=fleet,
-        backends=settings.backends,
-        problems=lambda: (),
-        not_ready=lambda: "",
-        serves_logs=listening.serves_logs,
-        report=reporter.begin,
-    )
-    server = WebServer(Application(site, listening.access), listening.listener, reporter.line)
-    server.start()
-    # Not by the reporter, which leaves secrets out: this line is how the token gets to the user.
-    print(f"the page: {listening.url}", file=sys.stderr, flush=True)  # noqa: T201
-    return server
 
 
 class _Reported(logging.Handler):

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import weakref
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.fleet.collect.selection import read_selection
+from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.schedulers import scheduler_names
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.bounds import Slots, Workers
+from torchx_pulumi.web.log_pipe import LogPipe
+from torchx_pulumi.web.logs import NOTE, LogRequest, status_of
 from torchx_pulumi.web.openapi import openapi_document
 from torchx_pulumi.web.operations import Operation, Parameter, read_parameters
 from torchx_pulumi.web.schemas import reference
@@ -53,6 +59,25 @@ STREAM_PARAMETERS: Final = (
     Parameter(name="since", text="Version that the client has. Without it, and without `Last-Event-ID`: all apps."),
 )
 
+LOG_PARAMETERS: Final = (
+    Parameter(name="role", text="Name of the role.", required=True),
+    Parameter(name="replica", text="Replica in the role, from 0.", kind="integer", required=True),
+    Parameter(
+        name="attempt",
+        text="Number of the attempt, of those whose logs are kept. Without it: the present one.",
+        kind="integer",
+        least=1,
+    ),
+    Parameter(name="run", text="Uid of the run's job object, or its beginning. Without it: the present run."),
+    Parameter(name="container", text="Name of a container. Without it: that of the role."),
+    Parameter(name="tail", text="Lines at the end to begin with. Without it: all.", kind="integer"),
+    Parameter(name="follow", text="Go on until the app has ended. Without it: false.", kind="boolean"),
+    Parameter(name="timestamps", text="Each line begins with its time. Without it: true.", kind="boolean"),
+)
+
+LIVE_HEADERS: Final = {"X-Accel-Buffering": "no"}
+"""Headers of answers that go on: a proxy passes each part on at once."""
+
 
 class Api:
     """The answers of one site."""
@@ -68,8 +93,16 @@ class Api:
         self.workers = Workers()
         self.stream = FleetStream(site, self.workers)
         self._streams = Slots(limits.STREAMS, "streams")
+        self._log_slots = Slots(limits.LOGS, "logs")
+        self._pipes: weakref.WeakSet[LogPipe] = weakref.WeakSet()
         self.operations = self._operations()
         self._document = to_json(openapi_document(self.operations, secured=secured))
+
+    def close(self) -> None:
+        """End streams and logs. From any thread."""
+        self.stream.close()
+        for pipe in [*self._pipes]:
+            pipe.close()
 
     def _operations(self) -> Sequence[Operation]:
         return (
@@ -97,6 +130,40 @@ class Api:
                 media_type="text/event-stream",
                 parameters=STREAM_PARAMETERS,
                 bounded=False,
+            ),
+            Operation(
+                path=f"{API}/apps/{{id}}/events",
+                name="listEvents",
+                text="Events of the app's objects in its cluster, the newest first.",
+                answer=self._events,
+                schema=reference("Events"),
+                failures=(404, 502),
+            ),
+            Operation(
+                path=f"{API}/apps/{{id}}/runs",
+                name="listRuns",
+                text="Runs of the app with their attempts, and the updates of its stack, the newest first.",
+                answer=self._runs,
+                schema=reference("Runs"),
+                failures=(404,),
+            ),
+            Operation(
+                path=f"{API}/apps/{{id}}/logs",
+                name="readLog",
+                text=f"The log of a replica. Lines that begin with `{NOTE.strip()}` are not of the log: the first one "
+                "says where it is read from, and the last one why it goes no further.",
+                answer=self._logs,
+                media_type="text/plain",
+                parameters=LOG_PARAMETERS,
+                failures=(404, 409, 502),
+                bounded=False,
+            ),
+            Operation(
+                path="/metrics",
+                name="getMetrics",
+                text="Metrics for Prometheus.",
+                answer=self._metrics,
+                media_type="text/plain",
             ),
             Operation(
                 path=f"{API}/openapi.json",
@@ -160,7 +227,7 @@ class Api:
     async def _app(self, request: Request) -> Response:
         read_parameters(request.query_params, ())
         app, now = self._find(request), datetime.now(timezone.utc)
-        return json_response(to_json(detail(app, now, logs=self._site.serves_logs)))
+        return json_response(to_json(detail(app, now, logs=self._site.logs is not None)))
 
     def _find(self, request: Request) -> LiveApp:
         app = self._site.fleet.find(request.path_params["id"])
@@ -170,12 +237,51 @@ class Api:
 
     async def _stream(self, request: Request) -> Response:
         values = read_parameters(request.query_params, STREAM_PARAMETERS)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
-            return Response(headers=headers, media_type="text/event-stream")
+            return Response(headers=LIVE_HEADERS, media_type="text/event-stream")
         since = self.stream.read_name(request.headers.get("last-event-id") or values["since"])
         events = self.stream.events(since, request.state.may)
-        return CountedStream(self._streams, events, headers=headers, media_type="text/event-stream")
+        self._streams.take()
+        return OpenResponse(events, "text/event-stream", self._streams.give)
+
+    async def _events(self, request: Request) -> Response:
+        read_parameters(request.query_params, ())
+        app = self._find(request)
+        try:
+            events = await self.workers.run(self._site.events, app)
+        except TorchxPulumiError as error:
+            raise _failure_of(error) from error
+        return json_response(to_json({"events": list(events)}))
+
+    async def _runs(self, request: Request) -> Response:
+        read_parameters(request.query_params, ())
+        app = self._find(request)
+        return json_response(to_json(await self.workers.run(self._site.runs, app)))
+
+    async def _logs(self, request: Request) -> Response:
+        values = read_parameters(request.query_params, LOG_PARAMETERS)
+        app, opened = self._find(request), self._site.logs
+        if opened is None:
+            raise HTTPException(403, "logs are not served without a token: the controller was started with --no-auth")
+        if request.method == "HEAD":
+            return PlainTextResponse(headers=LIVE_HEADERS)
+        wanted = LogRequest(**{name: value for name, value in values.items() if value is not None})
+        self._log_slots.take()
+        pipe = LogPipe(partial(opened, app, wanted), self._log_slots.give)
+        self._pipes.add(pipe)
+        try:
+            await pipe.begun()
+        except TorchxPulumiError as error:
+            raise _failure_of(error) from error
+        except BaseException:
+            pipe.close()
+            raise
+        return OpenResponse(pipe.parts(request.state.may), "text/plain", pipe.close)
+
+    async def _metrics(self, request: Request) -> Response:
+        read_parameters(request.query_params, ())
+        text, media_type = await self.workers.run(self._site.metrics)
+        return Response(text, media_type=media_type)
 
     async def _openapi(self, request: Request) -> Response:
         read_parameters(request.query_params, ())
@@ -191,25 +297,26 @@ class Api:
         return PlainTextResponse("ok\n")
 
 
-class CountedStream(StreamingResponse):
-    """A stream that counts while it is sent."""
+class OpenResponse(StreamingResponse):
+    """A response that goes on, and a function that is called when it ends, also where nothing of it was sent."""
 
-    def __init__(self, slots: Slots, content: Any, **more: Any) -> None:
-        """Count it.
+    def __init__(self, content: AsyncIterator[bytes], media_type: str, ended: Callable[[], None]) -> None:
+        """Take what is sent, and the function."""
+        super().__init__(content, headers=LIVE_HEADERS, media_type=media_type)
+        self._ended = ended
 
-        Raises:
-            HTTPException: 503; there are as many as may be.
-        """
-        super().__init__(content, **more)
-        self._slots = slots
-        slots.take()
-
-    async def __call__(self, *call: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         try:
-            await super().__call__(*call)
+            await super().__call__(scope, receive, send)
         finally:
-            self._slots.give()
+            self._ended()
+
+
+def _failure_of(error: TorchxPulumiError) -> HTTPException:
+    status = status_of(error)
+    headers = {"Retry-After": str(limits.RETRY_AFTER_S)} if status == 503 else {}
+    return HTTPException(status, str(error), headers=headers)
 
 
 def to_json(values: object) -> str:

@@ -47,7 +47,7 @@ class Application:
 
     def close(self) -> None:
         """End streams and logs. From any thread."""
-        self._api.stream.close()
+        self._api.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -98,7 +98,7 @@ class Application:
             version=version,
             backends=site.backends,
             problems=site.remarks(),
-            logs=site.serves_logs,
+            logs=site.logs is not None,
             now=now,
         )
 

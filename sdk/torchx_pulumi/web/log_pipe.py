@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator
 
+from torchx_pulumi.logs import LogStop
 from torchx_pulumi.web import limits
 
-Open = Callable[[threading.Event], Generator[str, None, None]]
-"""Opens a log, which may wait and may raise; the event asks it to end."""
+Open = Callable[[LogStop], Iterator[str]]
+"""Opens a log, which may wait and may raise; reading it raises nothing."""
 
 
 class LogPipe:
@@ -26,7 +26,7 @@ class LogPipe:
         """
         self._open, self._ended = opened, ended
         self._loop = asyncio.get_running_loop()
-        self._stop = threading.Event()
+        self._stop = LogStop()
         self._room = threading.Condition()
         self._parts: list[bytes] = []
         self._size = 0
@@ -46,23 +46,20 @@ class LogPipe:
             raise error
 
     async def parts(self, may: Callable[[], bool]) -> AsyncIterator[bytes]:
-        """Give the log as it is read, until it ends.
+        """Give the log as it is read, until it ends. The caller has to call `close` afterwards.
 
         Args:
             may: Returns whether the client may still read.
         """
-        try:
-            while may():
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), limits.PING_S)
-                self._news.clear()
-                taken, over = self._take()
-                if taken:
-                    yield taken
-                if over:
-                    return
-        finally:
-            self.close()
+        while may():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), limits.PING_S)
+            self._news.clear()
+            taken, over = self._take()
+            if taken:
+                yield taken
+            if over:
+                return
 
     def close(self) -> None:
         """End the reader. From any thread."""
@@ -85,12 +82,11 @@ class LogPipe:
             self._tell(self._begin, error)
         else:
             self._tell(self._begin, None)
-            # Closed in the thread that reads it.
-            with closing(lines):
-                for line in lines:
-                    if not self._put(line.encode(errors="replace")):
-                        break
+            for line in lines:
+                if not self._put(line.encode(errors="replace")):
+                    break
         finally:
+            self._stop.set()
             with self._room:
                 self._over = True
             self._tell(self._news.set)

@@ -132,6 +132,65 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "read_at": _text("When it was made.", format="date-time"),
         }
     ),
+    "Events": _object({"events": _list(reference("Event"), "The newest first.")}),
+    "Event": _object(
+        {
+            "time": _time("When it was seen last."),
+            "type": _text("`Normal` or `Warning`."),
+            "reason": _text("Reason: a CamelCase word."),
+            "message": _text("What happened."),
+            "object": _text("Kind and name of the object, for example `Pod/train-0`."),
+            "count": {"type": "integer", "minimum": 1, "description": "How often it was seen."},
+            "source": _optional("Who reported it. Null: not known."),
+        }
+    ),
+    "Runs": _object(
+        {
+            "runs": _list(reference("Run"), "The present run, then those whose logs are archived, the newest first."),
+            "updates": _list(reference("Update"), "Updates of the stack, the newest first."),
+            "notes": _list({"type": "string"}, "What could not be read."),
+        }
+    ),
+    "Run": _object(
+        {
+            "uid": _optional("Uid of its job object; `run` of a log takes it. Null: not known."),
+            "current": _flag("The present run."),
+            "archived": _flag("An archive has logs of it."),
+            "state": _optional("State. Null: not known, as of an earlier run."),
+            "reason": _optional("Reason of the state. Null: not known."),
+            "attempt": {"type": ["integer", "null"], "description": "1 for the first launch. Null: not known."},
+            "started_at": _time("When it started to run."),
+            "finished_at": _time("When it ended."),
+            "attempts": _list(reference("Attempt"), "Runs of its containers, the newest first."),
+            "omitted": _count("Runs of containers that are not listed."),
+        }
+    ),
+    "Attempt": _object(
+        {
+            "role": _text("Role."),
+            "replica": _count("Replica in the role."),
+            "attempt": _count("Number of the attempt of this replica; `attempt` of a log takes it."),
+            "container": _text("Container; `container` of a log takes it."),
+            "pod": _text("Pod."),
+            "default": _flag("The container whose log is read without `container`."),
+            "init": _flag("It is an init container."),
+            "running": _flag("It runs now."),
+            "exit_code": {"type": ["integer", "null"], "description": "Exit code. Null: it runs, or it is not known."},
+            "started_at": _time("When it started."),
+            "finished_at": _time("When it ended."),
+            "archived": _flag("An archive has its log."),
+            "complete": {"type": ["boolean", "null"], "description": "The archived log is whole. Null: not archived."},
+        }
+    ),
+    "Update": _object(
+        {
+            "kind": _text("`update`, `refresh`, `destroy`, ..., as Pulumi names it."),
+            "result": _text("`succeeded`, `failed` or `in-progress`."),
+            "started_at": _time("When it began."),
+            "finished_at": _time("When it ended."),
+            "message": _text("Its message. Empty: none."),
+        }
+    ),
     "Error": _object({"error": _object({"status": {"type": "integer"}, "message": _text("What to do about it.")})}),
 }
 """Schemas of the document by name."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torchx_pulumi.controller.live_fleet import LiveFleet
+from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
+from torchx_pulumi.logs import LogStop
+from torchx_pulumi.web.logs import LogRequest
+
+OpenLog = Callable[[LiveApp, LogRequest, LogStop], Iterator[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +24,14 @@ class Site:
     """Texts of the problems that have begun and not ended."""
     not_ready: Callable[[], str]
     """Why pages are not complete yet. Empty: they are."""
-    serves_logs: bool
-    """Logs are served. They never are without a token."""
+    events: Callable[[LiveApp], Sequence[Mapping[str, Any]]]
+    """Returns the events of an app's objects, the newest first (`events_of`). May raise a ClusterError."""
+    runs: Callable[[LiveApp], Mapping[str, Any]]
+    """Returns the runs of an app and the updates of its stack (`RunHistory.of`)."""
+    metrics: Callable[[], tuple[bytes, str]]
+    """Returns the metrics, and their content type."""
+    logs: OpenLog | None
+    """Opens the log of an app (`LiveLogs.open`). None: logs are not served, as they never are without a token."""
     report: Callable[[str, str], None]
     """Takes what has failed, and a line about it for the people who run the controller; one line for each."""
 

@@ -91,7 +91,8 @@ class FleetStream:
         self._clients += 1
         if self._watching is None:
             self._loop = asyncio.get_running_loop()
-            self._watching = self._loop.create_task(self._watch())
+            # What it is now, before any frame is made, so that no change after it is missed.
+            self._watching = self._loop.create_task(self._watch(self._state()))
 
     def _leave(self) -> None:
         self._clients -= 1
@@ -100,15 +101,17 @@ class FleetStream:
             self._watching = None
             self._frames.clear()
 
-    async def _watch(self) -> None:
+    def _state(self) -> tuple[int, tuple[str, ...]]:
+        return self._site.fleet.version, self._site.remarks()
+
+    async def _watch(self, last: tuple[int, tuple[str, ...]]) -> None:
         """Notice changes, and wake the clients: at most once in `FRAME_S`."""
         loop = asyncio.get_running_loop()
         end = self._site.fleet.subscribe(lambda: _call(loop, self._changed.set))
         try:
-            last = None
             while True:
                 self._changed.clear()
-                now = (self._site.fleet.version, self._site.remarks())
+                now = self._state()
                 if now != last:
                     last = now
                     self._frames.clear()

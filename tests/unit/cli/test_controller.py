@@ -120,6 +120,25 @@ def test_empty_options_are_no_defaults(
         assert part in said
 
 
+def test_problems_of_the_page_are_said_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG.format(port=1))
+    words = ["controller", "--kubeconfig", str(config)]
+    assert main([*words, "--context", "there", "--listen", "0.0.0.0:0", "--once"]) == 2
+    said = capsys.readouterr().err
+    assert "3 problems" in said
+    for part in ("--listen: with --once there is nothing to serve", "needs --token-file FILE", "--context"):
+        assert part in said
+    # The port is free again after a problem of something else.
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert main([*words, "--context", "there", "--listen", str(port)]) == 2
+    socket.create_server(("127.0.0.1", port)).close()
+
+
 def test_lines_are_dropped_where_stderr_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.stderr", None)
     Reporter().line("nobody reads this")

@@ -90,10 +90,14 @@ class Served:
 
     fleet: LiveFleet
     port: int
-    token: str
+    generated: GeneratedToken
     reported: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     not_ready: str = ""
+
+    @property
+    def token(self) -> str:
+        return self.generated.text
 
     def ask(
         self, path: str, method: str = "GET", *, token: bool = True, body: bytes | None = None, **headers: str
@@ -119,19 +123,26 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(*, port: int = 0, auth: bool = True, hosts: tuple[str, ...] = (), **more: Any) -> Iterator[Served]:
-    """Run a server over an empty fleet, at a port; 0: at a free one."""
+def served(
+    *, port: int = 0, auth: bool = True, hosts: tuple[str, ...] = (), fleet: LiveFleet | None = None, **more: Any
+) -> Iterator[Served]:
+    """Run a server over a fleet; None: an empty one. Its port 0: a free one."""
     listener = socket.create_server(("127.0.0.1", port))
-    port, token, fleet = int(listener.getsockname()[1]), GeneratedToken(), LiveFleet()
-    found = Served(fleet=fleet, port=port, token=token.text)
+    port, token, fleet = int(listener.getsockname()[1]), GeneratedToken(), fleet or LiveFleet()
+    found = Served(fleet=fleet, port=port, generated=token)
     site = Site(
         fleet=fleet,
         backends=(BACKEND,),
         problems=lambda: found.problems,
         not_ready=lambda: found.not_ready,
-        serves_logs=auth,
         report=lambda _, text: found.reported.append(text),
-        **more,
+        **{
+            "events": lambda one: [{"message": one.app.job_name}],
+            "runs": lambda one: {"runs": [{"uid": one.app.uid}], "updates": [], "notes": []},
+            "metrics": lambda: (b"metric 1\n", "text/plain; version=1.0.0"),
+            "logs": None,
+            **more,
+        },
     )
     access = PageAccess(token=token if auth else None, port=port, hosts=frozenset(hosts))
     server = WebServer(Application(site, access), listener, found.reported.append)

@@ -1,0 +1,56 @@
+"""serve_pages: what a controller offers, and the server that serves it."""
+
+from __future__ import annotations
+
+from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller.live_fleet import LiveFleet
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.web.application import Application
+from torchx_pulumi.web.archives import KnownArchives
+from torchx_pulumi.web.events import events_of
+from torchx_pulumi.web.logs import LiveLogs
+from torchx_pulumi.web.metrics import ControllerMetrics
+from torchx_pulumi.web.options import Listening
+from torchx_pulumi.web.runs import RunHistory
+from torchx_pulumi.web.server import WebServer
+from torchx_pulumi.web.site import Site
+
+
+def serve_pages(
+    listening: Listening,
+    controller: Controller,
+    fleet: LiveFleet,
+    settings: ControllerSettings,
+    reporter: Reporter,
+    *,
+    log_archive: str | None,
+    secret_pods: bool,
+) -> WebServer:
+    """Begin to serve the pages of a controller, before it runs.
+
+    Args:
+        listening: Where, and for whom.
+        controller: The controller.
+        fleet: The apps that it sees.
+        settings: Its settings.
+        reporter: Takes lines.
+        log_archive: URL of the archive of the controller. None: it has none.
+        secret_pods: That archive has the logs of pods with secrets, so that they are served as well.
+    """
+    metrics = ControllerMetrics(fleet, controller, backends=settings.backends)
+    archives = KnownArchives(log_archive)
+    logs = LiveLogs(controller.view_of, fleet.find, archives, secret_pods=secret_pods)
+    site = Site(
+        fleet=fleet,
+        backends=settings.backends,
+        problems=controller.problems,
+        not_ready=controller.not_ready,
+        events=lambda app: events_of(controller.view_of(app.app), app.app),
+        runs=RunHistory(controller.view_of, archives).of,
+        metrics=metrics.render,
+        logs=logs.open if listening.serves_logs else None,
+        report=reporter.begin,
+    )
+    server = WebServer(Application(site, listening.access), listening.listener, reporter.line)
+    server.start()
+    return server
