@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,15 +10,21 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from torchx_pulumi.controller.live_fleet import live_id
+from torchx_pulumi.logs import LogStop
+from torchx_pulumi.web.logs import NOTE, LogRequest
 
-from tests.e2e.test_fleet_page import LOAD_MS, browser, contrast, luminance
+from tests.e2e.project import eventually
+from tests.e2e.test_fleet_page import browser, contrast, luminance
 from tests.unit.web.site_server import Served, app, served
 
 __all__ = ["browser"]
 
 pytestmark = pytest.mark.e2e
 
-EVIL = "<script>document.title='caught'</script><img src=x onerror=document.title='caught'>\u202etxt.exe"
+WAIT_MS = 30_000
+"""Timeout of an action in the browser, for a loaded machine."""
+
+EVIL = "<script>window.caught = 1</script><img src=x onerror=window.caught=1>\u202etxt.exe"
 WATCH = """
 window.violations = [];
 document.addEventListener('securitypolicyviolation', (event) => violations.push(event.violatedDirective));
@@ -30,8 +37,8 @@ class View:
     def __init__(self, server: Served, context: BrowserContext) -> None:
         self.server, self.page = server, context.new_page()
         self.problems: list[str] = []
-        self.page.set_default_timeout(LOAD_MS)
-        expect.set_options(timeout=LOAD_MS)
+        self.page.set_default_timeout(WAIT_MS)
+        expect.set_options(timeout=WAIT_MS)
         self.page.add_init_script(WATCH)
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
@@ -56,11 +63,64 @@ class View:
         assert self.page.evaluate("violations") == []
 
 
+class Log:
+    """A log that the test writes."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._more = threading.Condition()
+        self.asked: list[LogRequest] = []
+        self.open_now = 0
+
+    def write(self, *lines: str) -> None:
+        with self._more:
+            self._lines += lines
+            self._more.notify_all()
+
+    def open(self, _app: object, request: LogRequest, stop: LogStop) -> Iterator[str]:
+        self.asked.append(request)
+        return self._read(request, stop)
+
+    def _read(self, request: LogRequest, stop: LogStop) -> Iterator[str]:
+        self.open_now += 1
+        try:
+            yield f"{NOTE}log of pod train-0\n"
+            place = max(len(self._lines) - (request.tail or 0), 0)
+            while not stop.is_set():
+                lines, place = self._lines[place:], len(self._lines)
+                yield from (f"{line}\n" for line in lines)
+                if not request.follow:
+                    return
+                with self._more:
+                    self._more.wait(0.1)
+        finally:
+            self.open_now -= 1
+
+
+ATTEMPT = {
+    "role": "trainer", "replica": 0, "attempt": 1, "container": "main", "pod": "train-0",
+    "default": True, "init": False, "running": False, "archived": True, "complete": False, "exit_code": 3,
+    "started_at": "2026-03-04T10:00:00Z", "finished_at": "2026-03-04T11:00:00Z",
+}  # fmt: skip
+RUN = {
+    "uid": "uid-1", "current": True, "archived": True, "state": "RUNNING", "reason": "Running", "attempt": 2,
+    "started_at": "2026-03-04T10:00:00Z", "finished_at": None, "omitted": 2,
+    "attempts": [{**ATTEMPT, "attempt": 2, "running": True, "exit_code": None, "archived": False}, ATTEMPT],
+}  # fmt: skip
+UPDATE = {"kind": "update", "result": "failed", "started_at": None, "finished_at": None, "message": "launch"}
+EVENT = {
+    "time": "2026-03-04T11:00:00Z", "type": "Warning", "reason": "BackOff", "message": "x" * 90,
+    "object": "Pod/train-0", "count": 3, "source": None,
+}  # fmt: skip
+
+
 @contextmanager
-def viewed(browser: Browser, **more: Any) -> Iterator[View]:
+def viewed(browser: Browser, logs: Any = None, **more: Any) -> Iterator[View]:
     """Serve an empty fleet, in a new context of the browser."""
     options = {"viewport": {"width": 1280, "height": 800}, **more}
-    with served() as server:
+    runs = {"runs": [RUN], "updates": [UPDATE], "notes": ["archive s3://logs cannot be read"]}
+    log = logs or Log(["line"] * 30)
+    with served(runs=lambda _: runs, events=lambda _: [EVENT], logs=log.open) as server:
         context = browser.new_context(**options)
         try:
             yield View(server, context)
@@ -146,7 +206,7 @@ def test_a_lost_connection_is_said_and_the_page_goes_on_where_it_was(browser: Br
         server.fleet.put_stack(app("train"))
         context = browser.new_context()
         page = context.new_page()
-        page.set_default_timeout(LOAD_MS)
+        page.set_default_timeout(WAIT_MS)
         page.goto(f"http://127.0.0.1:{port}/")
         expect(page.locator("#connection")).to_have_text("live")
     expect(page.locator("body > .bar")).to_contain_text("Connection lost at")
@@ -194,7 +254,7 @@ def test_an_open_panel_follows_its_app(view: View) -> None:
     expect(page.locator("#panel-remark")).to_contain_text("gone")
     page.keyboard.press("Escape")
     expect(page.locator("#panel")).to_be_hidden()
-    assert page.url.endswith("/?user=ann#")
+    expect(page).to_have_url(f"http://127.0.0.1:{view.server.port}/?user=ann")
     assert page.input_value("#user") == "ann"
 
 
@@ -205,8 +265,63 @@ def test_texts_of_an_app_are_never_markup(view: View) -> None:
     expect(page.locator("#panel")).to_contain_text(EVIL)
     expect(page.locator("#problems")).to_contain_text(EVIL)
     assert page.locator("img").count() == 0
-    assert "caught" not in page.title()
+    assert page.evaluate("window.caught") is None
     view.check()
+
+
+def test_a_log_is_followed_to_its_end_and_stays_where_the_reader_is(browser: Browser) -> None:
+    log = Log([f"line {number}" for number in range(200)])
+    with viewed(browser, log) as view:
+        view.server.fleet.put_stack(app("train"))
+        page = view.open(f"#{identity('train')}/log")
+        text = page.locator("#log")
+        expect(text).to_contain_text("line 199")
+        expect(text.locator(".note")).to_have_text("log of pod train-0")
+        log.write("line 200", "\x1b[31mred\x1b[0m", "10%\r100%\r", "bell \x07 turned \u202e", EVIL)
+        expect(text).to_contain_text("line 200\nred\n100%\nbell ^G turned <U+202E>\n<script>")
+        bottom = "log.scrollHeight - log.scrollTop - log.clientHeight"
+        eventually(lambda: page.evaluate(bottom) < 2)
+        text.hover()
+        page.mouse.wheel(0, -700)
+        expect(page.locator("#log-end")).to_be_visible()
+        place = page.evaluate("log.scrollTop")
+        log.write("line 201", "line 202")
+        expect(page.locator("#log-end")).to_have_text("To the end, 2 new")
+        assert page.evaluate("log.scrollTop") == place
+        page.locator("#log-end").click()
+        expect(page.locator("#log-end")).to_be_hidden()
+        eventually(lambda: page.evaluate(bottom) < 2)
+        # Far more than is shown: the page keeps the newest.
+        log.write(*(f"many {number}" for number in range(20_000)))
+        expect(text).to_contain_text("many 19999\n")
+        shown = text.inner_text().splitlines()
+        assert 4000 <= len(shown) <= 5000
+        expect(page.locator("#log-dropped")).to_contain_text("earlier lines are not shown")
+        assert log.open_now == 1
+        page.locator("#tab-runs").click()
+        eventually(lambda: log.open_now == 0)
+        page.get_by_role("button", name="Log of trainer/0, attempt 1, exit 3").click()
+        expect(page.locator("#log-run option:checked")).to_contain_text("attempt 1, exit 3")
+        asked = log.asked[-1]
+        assert (asked.run, asked.attempt, asked.container, asked.timestamps) == ("uid-1", 1, "main", False)
+        page.keyboard.press("Escape")
+        eventually(lambda: log.open_now == 0)
+        view.check()
+
+
+def test_a_log_that_has_ended_can_be_read_again(browser: Browser) -> None:
+    log = Log(["first"])
+    with viewed(browser, log) as view:
+        view.server.fleet.put_stack(app("train", state="SUCCEEDED", reason="Completed"))
+        page = view.open(f"#{identity('train')}/log")
+        expect(page.locator("#log-state")).to_have_text("End of the log")
+        assert not page.is_checked("#log-follow")
+        log.write("second")
+        page.get_by_role("button", name="Read again").click()
+        expect(page.locator("#log")).to_contain_text("first\nsecond")
+        assert (page.get_attribute("#log-file", "href") or "").startswith("api/v1/apps/")
+        page.locator("#log-times").check()
+        eventually(lambda: log.asked[-1].timestamps)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -227,4 +342,4 @@ def test_it_fits_a_phone_and_has_enough_contrast(browser: Browser, scheme: Any, 
             *texts, ground = [luminance(color) for color in colors]
             assert (ground > 0.9) is (scheme == "light")
             assert min(contrast(text, ground) for text in texts) >= 4.5
-        assert view.page.evaluate("violations") == []
+        view.check()

@@ -7,6 +7,7 @@ const AGE = 4, CHANGED = 5;
 const records = new Map();
 const inputs = Object.fromEntries(["search", "queue", "user", "age"].map((id) => [id, document.getElementById(id)]));
 const order = { place: -1, down: false };
+const noApps = document.getElementById("empty").textContent;
 let shownState = "";
 let skew = Date.parse(page.readAt) - Date.now();
 
@@ -108,7 +109,8 @@ function keeps(record) {
     && (!shownState || (shownState === "active" ? !ENDED.has(record.state) : record.state === shownState))
     && (!inputs.queue.value || record.queue === inputs.queue.value)
     && (!inputs.user.value || record.user === inputs.user.value)
-    && (!inputs.age.value || Number.isNaN(record.launched) || secondsSince(record.launched) <= Number(inputs.age.value));
+    && (!inputs.age.value || Number.isNaN(record.launched)
+      || secondsSince(record.launched) <= Number(inputs.age.value));
 }
 function filter() {
   let shown = 0;
@@ -121,7 +123,7 @@ function filter() {
   if (count.textContent !== `${shown} of ${records.size}`) count.textContent = `${shown} of ${records.size}`;
   const empty = document.getElementById("empty");
   empty.hidden = shown > 0;
-  empty.textContent = records.size ? "No app matches." : "No apps are known yet. An app appears here when it is launched.";
+  empty.textContent = records.size ? "No app matches." : noApps;
 }
 function tick() {
   for (const record of records.values()) {
@@ -136,7 +138,8 @@ function showStates() {
   for (const { state } of records.values()) counts[state] = (counts[state] || 0) + 1;
   const active = [...records.values()].filter((record) => !ENDED.has(record.state)).length;
   const buttons = [["", "All", records.size], ["active", "Active", active],
-    ...STATES.filter((state) => counts[state] || state === shownState).map((state) => [state, state, counts[state] || 0])];
+    ...STATES.filter((state) => counts[state] || state === shownState)
+      .map((state) => [state, state, counts[state] || 0])];
   morphChildren(document.getElementById("states"), buttons.map(([value, label, count]) => make("button",
     { type: "button", "data-state": value, "aria-pressed": String(value === shownState) },
     make("span", { class: `state ${value}` }, label), ` ${count}`)));

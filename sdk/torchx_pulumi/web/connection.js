@@ -15,7 +15,9 @@ async function request(path, options) {
   const response = await fetch(`api/v1/${path}`, { cache: "no-store", ...options });
   if (response.ok) return response;
   let message = `${response.status} ${response.statusText}`;
-  try { message = (await response.json()).error.message || message; } catch { /* Not from the controller: its status says enough. */ }
+  try {
+    message = (await response.json()).error.message || message;
+  } catch { /* It is not from the controller, and its status says enough. */ }
   if (response.status === 401) say("logged-out");
   throw new RequestError(response.status, message, 1000 * Number(response.headers.get("Retry-After")) || 0);
 }

@@ -14,9 +14,10 @@ function showLine({ kind, since, why }) {
   element.textContent = { live: "live", lost: "not connected", "logged-out": "logged out" }[kind];
 }
 function saveFilters() {
-  const set = Object.entries({ ...Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value])),
-    state: shownState }).filter(([, value]) => value);
-  history.replaceState(null, "", `${location.pathname}${set.length ? `?${new URLSearchParams(set)}` : ""}${location.hash}`);
+  const set = Object.entries(inputs).map(([name, input]) => [name, input.value]).filter(([, value]) => value);
+  if (shownState) set.push(["state", shownState]);
+  const query = set.length ? `?${new URLSearchParams(set)}` : "";
+  history.replaceState(null, "", `${location.pathname}${query}${location.hash}`);
 }
 function restoreFilters() {
   const set = new URLSearchParams(location.search);
@@ -64,6 +65,9 @@ document.addEventListener("visibilitychange", () => {
     if (panel.open) load();
   }
 });
+// A request that ends because the page is left is no loss.
+window.addEventListener("pagehide", disconnect);
+window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
 setInterval(() => document.hidden || tick(), 5000);
 showStates();
 filter();

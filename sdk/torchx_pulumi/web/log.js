@@ -9,7 +9,8 @@ const UNSEEN = /[\u0080-\u009f\u2028-\u202e\u2066-\u2069]/g; // They end lines, 
 const logBox = document.getElementById("log"); // null: logs are not served
 const log = {
   id: "", app: null, runs: [], abort: null, timer: 0, failures: 0, ended: true,
-  blocks: [], lines: 0, characters: 0, dropped: 0, pending: [], flushing: 0, pinned: true, unseen: 0,
+  blocks: [], lines: 0, characters: 0, dropped: 0, pending: [], flushing: 0, // lines, of which notes are none
+  pinned: true, unseen: 0, // at the end, and lines that arrived below what is seen
 };
 const logInput = (name) => document.getElementById(`log-${name}`);
 
@@ -21,10 +22,14 @@ function clean(line) {
     .replace(UNSEEN, (sign) => `<U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
 }
 
-function logState(text) { logInput("state").textContent = text; }
+function logState(text) {
+  logInput("state").textContent = text;
+  logInput("again").hidden = !log.ended;
+}
 function clearLog() {
   clearTimeout(log.flushing);
-  Object.assign(log, { blocks: [], lines: 0, characters: 0, dropped: 0, pending: [], flushing: 0, pinned: true, unseen: 0 });
+  const empty = { blocks: [], lines: 0, characters: 0, dropped: 0, pending: [], flushing: 0, pinned: true, unseen: 0 };
+  Object.assign(log, empty);
   logBox.replaceChildren();
   showEnd();
 }
@@ -43,24 +48,26 @@ function newBlock(note) {
 function flush() {
   clearTimeout(log.flushing);
   log.flushing = 0;
-  const lines = log.pending;
+  const arrived = log.pending;
   log.pending = [];
-  for (let first = 0; first < lines.length;) {
-    const note = lines[first].startsWith(NOTE);
+  for (let first = 0; first < arrived.length;) {
+    const note = arrived[first].startsWith(NOTE);
     let block = log.blocks[log.blocks.length - 1];
     if (!block || note || block.note || block.lines >= BLOCK_LINES) block = newBlock(note);
     const texts = [];
     do {
-      texts.push(note ? lines[first].slice(NOTE.length) : clean(lines[first]));
+      texts.push(clean(note ? arrived[first].slice(NOTE.length) : arrived[first]));
       first += 1;
-    } while (!note && first < lines.length && block.lines + texts.length < BLOCK_LINES && !lines[first].startsWith(NOTE));
+    } while (!note && first < arrived.length && block.lines + texts.length < BLOCK_LINES
+      && !arrived[first].startsWith(NOTE));
     const text = `${texts.join("\n")}\n`;
     block.element.append(text);
-    block.lines += texts.length;
+    const lines = note ? 0 : texts.length;
+    block.lines += lines;
     block.characters += text.length;
-    log.lines += texts.length;
+    log.lines += lines;
     log.characters += text.length;
-    log.unseen += texts.length;
+    log.unseen += lines;
   }
   while (log.blocks.length > 1 && (log.lines > MOST_LINES || log.characters > MOST_CHARACTERS)) {
     const block = log.blocks.shift();
@@ -118,8 +125,8 @@ async function startLog() {
     });
     if (rest) addLine(rest);
     flush();
-    logState(log.lines ? "End of the log" : "The log is empty.");
     log.ended = true;
+    logState(log.lines ? "End of the log" : "The log is empty.");
   } catch (error) {
     if (log.abort !== abort) return;
     flush();
@@ -127,7 +134,8 @@ async function startLog() {
     if (error.status === 401) return logState("");
     if (error.status && error.status !== 503) return logState(error.message);
     const wait = waitFor(log.failures++, error);
-    logState(`${error.status ? error.message : `Connection lost at ${clock(Date.now())}`}; reading again in ${Math.ceil(wait / 1000)} s`);
+    const what = error.status ? error.message : `Connection lost at ${clock(Date.now())}`;
+    logState(`${what}; reading again in ${Math.ceil(wait / 1000)} s`);
     log.timer = setTimeout(startLog, wait);
   }
   return undefined;
@@ -143,7 +151,7 @@ function choose(select, choices) {
 function showReplicas() {
   const choices = new Map();
   for (const role of log.app.roles) {
-    const states = new Map(role.replicas.map((item) => [Number(item.id), item.state]));
+    const states = new Map(role.replicas.filter((item) => Number.isInteger(item.id)).map((item) => [item.id, item.state]));
     for (let id = 0; id < Math.max(role.wanted, ...states.keys(), 0); id += 1) states.has(id) || states.set(id, "");
     for (const [id, state] of [...states].sort((a, b) => a[0] - b[0]))
       choices.set(`${role.name}/${id}`, `${role.name}/${id} ${state || ""}`.trim());
@@ -167,7 +175,8 @@ const runChoice = (run, item) => JSON.stringify({ run: run.uid, attempt: item.at
 function runLabel(run, item) {
   const time = item.started_at || run.started_at;
   return [`attempt ${item.attempt}`, item.default ? "" : item.container, resultOf(item),
-    time ? `${age(secondsSince(Date.parse(time)))} ago` : "", run.current ? "" : "earlier run"].filter(Boolean).join(", ");
+    time ? `${age(secondsSince(Date.parse(time)))} ago` : "", run.current ? "" : "earlier run",
+  ].filter(Boolean).join(", ");
 }
 
 // Show the log of an app. `wanted`: `role/replica`, and the value of a run's option.
@@ -219,5 +228,6 @@ if (logBox) {
   logInput("replica").addEventListener("change", () => { showLogRuns(); startLog(); });
   for (const name of ["run", "follow", "times"]) logInput(name).addEventListener("change", startLog);
   logInput("wrap").addEventListener("change", () => logBox.classList.toggle("wrap", logInput("wrap").checked));
+  logInput("again").addEventListener("click", startLog);
   logInput("form").addEventListener("submit", (event) => event.preventDefault());
 }

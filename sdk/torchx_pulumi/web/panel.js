@@ -26,10 +26,14 @@ function reset(id) {
   closeLog();
   Object.assign(shown, { id, detail: null, runs: null, wanted: null });
   const record = records.get(id);
-  document.getElementById("panel-title").textContent = record ? record.app : "";
+  showTitle(record ? record.app : "");
   document.getElementById("panel-state").replaceChildren(...(record ? [make("p", {}, stateOf(record.state))] : []));
   for (const name of ["overview", "events", "runs"]) view(name).replaceChildren();
   remark("");
+}
+function showTitle(text) {
+  document.getElementById("panel-title").textContent = text;
+  document.title = text ? `${text} - TorchX apps` : "TorchX apps";
 }
 function selectTab(name) {
   shown.tab = panel.dataset.tab = name;
@@ -49,27 +53,29 @@ async function load() {
   const { id, tab } = shown;
   const abort = shown.abort = new AbortController();
   const path = `apps/${encodeURIComponent(id)}`;
+  const also = { log: "runs", runs: "runs", events: "events" }[tab];
+  let detail, more;
   try {
-    const [detail, more] = await Promise.all([json(path, abort.signal),
-      tab === "log" || tab === "runs" ? json(`${path}/runs`, abort.signal)
-        : tab === "events" ? json(`${path}/events`, abort.signal) : null]);
-    if (shown.abort !== abort) return;
-    shown.detail = detail;
-    document.getElementById("panel-title").textContent = detail.app_id;
-    morphChildren(document.getElementById("panel-state"), [headline(detail)]);
-    remark("");
-    if (tab === "overview") morphChildren(view(tab), overview(detail, logBox ? logButton : undefined));
-    if (tab === "log") openLog(detail, more.runs, takeWanted());
-    if (tab === "runs") morphChildren(view(tab), runsOf(more));
-    if (tab === "events") {
-      morphChildren(view(tab), eventsOf(more.events));
-      shown.timer = setTimeout(() => document.hidden || load(), EVENTS_MS);
-    }
+    [detail, more] = await Promise.all(
+      [json(path, abort.signal), also ? json(`${path}/${also}`, abort.signal) : null]);
   } catch (error) {
     if (shown.abort !== abort || error.status === 401) return;
     remark(error.status === 404 ? "There is no app of this address any more." : error.status ? error.message
       : "The controller does not answer; what is shown may be old.");
     if (error.status !== 404) shown.timer = setTimeout(load, waitFor(3, error));
+    return;
+  }
+  if (shown.abort !== abort) return;
+  shown.detail = detail;
+  showTitle(detail.app_id);
+  morphChildren(document.getElementById("panel-state"), [headline(detail)]);
+  remark("");
+  if (tab === "overview") morphChildren(view(tab), overview(detail, logBox ? logButton : undefined));
+  if (tab === "log" && logBox) openLog(detail, more.runs, takeWanted());
+  if (tab === "runs") morphChildren(view(tab), runsOf(more));
+  if (tab === "events") {
+    morphChildren(view(tab), eventsOf(more.events));
+    shown.timer = setTimeout(() => document.hidden || load(), EVENTS_MS);
   }
 }
 function takeWanted() {
@@ -84,7 +90,8 @@ function logButton(role, item, run) {
     ...(run ? { "data-run": runChoice(...run) } : {}) }, "Log");
 }
 function eventsOf(events) {
-  if (!events.length) return [make("p", { class: "quiet" }, "The cluster has no events of this app. It keeps them for an hour, in most clusters.")];
+  if (!events.length)
+    return [make("p", { class: "quiet" }, "The cluster has no events of this app; most clusters keep them for an hour.")];
   return [table("Events", ["Seen", "Type", "Reason", "Object", "Message", "Count"], events.map((item) => [
     ago(item.time), make("span", { class: item.type === "Warning" ? "state PENDING" : "" }, item.type || ""),
     item.reason || "", item.object || "", item.message || "", item.count > 1 ? String(item.count) : ""]))];
@@ -99,7 +106,8 @@ function runsOf({ runs, updates, notes }) {
       logBox && hasLog(run, item) ? logButton({ name: item.role }, { id: item.replica }, [run, item]) : ""]);
     parts.push(make("section", {},
       make("h3", {}, run.current ? "Current run " : "Earlier run ", run.state ? stateOf(run.state) : ""),
-      facts([["Reason", run.reason], ["Started", run.started_at], ["Finished", run.finished_at], ["Job object", run.uid]]),
+      facts([["Reason", run.reason], ["Started", run.started_at], ["Finished", run.finished_at],
+        ["Job object", run.uid]]),
       lines.length ? table("Containers of the run", columns, lines) : "",
       run.omitted ? make("p", { class: "quiet" }, `${run.omitted} more are not listed`) : ""));
   }
@@ -129,8 +137,9 @@ panel.addEventListener("close", () => {
   clearTimeout(shown.timer);
   if (shown.abort) shown.abort.abort();
   shown.id = "";
+  showTitle("");
   closeLog();
-  if (location.hash) history.replaceState(null, "", "#");
+  if (location.hash) history.replaceState(null, "", location.pathname + location.search);
 });
 panel.addEventListener("click", (event) => {
   if (event.target === panel) panel.close();

@@ -35,7 +35,9 @@ def app(name: str = "train", *, state: str = "RUNNING", second: int = 0, **more:
         "attempt": 1,
         "queued_at": f"2026-03-04T10:00:{second:02d}Z",
         "observed_at": "2026-03-04T11:00:00Z",
-        "roles": [{"name": "trainer", "counts": {state: 2}, "replicas": [{"name": f"{name}-0", "state": state}]}],
+        "roles": [
+            {"name": "trainer", "counts": {state: 2}, "replicas": [{"id": 0, "pod": f"{name}-0", "state": state}]}
+        ],
     }
     output = {
         "app": {

@@ -67,7 +67,7 @@ function headline(app) { return make("p", {}, stateOf(app.state), ` ${app.reason
 function overview(app, action) {
   const total = app.resources_total;
   const link = app.ui_url ? make("a", { href: app.ui_url, rel: "noreferrer" }, app.ui_url) : "";
-  const seen = app.observed_at ? `${app.observed_at} (${app.source}${app.stale ? ", stale" : ""})` : "never";
+  const seen = app.checked_at ? `${app.checked_at} (${app.source}${app.stale ? ", stale" : ""})` : "never";
   return [
     app.message && !app.diagnoses.length ? make("p", {}, app.message) : "",
     app.note ? make("p", { class: "remark" }, app.note) : "",
@@ -76,7 +76,7 @@ function overview(app, action) {
       ["Queue", app.queue], ["User", app.user], ["Stack", `${app.project}/${app.stack}`],
       ["Asks for", [`${total.cpu ?? 0} CPU`, `${total.gpu ?? 0} GPU`, `${total.memory_mb ?? 0} MB`].join(", ")],
       ["Attempt", String(app.attempt)], ["Queued", app.queued_at], ["Started", app.started_at],
-      ["Finished", app.finished_at], ["Last seen", seen], ["Dashboard", link],
+      ["Finished", app.finished_at], ["Changed", app.observed_at], ["Last seen", seen], ["Dashboard", link],
       ["Logs", app.log_command ? make("code", {}, app.log_command) : ""]]),
     ...app.roles.map((role) => roleSection(role, action)),
   ].filter((part) => part !== "");
