@@ -1,0 +1,284 @@
+"""Debian's Prometheus scrapes a real controller with its token, loads the examples' rules, and runs each query of the
+dashboard; promtool judges the metrics, the rules and the configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+import socket
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.controller_world import World
+from tests.e2e.project import eventually
+
+pytestmark = pytest.mark.e2e
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "dashboards"
+LISTENS = re.compile(r"the page: (http://127\.0\.0\.1:\d+)/")
+VARIABLES = {"$namespace": ".*", "$queue": ".*", "$user": ".*", "$__rate_interval": "15s"}
+"""What Grafana puts in for the variables of the dashboard."""
+
+
+@pytest.fixture(scope="module")
+def parts() -> Path:
+    """The folder of `prometheus` and `promtool`."""
+    from tools.bootstrap import ensure
+
+    return ensure(["prometheus"])["prometheus"]
+
+
+def promtool(parts: Path, *words: Any, given: str | None = None) -> str:
+    """Run promtool; it has to find nothing wrong."""
+    done = subprocess.run(
+        [parts / "promtool", *map(str, words)], input=given, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+class Prometheus:
+    """A server on loopback that scrapes a controller as the example says, each second."""
+
+    def __init__(self, parts: Path, folder: Path, target: str, token: Path) -> None:
+        folder.mkdir()
+        config = yaml.safe_load((EXAMPLES / "prometheus.yaml").read_text())
+        (scrape,) = config["scrape_configs"]
+        scrape["authorization"]["credentials_file"] = str(token)
+        # Debian's build has no discovery of pods.
+        for name in ("kubernetes_sd_configs", "relabel_configs"):
+            del scrape[name]
+        scrape["static_configs"] = [{"targets": [target]}]
+        stranger = {"job_name": "stranger", "static_configs": scrape["static_configs"]}
+        whole = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(EXAMPLES / name) for name in config["rule_files"]],
+            "scrape_configs": [scrape, stranger],
+        }
+        file = folder / "prometheus.yaml"
+        file.write_text(yaml.safe_dump(whole))
+        promtool(parts, "check", "config", file)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._log = (folder / "log").open("w+")
+        self._process = subprocess.Popen(
+            [
+                parts / "prometheus", f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={self._address}",
+            ],
+            stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def ask(self, path: str, **words: str) -> Any:
+        """Return the data of an answer of its API."""
+        address = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(words)}"
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            whole = json.loads(answer.read())
+        assert whole["status"] == "success", whole
+        assert not whole.get("warnings"), whole
+        return whole["data"]
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the samples of an expression now."""
+        found: list[dict[str, Any]] = self.ask("query", query=expression)["result"]
+        return found
+
+    def value(self, expression: str) -> float | None:
+        """Return the value of an expression with one sample or none."""
+        found = self.query(expression)
+        assert len(found) < 2, found
+        return float(found[0]["value"][1]) if found else None
+
+    def evaluated_rules(self) -> list[dict[str, Any]] | None:
+        """Return the rules. None: one was not evaluated yet."""
+        rules = [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
+        return None if any(rule["health"] == "unknown" for rule in rules) else rules
+
+    def firing(self) -> list[dict[str, str]]:
+        """Return the labels of the alerts that fire."""
+        return [each["labels"] for each in self.ask("alerts")["alerts"] if each["state"] == "firing"]
+
+    def is_ready(self) -> bool:
+        """Return whether it answers."""
+        assert self._process.poll() is None, self.said()
+        with contextlib.suppress(OSError):
+            return bool(self.ask("status/buildinfo"))
+        return False
+
+    def said(self) -> str:
+        """Return its log."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(20)
+        self._log.close()
+
+
+@pytest.fixture
+def scraped(world: World, parts: Path, tmp_path: Path) -> Iterator[tuple[Prometheus, str, str]]:
+    """Prometheus, the address of the controller, and its token. The controller sees its apps from their launch."""
+    token = tmp_path / "token"
+    token.write_text(secrets.token_urlsafe(24))
+    token.chmod(0o600)
+    controller = world.controller("--listen", "0", "--token-file", str(token))
+    (address,) = LISTENS.findall(controller.said())
+    server = Prometheus(parts, tmp_path / "prometheus", address.removeprefix("http://"), token)
+    try:
+        eventually(server.is_ready)
+        yield server, address, token.read_text()
+    finally:
+        server.close()
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Yield the kind of panel and the expression of each query of the dashboard."""
+    for panel in json.loads((EXAMPLES / "grafana.json").read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            expression = target["expr"]
+            for variable, text in VARIABLES.items():
+                expression = expression.replace(variable, text)
+            assert "$" not in expression
+            yield panel["type"], expression
+
+
+def test_prometheus_scrapes_a_controller_and_has_an_answer_to_every_query(
+    world: World, parts: Path, scraped: tuple[Prometheus, str, str]
+) -> None:
+    prometheus, address, token = scraped
+    (failed,) = world.launch("sleep 1; exit 3")
+    (runs,) = world.launch(gpus=2)
+    (waits,) = world.launch(gpus=800)
+
+    def state(app_id: str) -> str | None:
+        found = prometheus.query(f'torchx_app_state{{app_id="{app_id}"}} == 1')
+        return found[0]["metric"]["state"] if found else None
+
+    eventually(lambda: [state(app) for app in (failed, runs, waits)] == ["FAILED", "RUNNING", "PENDING"], 90)
+    targets = {target["labels"]["job"]: target for target in prometheus.ask("targets")["activeTargets"]}
+    assert targets["torchx-controller"]["health"] == "up", targets
+    assert targets["stranger"]["health"] == "down"
+    assert "401" in targets["stranger"]["lastError"]
+
+    # What Prometheus has is what happened.
+    assert prometheus.value("sum(torchx_app_requested_gpus)") == 802
+    assert prometheus.value("sum(torchx_app_gpus_in_use)") == 2
+    assert prometheus.value('sum(torchx_app_replicas{state="RUNNING"})') == 1
+    assert prometheus.value(f'torchx_app_state{{app_id="{failed}",state="FAILED",reason="ExitCode"}}') == 1
+    assert prometheus.value('torchx_app_queue_wait_seconds_count{scheduler="volcano",queue="default"}') == 2
+    assert prometheus.value('torchx_app_run_time_seconds_count{state="FAILED"}') == 1
+    assert prometheus.value('sum(torchx_controller_stack_writes_total{outcome="written"})') >= 2  # type: ignore[operator]
+    assert prometheus.value("max(torchx_controller_watch_lag_seconds)") == 0
+    assert prometheus.value("torchx_controller_leader") == 1
+    assert prometheus.value("time() - torchx_fleet_read_timestamp_seconds") < 60  # type: ignore[operator]
+
+    named = re.findall(r"- alert: (\w+)", (EXAMPLES / "alerts.yaml").read_text())
+    rules = eventually(prometheus.evaluated_rules)
+    assert [rule["name"] for rule in rules] == named
+    assert {rule["health"] for rule in rules} == {"ok"}, rules
+    firing = eventually(prometheus.firing)
+    assert [(each["alertname"], each["app_id"]) for each in firing] == [("TorchXAppFailed", failed)]
+
+    def unanswered() -> list[str]:
+        return [expression for _, expression in queries() if not prometheus.query(expression)]
+
+    # A rate needs two samples.
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: not unanswered(), 20)
+    assert unanswered() == []
+    now = prometheus.value("vector(time())") or 0.0
+    for kind, expression in queries():
+        if kind == "timeseries":
+            assert prometheus.ask("query_range", query=expression, start=str(now - 60), end=str(now), step="5")[
+                "result"
+            ]
+    for item in json.loads((EXAMPLES / "grafana.json").read_text())["templating"]["list"]:
+        found = re.fullmatch(r"label_values\((\w+), (\w+)\)", item.get("definition", ""))
+        if found is not None:
+            assert prometheus.ask(f"label/{found[2]}/values", **{"match[]": found[1]})
+
+    asked = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        promtool(parts, "check", "metrics", given=answer.read().decode())
+
+
+@pytest.mark.parametrize("more", ["", ',backend="file:///b",instance="pod-1"'], ids=["textfile", "controller"])
+def test_rules_of_apps_fire_for_the_app_that_they_are_about(parts: Path, tmp_path: Path, more: str) -> None:
+    # All apps are in one stack; two of a state differ by their times only.
+    series = {"torchx_fleet_read_timestamp_seconds": "0+60x60", "torchx_fleet_broken_stacks": "0x60"}
+    for app, at in (("new", 0), ("old", -100_000)):
+        for state, time in (("FAILED", "finished"), ("PENDING", "queued")):
+            labels = f'app_id="{app}-{state}",namespace="n",project="p",scheduler="volcano",stack="s"{more}'
+            series[f'torchx_app_state{{{labels},queue="q",user="u",reason="why",state="{state}"}}'] = "1x60"
+            series[f"torchx_app_{time}_timestamp_seconds{{{labels}}}"] = f"{at}x60"
+    check_rules(
+        parts,
+        tmp_path,
+        series,
+        'alertname="TorchXAppFailed",app_id="new-FAILED"',
+        'alertname="TorchXAppWaitsLong",app_id="old-PENDING"',
+    )
+
+
+def test_rules_of_a_fleet_that_is_not_read(parts: Path, tmp_path: Path) -> None:
+    series = {"torchx_fleet_read_timestamp_seconds": "0x60", "torchx_fleet_broken_stacks": "2x60"}
+    check_rules(parts, tmp_path, series, 'alertname="TorchXFleetNotRead"', 'alertname="TorchXStacksBroken"')
+    check_rules(parts, tmp_path, {"up": "0x60"}, 'alertname="TorchXFleetAbsent"')
+
+
+def test_rules_of_the_controller(parts: Path, tmp_path: Path) -> None:
+    def series(*, leader: int, lag_s: int, problems: int, written: str) -> dict[str, str]:
+        return {
+            "torchx_fleet_read_timestamp_seconds": "0+60x60",
+            'torchx_controller_leader{job="c",instance="1"}': "0x60",
+            'torchx_controller_leader{job="c",instance="2"}': f"{leader}x60",
+            'torchx_controller_watch_lag_seconds{job="c",cluster="k",kind="pods"}': f"{lag_s}x60",
+            'torchx_controller_problems{job="c",instance="1"}': f"{problems}x60",
+            'torchx_controller_failed_writes_total{backend="b"}': "0+1x60",
+            'torchx_controller_stack_writes_total{backend="b",outcome="written"}': written,
+        }
+
+    check_rules(parts, tmp_path, series(leader=1, lag_s=0, problems=0, written="0+1x60"))
+    check_rules(
+        parts,
+        tmp_path,
+        series(leader=0, lag_s=300, problems=1, written="7x60"),
+        'alertname="TorchXControllerProblems"',
+        'alertname="TorchXControllerWithoutLeader"',
+        'alertname="TorchXWatchLags",kind="pods"',
+        'alertname="TorchXWritesFail"',
+    )
+
+
+def check_rules(parts: Path, folder: Path, series: Mapping[str, str], *fired: str) -> None:
+    """Check by promtool which alerts fire, and that no other does.
+
+    Args:
+        parts: Folder of promtool.
+        folder: Takes the file of the test.
+        series: Name and labels to values, one a minute, in promtool's notation.
+        fired: Labels of each alert that fires after 50 minutes.
+    """
+    asked = {
+        "expr": 'count by (alertname, app_id, kind) (ALERTS{alertstate="firing"})',
+        "eval_time": "50m",
+        "exp_samples": [{"labels": f"{{{labels}}}", "value": 1} for labels in fired],
+    }
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, "promql_expr_test": [asked]}
+    whole = {"rule_files": [str(EXAMPLES / "alerts.yaml")], "evaluation_interval": "1m", "tests": [test]}
+    file = folder / "rules.yaml"
+    file.write_text(yaml.safe_dump(whole))
+    promtool(parts, "test", "rules", file)
