@@ -18,7 +18,7 @@ from torchx_pulumi.log_archive.attempts import ArchivedReplica, ClusterWithArchi
 from torchx_pulumi.log_archive.reading import ArchivedCluster
 from torchx_pulumi.log_archive.replica_log import Label
 from torchx_pulumi.logs import LogClock, LogQuery, LogStop, read_lines
-from torchx_pulumi.logs.containers import chosen_containers
+from torchx_pulumi.logs.containers import chosen_containers, run_of
 from torchx_pulumi.logs.watching import ObservedPod, PodWatch
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
@@ -28,6 +28,9 @@ from torchx_pulumi.model.status import Reason
 from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.schedulers.pods.observe import has_secrets
 from torchx_pulumi.schedulers.pods.status import role_of
+
+LAST_S = 60.0
+"""Seconds for which a container that still runs is followed after its run is over."""
 
 
 def pods_of_run(view: ClusterView, app: TrackedApp) -> list[Manifest]:
@@ -121,6 +124,7 @@ class PodLog:
         self._end = end
         self._secret_pods = secret_pods
         self._stop = stop
+        self._over_since: float | None = None
 
     def pod(self, query: LogQuery) -> Manifest | None:  # noqa: ARG002 - the replica decides
         """Return the newest pod of the replica. None: it has none.
@@ -146,9 +150,8 @@ class PodLog:
         container = chosen_containers(pod, query)[0]
         reached: Cluster = _StoppingCluster(view.watched, self._stop)
         cluster = ClusterWithArchive(reached, name, kept) if kept.archives else reached
-        watch = _StopWatch(
-            PodWatch(cluster, query.namespace, name, lambda: bool(self._end.why()), self.clock), self._stop
-        )
+        observed = PodWatch(cluster, query.namespace, name, lambda: self._is_over(view, name, container), self.clock)
+        watch = _StopWatch(observed, self._stop)
         lines = read_lines(cluster, query, watch=watch, clock=self.clock)
         kept.say(f"the log of {kept.role}/{kept.replica} is read from pod {name}, container {container}")
         return lines
@@ -162,6 +165,19 @@ class PodLog:
             text = f"the cluster of app {self._app.app_id} is not one that this controller watches, or is not known"
             raise ClusterError(text, reason="NotFound")
         return self._view
+
+    def _is_over(self, view: ClusterView, pod: str, container: str) -> bool:
+        """Return whether the run is over and its container has ended, which may write while its pod is being deleted.
+
+        Raises:
+            ClusterError: The pod cannot be read.
+        """
+        if not self._end.why():
+            return False
+        now = self.clock.monotonic()
+        self._over_since = now if self._over_since is None else self._over_since
+        found = view.watched.get(POD, self._app.namespace, pod)
+        return found is None or not run_of(found, container).running or now - self._over_since > LAST_S
 
     def _find(self, view: ClusterView) -> Manifest | None:
         mine = [pod for pod in pods_of_run(view, self._app) if self._is_mine(pod)]

@@ -1,4 +1,4 @@
-"""A watched cluster whose node writes logs as a test says, and a clock that runs fifty times as fast."""
+"""A watched cluster whose node writes logs as a test says, and a clock that runs faster."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from tests.unit.controller.live_apps import tracked_app
 from tests.unit.controller.world import wait_for
 from tests.unit.log_archive.pods import JOB
 
+SPEED = 200
+
 STAMP = "2026-01-01T00:00:{:02d}.000000000Z"
 
 
 class FastClock:
-    """The clock of the machine, fifty times as fast."""
+    """The clock of the machine, faster."""
 
     def now(self) -> datetime:
         return datetime.now(timezone.utc)
 
     def monotonic(self) -> float:
-        return time.monotonic() * 50
+        return time.monotonic() * SPEED
 
     def wait(self, seconds: float, stop: threading.Event) -> None:
-        stop.wait(seconds / 50)
+        stop.wait(seconds / SPEED)
 
 
 class Log:
@@ -53,13 +55,22 @@ class Log:
         """Raised after the lines."""
         self.opened = 0
         """Streams that were opened and not closed."""
+        self.streams = 0
+        """Streams that were opened so far."""
         self.taken = 0
         """Lines that readers took."""
+        self.silences = 0
 
     def write(self, text: str, *, over: bool = False) -> None:
         with self.changed:
             self.lines.append(f"{STAMP.format(len(self.lines))} {text}\n")
             self.over = self.over or over
+            self.changed.notify_all()
+
+    def silence(self) -> None:
+        """Interrupt the streams, as a cluster's client does after a time without lines."""
+        with self.changed:
+            self.silences += 1
             self.changed.notify_all()
 
 
@@ -75,7 +86,9 @@ class Reader:
             self._at += 1
         self._closed = False
         self.finished = False
+        self._silences = log.silences
         log.opened += 1
+        log.streams += 1
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -83,9 +96,7 @@ class Reader:
     def __next__(self) -> str:
         log = self._log
         with log.changed:
-            log.changed.wait_for(
-                lambda: self._closed or self._at < len(log.lines) or log.error or log.over or not self._follow, 30
-            )
+            log.changed.wait_for(self._has_news, 30)
             if self._closed:
                 raise StopIteration
             if self._at < len(log.lines):
@@ -94,8 +105,15 @@ class Reader:
                 return log.lines[self._at - 1]
             if log.error is not None:
                 raise log.error
+            if self._silences != log.silences:
+                raise ClusterError("no line for a while", retryable=True, reason="Silent")
             self.finished = True
             raise StopIteration
+
+    def _has_news(self) -> bool:
+        log = self._log
+        over = bool(log.error) or log.over or not self._follow or self._silences != log.silences
+        return over or self._closed or self._at < len(log.lines)
 
     def close(self) -> None:
         with self._log.changed:

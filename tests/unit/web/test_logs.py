@@ -101,6 +101,7 @@ def test_a_followed_log_ends_with_its_app_and_says_how(site: Site) -> None:
     reader.wait("two")
     log.write("three", over=True)
     site.see("SUCCEEDED", "Completed")
+    site.put_pod(pod(), log)
     assert reader.end()[1:] == [
         "one\n",
         "two\n",
@@ -314,3 +315,27 @@ def test_an_archive_that_cannot_be_opened_is_a_note(site: Site) -> None:
     first, *_, last = read(site)
     assert first.startswith(f"{NOTE}an archive of its logs cannot be opened: log_archive: found 'ftp://host/logs'")
     assert last == "one\n"
+
+
+def test_the_last_lines_of_a_pod_that_is_being_deleted_are_followed_after_a_silence(site: Site) -> None:
+    log = site.put_pod(POD, Log("one"))
+    reader = follow(site)
+    reader.wait("one")
+    site.see("CANCELLED", "Cancelled")
+    site.put_pod(pod(statuses=RUNS, deleted=True), log)
+    log.silence()
+    wait_for(lambda: log.streams == 2)
+    log.write("two")
+    log.write("three", over=True)
+    site.put_pod(pod(deleted=True), log)
+    assert reader.end()[1:-1] == ["one\n", "two\n", "three\n"]
+
+
+def test_a_container_that_does_not_end_with_its_app_is_followed_for_a_minute(site: Site) -> None:
+    log = site.put_pod(POD, Log("one"))
+    reader = follow(site)
+    reader.wait("one")
+    site.see("SUCCEEDED", "Completed")
+    log.over = True
+    log.silence()
+    assert reader.end()[-1] == f"{NOTE}end of the log: it is SUCCEEDED (Completed)\n"
