@@ -139,7 +139,7 @@ class LeaseElection:
         except ClusterError as error:
             # What is known of the Lease may be out of date.
             self._lease = None if self._renewed_at is not None else self._lease
-            if error.reason not in ("Conflict", "AlreadyExists", "NotFound"):
+            if error.reason not in ("Conflict", "AlreadyExists"):
                 text = f"Lease {self._namespace}/{self._name} cannot be read and written: {error}; it is tried again"
                 self._reporter.begin("lease", text)
         except Exception as error:  # noqa: BLE001 - without the thread this process would never lead again

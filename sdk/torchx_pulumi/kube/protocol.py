@@ -220,11 +220,11 @@ class ClusterActions(Protocol):
         Args:
             kind: Kind of the object.
             namespace: Its namespace. None: the kind has none.
-            manifest: The object, with the name and the version (`resourceVersion`) that it was read with.
+            manifest: The object, with the metadata that it was read with, version and uid among them.
 
         Raises:
             ClusterError: No answer, no permission, no such kind, or the object is refused. `reason` is `Conflict` if it
-                was changed, and `NotFound` if it is gone.
+                was changed or is gone.
         """
 
     def delete(

@@ -288,10 +288,7 @@ class FakeCluster:
         meta = manifest["metadata"]
         with self._history.changed:
             found = self.find(kind, namespace, meta["name"])
-            if found is None:
-                text = f'the fake cluster answered 404: {kind.plural} "{meta["name"]}" not found'
-                raise ClusterError(text, reason="NotFound")
-            if meta.get("resourceVersion") != found["metadata"]["resourceVersion"]:
+            if found is None or meta["resourceVersion"] != found["metadata"]["resourceVersion"]:
                 raise ClusterError(f"{kind.kind} {meta['name']} was changed since it was read", reason="Conflict")
             kept = {name: found["metadata"][name] for name in ("uid", "namespace") if name in found["metadata"]}
             stored = {"apiVersion": kind.api_version, "kind": kind.kind, **copy.deepcopy(manifest)}

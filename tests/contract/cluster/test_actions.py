@@ -80,9 +80,6 @@ def test_an_object_is_deleted_only_as_it_was_read(world: World, name: str) -> No
 
 def test_an_object_is_replaced_only_as_it_was_read(world: World, name: str) -> None:
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {}}
-    with pytest.raises(ClusterError) as absent:
-        world.cluster.replace(kinds.LEASE, world.namespace, lease)
-    assert absent.value.reason == "NotFound"
     made = world.cluster.create(kinds.LEASE, world.namespace, lease)
     changed = world.cluster.replace(kinds.LEASE, world.namespace, {**made, "spec": {"holderIdentity": "one"}})
     assert changed["spec"]["holderIdentity"] == "one"
@@ -93,6 +90,10 @@ def test_an_object_is_replaced_only_as_it_was_read(world: World, name: str) -> N
     assert late.value.reason == "Conflict"
     assert world.cluster.get(kinds.LEASE, world.namespace, name) == changed
     assert world.cluster.delete(kinds.LEASE, world.namespace, name)
+    eventually(lambda: world.cluster.get(kinds.LEASE, world.namespace, name) is None, lambda: "still there")
+    with pytest.raises(ClusterError) as gone:
+        world.cluster.replace(kinds.LEASE, world.namespace, changed)
+    assert gone.value.reason == "Conflict"
 
 
 def test_what_these_credentials_may_do_is_known(world: World) -> None:

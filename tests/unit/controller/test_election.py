@@ -8,12 +8,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+import yaml
 from torchx_pulumi.controller.election import ElectionTiming, LeaseElection, new_identity
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.testing import FakeCluster
 
+from tests.doc_blocks import block
 from tests.unit.controller.world import wait_for
 
 AWAY = ClusterError("the cluster cannot be reached", retryable=True, reason="Unreachable")
@@ -164,6 +166,30 @@ def test_a_missing_permission_is_one_line_that_says_which_lease(hall: Hall) -> N
         one._attempt()
     assert len(hall.lines) == 1
     assert "Lease ops/controller cannot be read and written" in hall.lines[0]
+
+
+def test_the_documented_role_has_the_verbs_that_are_used_and_no_others(hall: Hall) -> None:
+    used: set[str] = set()
+    check = hall.cluster._check
+
+    def note(verb: str, *about: Any) -> None:
+        used.add(verb)
+        check(verb, *about)
+
+    hall.cluster._check = note  # type: ignore[method-assign,assignment]
+    one = hall.process("one")
+    one._attempt()
+    hall.now_s += 20
+    two = hall.process("two")
+    two._attempt()
+    hall.now_s += 20
+    two._attempt()
+    two._release()
+    rules = yaml.safe_load(block("docs/permissions.md", "electing"))["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == used
+    # A rule for a name does not hold for the request that makes the object.
+    assert [rule["verbs"] for rule in rules if "resourceNames" not in rule] == [["create"]]
+    assert {tuple(rule["apiGroups"] + rule["resources"]) for rule in rules} == {(LEASE.group, LEASE.plural)}
 
 
 class Running:
