@@ -1,5 +1,5 @@
-"""Debian's Prometheus scrapes a real controller with its token, loads the examples' rules, and runs each query of the
-dashboard; promtool judges the metrics, the rules and the configuration.
+"""Debian's Prometheus scrapes two real controllers with their token, loads the rules of the examples, and runs each
+query of the dashboard; promtool judges the metrics, the rules and the configuration.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import socket
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.e2e.controller_process import ControllerProcess
 from tests.e2e.controller_world import World
 from tests.e2e.project import eventually
 
 pytestmark = pytest.mark.e2e
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "dashboards"
-LISTENS = re.compile(r"the page: (http://127\.0\.0\.1:\d+)/")
+LISTENS = re.compile(r"the page: http://(127\.0\.0\.1:\d+)/")
 VARIABLES = {"$namespace": ".*", "$queue": ".*", "$user": ".*", "$__rate_interval": "15s"}
 """What Grafana puts in for the variables of the dashboard."""
 
@@ -48,9 +50,9 @@ def promtool(parts: Path, *words: Any, given: str | None = None) -> str:
 
 
 class Prometheus:
-    """A server on loopback that scrapes a controller as the example says, each second."""
+    """A server on loopback that scrapes controllers as the example says, each second."""
 
-    def __init__(self, parts: Path, folder: Path, target: str, token: Path) -> None:
+    def __init__(self, parts: Path, folder: Path, targets: Sequence[str], token: Path) -> None:
         folder.mkdir()
         config = yaml.safe_load((EXAMPLES / "prometheus.yaml").read_text())
         (scrape,) = config["scrape_configs"]
@@ -58,7 +60,7 @@ class Prometheus:
         # Debian's build has no discovery of pods.
         for name in ("kubernetes_sd_configs", "relabel_configs"):
             del scrape[name]
-        scrape["static_configs"] = [{"targets": [target]}]
+        scrape["static_configs"] = [{"targets": [*targets]}]
         stranger = {"job_name": "stranger", "static_configs": scrape["static_configs"]}
         whole = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -99,6 +101,16 @@ class Prometheus:
         assert len(found) < 2, found
         return float(found[0]["value"][1]) if found else None
 
+    def comes_to(self, wanted: Mapping[str, float]) -> None:
+        """Wait until expressions have some values."""
+
+        def found() -> dict[str, float | None]:
+            return {expression: self.value(expression) for expression in wanted}
+
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: found() == wanted, 30)
+        assert found() == wanted
+
     def evaluated_rules(self) -> list[dict[str, Any]] | None:
         """Return the rules. None: one was not evaluated yet."""
         rules = [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
@@ -127,18 +139,28 @@ class Prometheus:
         self._log.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """Two controllers of the same stacks, and what scrapes them."""
+
+    prometheus: Prometheus
+    controllers: Mapping[str, ControllerProcess]
+    """`HOST:PORT` to the controller."""
+    token: str
+
+
 @pytest.fixture
-def scraped(world: World, parts: Path, tmp_path: Path) -> Iterator[tuple[Prometheus, str, str]]:
-    """Prometheus, the address of the controller, and its token. The controller sees its apps from their launch."""
+def replicas(world: World, parts: Path, tmp_path: Path) -> Iterator[Replicas]:
     token = tmp_path / "token"
     token.write_text(secrets.token_urlsafe(24))
     token.chmod(0o600)
-    controller = world.controller("--listen", "0", "--token-file", str(token))
-    (address,) = LISTENS.findall(controller.said())
-    server = Prometheus(parts, tmp_path / "prometheus", address.removeprefix("http://"), token)
+    words = ("--listen", "0", "--token-file", str(token), "--lease", f"{world.namespace}/controller")
+    started = [world.controller(*words) for _ in range(2)]
+    controllers = {LISTENS.findall(each.said())[0]: each for each in started}
+    server = Prometheus(parts, tmp_path / "prometheus", [*controllers], token)
     try:
         eventually(server.is_ready)
-        yield server, address, token.read_text()
+        yield Replicas(prometheus=server, controllers=controllers, token=token.read_text())
     finally:
         server.close()
 
@@ -154,10 +176,10 @@ def queries() -> Iterator[tuple[str, str]]:
             yield panel["type"], expression
 
 
-def test_prometheus_scrapes_a_controller_and_has_an_answer_to_every_query(
-    world: World, parts: Path, scraped: tuple[Prometheus, str, str]
+def test_prometheus_has_an_answer_to_every_query_and_each_app_once(
+    world: World, parts: Path, replicas: Replicas
 ) -> None:
-    prometheus, address, token = scraped
+    prometheus = replicas.prometheus
     (failed,) = world.launch("sleep 1; exit 3")
     (runs,) = world.launch(gpus=2)
     (waits,) = world.launch(gpus=800)
@@ -167,10 +189,10 @@ def test_prometheus_scrapes_a_controller_and_has_an_answer_to_every_query(
         return found[0]["metric"]["state"] if found else None
 
     eventually(lambda: [state(app) for app in (failed, runs, waits)] == ["FAILED", "RUNNING", "PENDING"], 90)
-    targets = {target["labels"]["job"]: target for target in prometheus.ask("targets")["activeTargets"]}
-    assert targets["torchx-controller"]["health"] == "up", targets
-    assert targets["stranger"]["health"] == "down"
-    assert "401" in targets["stranger"]["lastError"]
+    targets = prometheus.ask("targets")["activeTargets"]
+    assert {each["health"] for each in targets if each["labels"]["job"] == "torchx-controller"} == {"up"}
+    strangers = [each for each in targets if each["labels"]["job"] == "stranger"]
+    assert [("401" in each["lastError"], each["health"]) for each in strangers] == [(True, "down")] * 2
 
     wanted = {
         "sum(torchx_app_requested_gpus)": 802,
@@ -182,16 +204,13 @@ def test_prometheus_scrapes_a_controller_and_has_an_answer_to_every_query(
         'count(torchx_controller_stack_writes_total{outcome="written"} >= 2)': 1,
         "count(time() - torchx_fleet_read_timestamp_seconds < 60)": 1,
         "max(torchx_controller_watch_lag_seconds)": 0,
-        "torchx_controller_leader": 1,
+        "count(torchx_controller_leader)": 2,
+        "sum(torchx_controller_leader)": 1,
+        "count(torchx_app_info)": 3,
     }
 
-    def found() -> dict[str, float | None]:
-        return {expression: prometheus.value(expression) for expression in wanted}
-
     # The histograms and the stacks follow what is seen.
-    with contextlib.suppress(AssertionError):
-        eventually(lambda: found() == wanted, 20)
-    assert found() == wanted
+    prometheus.comes_to(wanted)
 
     named = re.findall(r"- alert: (\w+)", (EXAMPLES / "alerts.yaml").read_text())
     rules = eventually(prometheus.evaluated_rules)
@@ -218,7 +237,20 @@ def test_prometheus_scrapes_a_controller_and_has_an_answer_to_every_query(
         if values is not None:
             assert prometheus.ask(f"label/{values[2]}/values", **{"match[]": values[1]})
 
-    asked = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {token}"})
+    (writer,) = (each["metric"]["instance"] for each in prometheus.query("torchx_controller_leader == 1"))
+    (other,) = replicas.controllers.keys() - {writer}
+    replicas.controllers[writer].stop()
+    eventually(lambda: prometheus.value(f'torchx_controller_leader{{instance="{other}"}}') == 1, 30)
+    # It has seen the same runs, and each app is there once again.
+    after = {
+        "count(torchx_app_info)": 3,
+        f'count(torchx_app_info{{instance="{other}"}})': 3,
+        'sum(torchx_app_queue_wait_seconds_count{scheduler="volcano",queue="default"})': 2,
+        'sum(torchx_app_run_time_seconds_count{state="FAILED"})': 1,
+    }
+    prometheus.comes_to(after)
+
+    asked = urllib.request.Request(f"http://{other}/metrics", headers={"Authorization": f"Bearer {replicas.token}"})
     with urllib.request.urlopen(asked, timeout=10) as answer:
         promtool(parts, "check", "metrics", given=answer.read().decode())
 
