@@ -95,9 +95,10 @@ def checkpoint(number: int) -> dict[str, Any]:
     urn = f"urn:pulumi:{stack}::torchx::"
     root = f"{urn}pulumi:pulumi:Stack::torchx-{stack}"
     component = f"{urn}torchx:index:VolcanoTrainingJob::train"
+    names = {"namespace": "team", "job_name": f"train-{number}"}
     resources = [
         resource(root, "pulumi:pulumi:Stack", outputs={"torchx": torchx, "state": state.value}),
-        resource(component, "torchx:index:VolcanoTrainingJob", outputs=dict(torchx), parent=root),
+        resource(component, "torchx:index:VolcanoTrainingJob", outputs={**torchx, **names}, parent=root),
         resource(
             f"{urn}torchx:index:VolcanoTrainingJob$kubernetes:batch.volcano.sh/v1alpha1:Job::train",
             "kubernetes:batch.volcano.sh/v1alpha1:Job",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -303,7 +304,10 @@ def open_stacks(backend: str, organization: str | None = None) -> Stacks:
         reason = "the package for it is not installed; install `torchx-pulumi[s3]`, gcsfs or adlfs"
     except OSError as error:
         store, reason = None, str(error)
-    return CliStacks(backend, notice=_notice(backend, reason)) if store is None else StoredStacks(backend, store, cli)
+    if store is None:
+        return CliStacks(backend, notice=_notice(backend, reason))
+    # Where there is no CLI, as in a controller's container, an empty listing is an empty backend.
+    return StoredStacks(backend, store, cli if shutil.which("pulumi") else None)
 
 
 def read_checkpoint(ref: StackRef) -> Checkpoint | None:

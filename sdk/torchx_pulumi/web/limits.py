@@ -19,6 +19,8 @@ BODY_BYTES = 4 << 10
 """Most bytes of the form of `/login`. No other request has a body."""
 PART_BYTES = 64 << 10
 """Most bytes of a response that are handed to a connection at once, and most that wait for a log's reader."""
+SOCKET_BYTES = 128 << 10
+"""Buffer of the kernel for a connection that does not read; by itself it grows to megabytes."""
 
 HEAD_S = 10.0
 """Longest time without a complete request: after the connection was made, or after the last response."""

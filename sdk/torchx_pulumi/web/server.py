@@ -59,6 +59,8 @@ class WebServer:
 
     def start(self) -> None:
         """Begin to answer. The socket listens already, so that no connection is refused before."""
+        # Inherited by each connection.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SOCKET_BYTES)
         self._thread.start()
 
     def stop(self) -> bool:

@@ -200,6 +200,25 @@ def test_a_stack_whose_compression_changes_has_another_version(tmp_path: Path) -
     assert len({version for each in seen for version in each.values()}) == 3
 
 
+def test_without_the_cli_an_empty_store_has_no_stacks(
+    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert open_stacks(BACKEND).versions() == {}
+    assert read_checkpoint(REF) is None
+    put(bucket, "stacks/torchx/a.json", checkpoint(output("a")))
+    assert [str(name) for name in open_stacks(BACKEND).versions()] == ["torchx/a"]
+
+
+def test_without_the_cli_a_store_that_fails_says_why(
+    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(bucket, "versions", lambda _: (_ for _ in ()).throw(PermissionError("no credentials")))
+    with pytest.raises(DeployError, match=r"s3://bucket.*no credentials"):
+        open_stacks(BACKEND).versions()
+
+
 def test_a_store_without_etags_has_no_versions(bucket: ObjectStore) -> None:
     put(bucket, "stacks/torchx/a.json", checkpoint(output("a")))
     found = open_stacks(BACKEND).versions()

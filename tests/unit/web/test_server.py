@@ -17,7 +17,7 @@ def test_apps_are_listed_the_youngest_first() -> None:
         assert (listed.json["total"], listed.json["next"]) == (2, None)
         one = server.ask(f"/api/v1/apps/{listed.json['apps'][0]['id']}").json
         assert (one["ready"], one["wanted"], one["gpus"], one["user"]) == (2, 2, 4, "ann")
-        assert one["roles"][0]["replicas"] == [{"name": "new-0", "state": "RUNNING"}]
+        assert one["roles"][0]["replicas"] == [{"id": 0, "pod": "new-0", "state": "RUNNING"}]
         assert one["ui_url"] is None
 
 
