@@ -24,6 +24,12 @@ from torchx_pulumi.stack_state.store import StackStore
 HOLD_S = 1.0
 """Maximum time for which a writer of a status holds the lock."""
 
+_OWN = uuid.uuid4().hex[:8]
+"""Beginning of the names of this process' locks."""
+
+_held: set[str] = set()
+"""Names of the locks that this process holds now."""
+
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Pauses between attempts while another process holds the lock."""
 
@@ -53,13 +59,14 @@ def stack_lock(
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     `Hold.has_time` before it changes anything.
     """
-    folder, name, owner = lock_folder(place), f"{uuid.uuid4()}.json", this_process()
+    folder, name, owner = lock_folder(place), f"{_OWN}{str(uuid.uuid4())[len(_OWN) :]}.json", this_process()
     if _locks(store, folder, owned):
         yield None
         return
     note = owned.note(owner.pid, engine=False)
     content = {"pid": owner.pid, "username": _user(), "hostname": owner.host, "timestamp": _now()}
     begun = time.monotonic()
+    _held.add(name)
     try:
         store.lock(f"{folder}/{name}", json.dumps(content, separators=(",", ":")).encode())
         request_s = time.monotonic() - begun
@@ -69,7 +76,10 @@ def stack_lock(
         yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
     finally:
         # If the lock cannot be removed, its note stays.
-        store.remove(f"{folder}/{name}")
+        try:
+            store.remove(f"{folder}/{name}")
+        finally:
+            _held.discard(name)
         owned.forget(note)
 
 
@@ -79,15 +89,20 @@ def lock_folder(place: StackRef) -> str:
 
 
 def _locks(store: StackStore, folder: str, owned: OwnedLocks) -> list[str]:
-    """Remove our own locks of killed processes, and return the names of the other locks."""
+    """Remove our own locks that are not held any more, and return the names of the other locks."""
     stay = []
     for name in store.names(folder):
         found = store.read(f"{folder}/{name}")
-        if found is not None and owned.is_dead(lock_of(_json(found.data))):
+        if found is not None and (_is_left(name) or owned.is_dead(lock_of(_json(found.data)))):
             store.remove(f"{folder}/{name}")
         elif found is not None:
             stay.append(name)
     return stay
+
+
+def _is_left(name: str) -> bool:
+    """Return whether this process took a lock and could not remove it: the store did not answer, or was not mounted."""
+    return name.startswith(_OWN) and name not in _held
 
 
 def _json(data: bytes) -> Any:

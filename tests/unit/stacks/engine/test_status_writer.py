@@ -281,6 +281,49 @@ def test_a_lock_of_a_living_process_of_ours_is_respected(store: StackStore, lock
     assert write_status(store, PLACE, END, locks) is Recorded.DEFERRED
 
 
+class Failing:
+    """A store that does not answer when a lock is removed."""
+
+    def __init__(self, store: StackStore) -> None:
+        self._store = store
+
+    def remove(self, path: str) -> None:
+        raise OSError(f"{path}: no answer")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_a_lock_that_could_not_be_removed_is_removed_by_the_next_call_of_the_process(
+    store: StackStore, locks: OwnedLocks
+) -> None:
+    put(store, checkpoint())
+    failing: Any = Failing(store)
+    assert write_status(failing, PLACE, END, locks) is Recorded.DEFERRED
+    assert len(store.names(lock_folder(PLACE))) == 1
+    again = {**END, "observed_at": "2026-01-01T02:00:00.000Z", "reason": "Later"}
+    assert write_status(store, PLACE, again, locks) is not Recorded.DEFERRED
+    assert store.names(lock_folder(PLACE)) == []
+
+
+def test_a_lock_in_a_folder_that_was_unmounted_meanwhile_is_removed_when_it_is_back(
+    locks: OwnedLocks, tmp_path: Path
+) -> None:
+    class Unmounted(FolderStore):
+        def write(self, path: str, data: bytes, *, replaces: Stored | None = None) -> None:
+            (tmp_path / "backend").rename(tmp_path / "away")
+            super().write(path, data, replaces=replaces)
+
+    (tmp_path / "backend" / PATH).parent.mkdir(parents=True)
+    store = FolderStore(tmp_path / "backend")
+    put(store, checkpoint())
+    assert write_status(Unmounted(tmp_path / "backend"), PLACE, END, locks) is Recorded.DEFERRED
+    (tmp_path / "away").rename(tmp_path / "backend")
+    assert len(store.names(lock_folder(PLACE))) == 1
+    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert store.names(lock_folder(PLACE)) == []
+
+
 @pytest.mark.parametrize(
     ("backend", "root"),
     [
