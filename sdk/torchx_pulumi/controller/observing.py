@@ -111,7 +111,7 @@ class ClusterView:
         """
         if self._namespaces is not None and app.namespace not in self._namespaces:
             return False
-        self._check_there()
+        self.check_there()
         present = self.origin.identify()
         if self._identity is None:
             self._identity = present
@@ -154,7 +154,7 @@ class ClusterView:
             ClusterError: No answer.
         """
         if fresh:
-            self._check_there()
+            self.check_there()
         kinds = (app.variant.job_object, POD) if fresh else ()
         cluster = _Fresh(self.watched, kinds) if fresh else self.watched
         seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
@@ -191,7 +191,7 @@ class ClusterView:
         names |= {app.job_name, *(name for pods in (app.expected or {}).values() for name in pods)}
         return sorted(self.watched.events(app.namespace, names), key=_time_of_event)
 
-    def _check_there(self) -> None:
+    def check_there(self) -> None:
         """Refuse a request to a cluster that is known to be away: its timeout would hold up other clusters' apps.
 
         Raises:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +19,11 @@ from torchx_pulumi.model.timestamps import EPOCH, format_time
 MOST_RUNS = 20
 """Runs of an app: the newest."""
 
-MOST_ATTEMPTS = 300
+MOST_ATTEMPTS = 200
 """Container runs of all runs together whose records are read: the newest of the first replicas."""
+
+MOST_KEPT = 5000
+"""Records that are kept in memory."""
 
 Place = tuple[str, str, str]
 """Uid of the job object, and role and replica as paths in the archive have them."""
@@ -44,8 +49,43 @@ class ArchivedApp:
     replicas: dict[Place, _Replica]
 
 
-def read_archived_app(archives: Sequence[Archive], app: TrackedApp) -> tuple[ArchivedApp, list[str]]:
-    """Return what archives have of an app, and what could not be read. A replica is read from the first that has it."""
+class ArchivedRecords:
+    """Records of complete copies, which do not change any more, each read once. For use by several threads."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._guard = threading.Lock()
+        self._known: OrderedDict[tuple[str, str], ArchivedRun] = OrderedDict()
+
+    def read(self, archive: Archive, keys: Sequence[RunKey]) -> list[Run]:
+        """Return keys with their records; damaged records are left out.
+
+        Raises:
+            OSError: The archive cannot be read.
+        """
+        with self._guard:
+            known = {key: self._known.get((archive.name, key.record)) for key in keys}
+        read = dict(archive.read([key for key in keys if known[key] is None]))
+        with self._guard:
+            for key, run in read.items():
+                if run.complete:
+                    self._known[archive.name, key.record] = run
+            while len(self._known) > MOST_KEPT:
+                self._known.popitem(last=False)
+        found = ((key, known[key] or read.get(key)) for key in keys)
+        return [(key, run) for key, run in found if run is not None]
+
+
+def read_archived_app(
+    archives: Sequence[Archive], app: TrackedApp, records: ArchivedRecords
+) -> tuple[ArchivedApp, list[str]]:
+    """Return what archives have of an app, and what could not be read. A replica is read from the first that has it.
+
+    Args:
+        archives: In the order in which they are asked.
+        app: The app.
+        records: Keeps what was read.
+    """
     keys: dict[Place, tuple[Archive, list[RunKey]]] = {}
     newest: dict[str, str] = {}
     problems: list[str] = []
@@ -69,7 +109,7 @@ def read_archived_app(archives: Sequence[Archive], app: TrackedApp) -> tuple[Arc
         cut = max(len(mine) - room, 0)
         room -= len(mine) - cut
         try:
-            runs = archive.read(mine[cut:])
+            runs = records.read(archive, mine[cut:])
         except OSError as error:
             problems.append(f"the archive {archive.name} cannot be read: {error}")
             break

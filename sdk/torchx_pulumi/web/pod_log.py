@@ -37,8 +37,9 @@ def pods_of_run(view: ClusterView, app: TrackedApp) -> list[Manifest]:
     """Return the pods of the present run of an app, without those of an earlier job object of the name.
 
     Raises:
-        ClusterError: Pods are not watched and cannot be listed.
+        ClusterError: The cluster does not answer, or pods are not watched and cannot be listed.
     """
+    view.check_there()
     pods = view.watched.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name))
     return [pod for pod in pods if _is_of_run(pod, app)]
 

@@ -20,7 +20,7 @@ from torchx_pulumi.stack_state.backend import backend_url
 from torchx_pulumi.stack_state.store import READ_TIMEOUT_S, StackStore, open_store
 from torchx_pulumi.stack_state.update_history import StackUpdate, read_updates
 from torchx_pulumi.web.archives import KnownArchives
-from torchx_pulumi.web.attempts import ArchivedApp, attempt_values, read_archived_app
+from torchx_pulumi.web.attempts import ArchivedApp, ArchivedRecords, attempt_values, read_archived_app
 from torchx_pulumi.web.pod_log import pods_of_run
 
 MOST_UPDATES = 20
@@ -77,6 +77,7 @@ class RunHistory:
         self._now = now
         self._guard = threading.Lock()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._records = ArchivedRecords()
         self._stores: dict[str, StackStore | None] = {}
 
     def of(self, app: LiveApp) -> dict[str, Any]:
@@ -120,7 +121,7 @@ class RunHistory:
 
     def _read(self, app: TrackedApp) -> _Stored:
         archives, notes = self._archives.of(app)
-        archived, problems = read_archived_app(archives, app)
+        archived, problems = read_archived_app(archives, app, self._records)
         updates: list[StackUpdate] = []
         try:
             store = self._store(app.backend)

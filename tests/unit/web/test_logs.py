@@ -339,3 +339,14 @@ def test_a_container_that_does_not_end_with_its_app_is_followed_for_a_minute(sit
     log.over = True
     log.silence()
     assert reader.end()[-1] == f"{NOTE}end of the log: it is SUCCEEDED (Completed)\n"
+
+
+def test_a_cluster_that_is_away_is_not_asked(site: Site, tmp_path: Path) -> None:
+    site.put_pod(POD, Log("one"))
+    site.cluster.error = ClusterError("no route", retryable=True, reason="Unreachable")
+    wait_for(lambda: site.view.watched.is_away)
+    with pytest.raises(ClusterError, match="test does not answer") as raised:
+        read(site)
+    assert status_of(raised.value) == 503
+    note, line = read(site, archive(tmp_path, pod(), "kept"))
+    assert (line, "test does not answer; the log of trainer/0 is read from the archive" in note) == ("kept 0\n", True)

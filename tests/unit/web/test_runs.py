@@ -107,6 +107,31 @@ def test_the_newest_attempts_are_listed_with_their_numbers_where_there_are_too_m
     assert run["omitted"] == 4
 
 
+class Counting(FolderStorage):
+    """Counts the records that are read."""
+
+    reads = 0
+
+    def read(self, path: str) -> bytes | None:
+        self.reads += 1
+        return super().read(path)
+
+
+def test_the_record_of_a_complete_copy_is_read_once(site: Site, tmp_path: Path) -> None:
+    archive(tmp_path, pod(), "x")
+    still = pod(
+        "train-trainer-0-1", uid="9b2c1f0a-0000-4000-8000-00000000000e", replica=1, statuses=[status(state=running())]
+    )
+    archive(tmp_path, still, "x")
+    storage = Counting(tmp_path / "logs")
+    archives = KnownArchives("s3://logs", opened=lambda url: Archive(storage, url))
+    runs = RunHistory(lambda _app: site.view, archives, kept_s=0)
+    first = runs.of(site.live)["runs"]
+    assert (storage.reads, [item["complete"] for item in first[0]["attempts"]]) == (2, [True, False])
+    assert runs.of(site.live)["runs"] == first
+    assert storage.reads == 3
+
+
 class Broken(FolderStorage):
     def paths(self, folder: str) -> list[str]:
         raise OSError(5, "input/output error")
