@@ -181,7 +181,7 @@ class StackWatch:
             self._over.wait(0.05)
 
     def _read(self, path: Path, at: float) -> None:
-        latest = json.loads(path.read_text())["checkpoint"]["latest"] or {}
+        latest = json.loads(path.read_text())["checkpoint"].get("latest") or {}
         resources = latest.get("resources") or []
         outputs = [item.get("outputs") or {} for item in resources if item["type"] == "pulumi:pulumi:Stack"]
         runs = [item.get("outputs") or {} for item in resources if item["type"].startswith("torchx:index:")]

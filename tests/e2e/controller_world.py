@@ -15,6 +15,7 @@ from tests.e2e.controller_fleet import FAKE_NODE
 from tests.e2e.controller_process import ControllerProcess, StackWatch
 from tests.e2e.project import eventually
 from tests.e2e.torchx_cli import TorchxCli
+from tests.s3_server import S3Backend
 
 POD_PATH = "/api/v1/namespaces/{}/pods"
 
@@ -22,10 +23,12 @@ POD_PATH = "/api/v1/namespaces/{}/pods"
 class World:
     """One namespace with apps, and controllers of their stacks."""
 
-    def __init__(self, cli: TorchxCli, scheduler: Any, server: Server, namespace: str, image: str) -> None:
+    def __init__(
+        self, cli: TorchxCli, scheduler: Any, server: Server, namespace: str, image: str, backend: Path | None = None
+    ) -> None:
         self.cli, self.server, self.namespace = cli, server, namespace
         self._scheduler, self._image = scheduler, image
-        self.backend = Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi" / "backend"
+        self.backend = backend or Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi" / "backend"
         self.backend.mkdir(parents=True, exist_ok=True)
         self.stacks = StackWatch(self.backend)
         self._controllers: list[ControllerProcess] = []
@@ -89,19 +92,37 @@ class World:
 
 @contextlib.contextmanager
 def controller_world(
-    env: dict[str, str], folder: Path, kubeconfig: Path, namespace: str, image: str, monkeypatch: pytest.MonkeyPatch
+    env: dict[str, str],
+    folder: Path,
+    kubeconfig: Path,
+    namespace: str,
+    image: str,
+    monkeypatch: pytest.MonkeyPatch,
+    store: S3Backend | None = None,
 ) -> Iterator[World]:
-    """Make a world, with the environment of its commands also in this process, whose scheduler launches."""
+    """Make a world, with the environment of its commands also in this process, whose scheduler launches.
+
+    Args:
+        env: Environment of the commands.
+        folder: Home and working folder.
+        kubeconfig: Of the cluster.
+        namespace: Of the apps.
+        image: With a shell.
+        monkeypatch: Of the test.
+        store: Backend of the apps. None: a folder.
+    """
     cli = TorchxCli(env, folder, kubeconfig)
     for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE", "TORCHXCONFIG"):
         monkeypatch.delenv(name, raising=False)
+    if store is not None:
+        cli.env |= {**store.env, "PULUMI_BACKEND_URL": store.url}
     for name, value in cli.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
     from torchx_pulumi_stacks.entrypoints import create_volcano
 
     scheduler = create_volcano("torchx")
-    made = World(cli, scheduler, Server(kubeconfig), namespace, image)
+    made = World(cli, scheduler, Server(kubeconfig), namespace, image, store and store.bucket)
     try:
         yield made
     finally:
