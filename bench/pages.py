@@ -1,4 +1,4 @@
-"""The controller's page with 1,000 apps, next to the offline page of `torchx-pulumi fleet --html`.
+"""The controller's page and metrics with 1,000 apps, the page next to the offline page of `torchx-pulumi fleet --html`.
 
 Real: the command `torchx-pulumi controller --listen` over a folder of stacks (those of `bench.fleet`; its cluster does
 not answer), Chromium for the time to the first paint, and 100 open pages: clients that load the page and follow the
@@ -28,7 +28,7 @@ CHANGES = 50
 PAINTS = 5
 """First paints of which the median counts."""
 TIMEOUT_S = 120.0
-WANTED = {"packed_kb": 200.0, "paint_ratio": 2.0, "pages_mb": 50.0}
+WANTED = {"packed_kb": 200.0, "scrape_s": 1.0, "paint_ratio": 2.0, "pages_mb": 50.0}
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -62,6 +62,13 @@ def main() -> int:
                 f"pages: {STACKS} apps: {len(page) / 1e3:.0f} kB, {packed / 1e3:.0f} kB packed, rendered in "
                 f"{1e3 * statistics.median(took_s):.0f} ms; offline page: {offline.stat().st_size / 1e3:.0f} kB, "
                 f"{len(gzip.compress(offline.read_bytes(), 6)) / 1e3:.0f} kB packed"
+            )
+            metrics = controller.ask("/metrics")
+            packed = len(gzip.compress(metrics, 6))
+            found["scrape_s"] = statistics.median(timed(controller, "/metrics") for _ in range(PAINTS))
+            print(
+                f"pages: metrics: {len(metrics) / 1e3:.0f} kB, {packed / 1e3:.0f} kB packed, in "
+                f"{1e3 * found['scrape_s']:.0f} ms"
             )
             live_ms, offline_ms = paints(controller.url, offline)
             found["paint_ratio"] = live_ms / offline_ms
