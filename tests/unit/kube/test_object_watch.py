@@ -153,8 +153,13 @@ def test_a_missing_permission_is_one_line_and_the_other_kinds_work(verb: str, ca
             "no permission to list and watch services in all namespaces at the cluster at https://fake"
         )
         assert line.endswith("at most every 30 s (docs/permissions.md)")
+        assert watched.cluster.problems() == (line,)
+        pods, services = watched.cluster.watches
+        assert (pods.lag_s, services.is_served) == (0.0, True)
+        assert services.lag_s > 0
         fake.denied.clear()
         until(lambda: watched.synced(kinds.SERVICE))
+        assert (services.lag_s, watched.cluster.problems()) == (0.0, ())
         assert caplog.messages[1].startswith("services in all namespaces at the cluster at https://fake")
         assert not watched.cluster.is_away
 
@@ -178,8 +183,11 @@ def test_a_kind_that_is_not_served_is_watched_once_it_is(caplog: pytest.LogCaptu
         until(lambda: fake.asked.count("list Thing") >= 3)
         assert not watched.synced(NOBODYS)
         assert len(caplog.messages) == 1
+        things = watched.cluster.watches[1]
+        assert (things.is_served, watched.cluster.problems()) == (False, ())
         fake.served.add(NOBODYS)
         until(lambda: watched.synced(NOBODYS))
+        assert things.is_served
         fake.put(made("t", NOBODYS))
         until(lambda: watched.cluster.get(NOBODYS, "a", "t"))
 
@@ -192,6 +200,7 @@ def test_a_cluster_that_goes_is_one_line_and_one_when_it_is_back(caplog: pytest.
             assert not watched.cluster.is_away
             watched.fake.error = ClusterError("it cannot be reached", retryable=True, reason="Unreachable")
             until(lambda: watched.cluster.is_away and not any(map(watched.synced, selected)))
+            assert len(watched.cluster.problems()) == 1
             time.sleep(0.2)
             watched.fake.error = None
         until(lambda: all(map(watched.synced, selected)))
