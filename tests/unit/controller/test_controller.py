@@ -597,8 +597,7 @@ def test_a_backend_that_is_not_mounted_has_no_deleted_stacks(world: World) -> No
     app = world.launch("train-1")
     with world.controller():
         world.phase(app, "Running", running=1)
-        # Also its lock is gone: one that stays while the folder is away holds up all later writes.
-        wait_for(lambda: len(said(world, "RUNNING (Running) is in stack")) == 1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
         (world.root / "backend").rename(world.root / "away")
         world.phase(app, "Completed", succeeded=1)
         wait_for(lambda: len(said(world, "what was last read of its stacks is used")) == 1)
