@@ -198,8 +198,8 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
 
                 pods = {"log_archive": arguments.log_archive, "secret_pods": arguments.archive_secret_pods}
                 server = serve_pages(listening, controller, fleet, settings, reporter, **pods)
-                # Not by the reporter, which leaves secrets out: this line is how the token gets to the user.
-                print(f"the page: {listening.url}", file=sys.stderr, flush=True)  # noqa: T201
+                # This line is how the token gets to the user.
+                reporter.plain(f"the page: {listening.url}")
             if election is not None:
                 election.start()
             ended = controller.run(stop)

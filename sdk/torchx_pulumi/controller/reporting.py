@@ -43,6 +43,11 @@ class Reporter:
         with self._guard:
             self._write(whole)
 
+    def plain(self, text: str) -> None:
+        """Write a text as it is, also with a secret that its reader needs."""
+        with self._guard:
+            self._write(text)
+
     def begin(self, problem: str, text: str) -> None:
         """Write a line about a problem, unless it has begun already."""
         with self._guard:

@@ -36,9 +36,11 @@ class Application:
         self._site, self._access = site, access
         self._api = Api(site, secured=access.token is not None)
         requests = Middleware(Counted, slots=Slots(limits.REQUESTS, "requests"))
+        # Of their own: a form that comes slowly needs no token.
+        logins = Middleware(Counted, slots=Slots(limits.LOGINS, "logins"))
         packed = Middleware(GZipMiddleware, compresslevel=6)
         routes = [Route("/", self._entrance, methods=["GET"], middleware=[requests, packed])]
-        routes += [Route("/login", self._login, methods=["GET", "POST"], middleware=[requests])]
+        routes += [Route("/login", self._login, methods=["GET", "POST"], middleware=[logins])]
         routes += [
             Route(each.path, each.answer, methods=["GET"], middleware=[requests, packed] if each.bounded else [])
             for each in self._api.operations
@@ -76,13 +78,11 @@ class Application:
         await self._routes(scope, receive, send)
 
     async def _entrance(self, request: Request) -> Response:
-        if request.state.allowed:
-            return _html(await self._api.workers.run(self._page))
         token = request.query_params.get("token")
-        if token is None:
-            return _login_form()
-        if not self._access.is_token(token):
-            return _login_form("The token in the URL is not valid; the controller prints the valid one when it starts.")
+        if token is None or not self._access.is_token(token):
+            if request.state.allowed:
+                return _html(await self._api.workers.run(self._page))
+            return _login_form(WRONG_TOKEN if token else "")
         # A redirect would belong to a navigation that another program began, for which browsers leave out cookies of
         # `SameSite=Strict`. This page begins one of its own.
         answer = _html(message_page("Logged in", "The apps are shown now.", forward=True))
@@ -118,6 +118,7 @@ class Application:
         return self._access.cookie(secure=request.headers.get("x-forwarded-proto") == "https")
 
 
+WRONG_TOKEN = "The token in the URL is not valid; the controller prints the valid one when it starts."  # noqa: S105
 NO_TOKEN = "a token is needed: open the URL that the controller printed, or send `Authorization: Bearer TOKEN`"  # noqa: S105
 
 

@@ -6,6 +6,8 @@ CONNECTIONS = 512
 """Connections. Beyond it, the one that has waited longest without a request makes room for a new one."""
 REQUESTS = 64
 """Requests that are answered at the same time, without streams and logs."""
+LOGINS = 8
+"""Requests of `/login` at the same time."""
 STREAMS = 256
 """Open streams of changes: one for each page that somebody looks at."""
 LOGS = 32

@@ -49,7 +49,7 @@ def serve_pages(
         runs=RunHistory(controller.view_of, archives).of,
         metrics=metrics.render,
         logs=logs.open if listening.serves_logs else None,
-        report=reporter.begin,
+        report=reporter.once,
     )
     server = WebServer(Application(site, listening.access), listening.listener, reporter.line)
     server.start()

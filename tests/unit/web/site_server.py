@@ -6,7 +6,8 @@ import contextlib
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,3 +155,11 @@ def served(
     finally:
         ended = server.stop()
         assert ended
+
+
+def eventually(claim: Callable[[], object], timeout_s: float = 10) -> None:
+    """Wait until a claim holds."""
+    end = time.monotonic() + timeout_s
+    while not claim():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -18,7 +18,7 @@ import pytest
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.bounds import HEADERS
 
-from tests.unit.web.site_server import Answer, app, served
+from tests.unit.web.site_server import Answer, app, eventually, served
 
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 SECRET_PATHS = ("/api/v1/apps", "/api/v1/stream", "/api/v1/openapi.json", "/metrics", "/nothing", "/api/v1/apps/x/logs")
@@ -58,6 +58,10 @@ def test_the_url_that_is_printed_gives_a_cookie() -> None:
         assert b"my-app" in page.body
         assert "script-src 'sha256-" in page.headers["content-security-policy"]
         assert server.ask("/api/v1/apps", token=False, Cookie=cookie_of(entered)).status == 200
+        # The URL does not stay in the address bar, also of a browser that is logged in.
+        again = server.ask(f"/?token={server.token}", token=False, Cookie=cookie_of(entered))
+        assert (b"my-app" in again.body, "set-cookie" in again.headers) == (False, True)
+        assert server.ask("/?token=old", token=False, Cookie=cookie_of(entered)).status == 200
 
 
 def test_the_form_gives_a_cookie() -> None:
@@ -146,6 +150,8 @@ def test_a_defect_is_an_answer_and_one_line() -> None:
     with served(metrics=broken) as server:
         answer = server.ask("/metrics")
         assert (answer.status, "out of order" in answer.body.decode()) == (500, False)
+        # Said after the answer was sent.
+        eventually(lambda: server.reported)
         assert server.reported == ["a request of /metrics failed: RuntimeError: out of order; please report this error"]
         assert server.ask("/api/v1/apps").status == 200
 
@@ -276,7 +282,7 @@ def test_connections_are_used_again() -> None:
 
 DOCUMENTED = {
     "connections;": [f"{limits.CONNECTIONS}"],
-    "requests at a time": [f"{limits.REQUESTS}"],
+    "requests at a time": [f"{limits.REQUESTS}; {limits.LOGINS}"],
     "open streams": [f"{limits.STREAMS}"],
     "logs that are read": [f"{limits.LOGS}"],
     "first line and headers": [f"{limits.HEAD_BYTES >> 10} KiB"],

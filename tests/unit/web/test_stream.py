@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.logs import LogRequest
 
-from tests.unit.web.site_server import Served, app, served
+from tests.unit.web.site_server import Served, app, eventually, served
 
 
 class EventReader:
@@ -65,13 +65,6 @@ def reading(server: Served, *words: str) -> Iterator[EventReader]:
         yield reader
     finally:
         reader.close()
-
-
-def eventually(claim: Callable[[], bool], timeout_s: float = 10) -> None:
-    end = time.monotonic() + timeout_s
-    while not claim():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_stream_begins_with_all_apps_and_goes_on_with_changes() -> None:
