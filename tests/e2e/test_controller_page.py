@@ -34,8 +34,11 @@ document.addEventListener('securitypolicyviolation', (event) => violations.push(
 class View:
     """A page of a server, and what went wrong in it."""
 
-    def __init__(self, server: Served, context: BrowserContext) -> None:
-        self.server, self.page = server, context.new_page()
+    server: Served
+    """What the page is of, where a test serves it itself."""
+
+    def __init__(self, url: str, context: BrowserContext) -> None:
+        self.url, self.page = url, context.new_page()
         self.problems: list[str] = []
         self.page.set_default_timeout(WAIT_MS)
         expect.set_options(timeout=WAIT_MS)
@@ -45,8 +48,8 @@ class View:
 
     def open(self, address: str = "") -> Page:
         """Log in, and open an address."""
-        root = f"http://127.0.0.1:{self.server.port}/"
-        self.page.goto(f"{root}?token={self.server.token}")
+        root = self.url.partition("?")[0]
+        self.page.goto(self.url)
         expect(self.page.locator("#connection")).to_have_text("live")
         if address:
             self.page.goto("about:blank")
@@ -123,7 +126,9 @@ def viewed(browser: Browser, logs: Any = None, **more: Any) -> Iterator[View]:
     with served(runs=lambda _: runs, events=lambda _: [EVENT], logs=log.open) as server:
         context = browser.new_context(**options)
         try:
-            yield View(server, context)
+            view = View(f"http://127.0.0.1:{server.port}/?token={server.token}", context)
+            view.server = server
+            yield view
         finally:
             context.close()
 
