@@ -103,10 +103,10 @@ def write_screenshots(page_file: Path, log_file: Path) -> None:
             queued = format_time(now - timedelta(hours=3 * number + 1, minutes=7))
             seen = format_time(now - timedelta(minutes=40 * number + 2))
             more = {"queued_at": queued, "observed_at": seen, "diagnoses": [DIAGNOSIS] if state == "FAILED" else []}
-            observed = {**made.output.output["observed"], **more}
-            view.server.fleet.put_stack(
-                replace(made, output=StackApp(output={**made.output.output, "observed": observed}))
-            )
+            output = {**made.output.output, "observed": {**made.output.output["observed"], **more}}
+            made = replace(made, output=StackApp(output=output))
+            view.server.fleet.put_stack(made)
+            view.server.fleet.put_seen(made.key, made.uid, output["observed"])
         view.open().screenshot(path=page_file)
         view.page.set_viewport_size({"width": 360, "height": 560})
         view.page.locator("#apps tbody a").first.click()
