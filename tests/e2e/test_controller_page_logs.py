@@ -160,7 +160,7 @@ def test_logs_are_followed_and_outlive_their_pods(
         newest = follower.lines[-1]
         (line,) = api.log(app, tail=1)[1:]
         assert numbers([line])[0] >= numbers([newest])[0]
-        assert api.refusal(app, container="other")[0] == 502
+        assert api.refusal(app, container="other")[0] == 404
         assert api.refusal(app, attempt=7)[0] == 404
 
         look.delete(VOLCANO_JOB, namespace, endless)

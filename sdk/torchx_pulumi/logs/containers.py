@@ -53,7 +53,8 @@ def chosen_containers(pod: Mapping[str, Any], query: LogQuery) -> tuple[str, ...
     if unknown:
         raise ClusterError(
             f"pod {query.pod!r} in namespace {query.namespace!r} has no container "
-            f"{', '.join(map(repr, unknown))}; it has {', '.join(map(repr, every))}: name one of these, or 'all'"
+            f"{', '.join(map(repr, unknown))}; it has {', '.join(map(repr, every))}: name one of these",
+            reason="NoContainer",
         )
     return tuple(query.containers)
 

@@ -28,7 +28,11 @@ NOTE = "# torchx-pulumi: "
 LONGEST_PART = 64 << 10
 """Characters of the longest text that is passed on at once. A longer line comes in parts."""
 
-STATUSES = {"NotFound": 404, "NoPrevious": 404, "NotStarted": 409, **dict.fromkeys(REFUSED, 403)}
+STATUSES = {
+    **dict.fromkeys(("NotFound", "NoContainer", "NoPrevious"), 404),
+    "NotStarted": 409,
+    **dict.fromkeys(REFUSED, 403),
+}
 """Reason of a `ClusterError` to the status of the answer."""
 
 

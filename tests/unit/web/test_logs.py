@@ -208,8 +208,9 @@ def test_an_error_before_the_first_line_is_raised(site: Site) -> None:
     with pytest.raises(ClusterError, match=r"has not started .ImagePullBackOff") as raised:
         read(site)
     assert status_of(raised.value) == 409
-    with pytest.raises(ClusterError, match="has no container 'other'; it has 'main'"):
+    with pytest.raises(ClusterError, match="has no container 'other'; it has 'main'") as raised:
         read(site, container="other", follow=True)
+    assert status_of(raised.value) == 404
 
 
 def test_the_log_of_a_pod_that_is_gone_is_read_from_the_archive(site: Site, tmp_path: Path) -> None:
