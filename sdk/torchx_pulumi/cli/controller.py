@@ -197,7 +197,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
                 from torchx_pulumi.web.serving import serve_pages
 
                 pods = {"log_archive": arguments.log_archive, "secret_pods": arguments.archive_secret_pods}
-                server = serve_pages(listening, controller, fleet, settings, reporter, **pods)
+                server = serve_pages(listening, controller, fleet, settings, reporter, stop, **pods)
                 # This line is how the token gets to the user.
                 reporter.plain(f"the page: {listening.url}")
             if election is not None:

@@ -57,19 +57,32 @@ class WebServer:
         # A daemon: a request that waits for a backend cannot keep the process running.
         self._thread = threading.Thread(target=self._serve, name="web server", daemon=True)
 
-    def start(self) -> None:
-        """Begin to answer. The socket listens already, so that no connection is refused before."""
+    def start(self, stop: threading.Event | None = None) -> None:
+        """Begin to answer. The socket listens already, so that no connection is refused before.
+
+        Args:
+            stop: Begins the end of the server when it is set, while others end as well. None: `stop` begins it.
+        """
         # Inherited by each connection.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SOCKET_BYTES)
         self._thread.start()
+        if stop is not None:
+            threading.Thread(target=self._stop_after, args=(stop,), name="web stop", daemon=True).start()
 
     def stop(self) -> bool:
         """End all responses, then the server; return whether everything has ended after at most twice `STOP_S`."""
+        self._begin_stop()
+        self._thread.join(2 * limits.STOP_S)
+        return not self._thread.is_alive()
+
+    def _stop_after(self, stop: threading.Event) -> None:
+        stop.wait()
+        self._begin_stop()
+
+    def _begin_stop(self) -> None:
         self._stopping = True
         self._application.close()
         self._server.should_exit = True
-        self._thread.join(2 * limits.STOP_S)
-        return not self._thread.is_alive()
 
     def _serve(self) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from torchx_pulumi.controller import Controller, ControllerSettings
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
@@ -22,6 +24,7 @@ def serve_pages(
     fleet: LiveFleet,
     settings: ControllerSettings,
     reporter: Reporter,
+    stop: threading.Event,
     *,
     log_archive: str | None,
     secret_pods: bool,
@@ -34,6 +37,7 @@ def serve_pages(
         fleet: The apps that it sees.
         settings: Its settings.
         reporter: Takes lines.
+        stop: Begins the end of the server when it is set.
         log_archive: URL of the archive of the controller. None: it has none.
         secret_pods: That archive has the logs of pods with secrets, so that they are served as well.
     """
@@ -52,5 +56,5 @@ def serve_pages(
         report=reporter.once,
     )
     server = WebServer(Application(site, listening.access), listening.listener, reporter.line)
-    server.start()
+    server.start(stop)
     return server

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -127,9 +128,15 @@ class Served:
 
 @contextlib.contextmanager
 def served(
-    *, port: int = 0, auth: bool = True, hosts: tuple[str, ...] = (), fleet: LiveFleet | None = None, **more: Any
+    *,
+    stop: threading.Event | None = None,
+    port: int = 0,
+    auth: bool = True,
+    hosts: tuple[str, ...] = (),
+    fleet: LiveFleet | None = None,
+    **more: Any,
 ) -> Iterator[Served]:
-    """Run a server over a fleet; None: an empty one. Its port 0: a free one."""
+    """Run a server over a fleet; None: an empty one. Its port 0: a free one. `stop` ends it."""
     listener = socket.create_server(("127.0.0.1", port))
     port, token, fleet = int(listener.getsockname()[1]), GeneratedToken(), fleet or LiveFleet()
     found = Served(fleet=fleet, port=port, generated=token)
@@ -149,7 +156,7 @@ def served(
     )
     access = PageAccess(token=token if auth else None, port=port, hosts=frozenset(hosts))
     server = WebServer(Application(site, access), listener, found.reported.append)
-    server.start()
+    server.start(stop)
     try:
         yield found
     finally:

@@ -149,6 +149,16 @@ def test_a_stop_ends_streams_at_once() -> None:
     stream.close()
 
 
+def test_the_server_ends_with_an_event_while_others_end_too() -> None:
+    stop = threading.Event()
+    with served(stop=stop) as server:
+        stream = EventReader(server)
+        stream.next()
+        stop.set()
+        assert stream.rest().endswith(b"0\r\n\r\n")
+        stream.close()
+
+
 def test_more_streams_than_allowed_are_refused_and_probes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STREAMS", 2)
     with served() as server:
