@@ -183,6 +183,11 @@ def test_a_standby_shows_changes_and_writes_once_it_leads(world: World) -> None:
         world.phase(other, "Running", running=1)
         wait_for(shows(fleet, other, "RUNNING", "Running"))
         assert world.state(other)[0] == "SUBMITTED"
+        # Containers may have ended meanwhile.
+        pods.clear()
+        leads.set()
+        controller.lead_changed()
+        wait_for(lambda: "train-1-trainer-0-0" in pods)
 
 
 def test_a_standby_shows_what_the_leader_writes(world: World) -> None:
