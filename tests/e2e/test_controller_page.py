@@ -181,6 +181,11 @@ def test_changes_arrive_without_a_reload_and_leave_everything_else_as_it_was(vie
     assert page.evaluate("document.activeElement.textContent") == "default:train-13"
     assert page.evaluate("scrollY") == before
     assert page.evaluate("document.body.dataset.kept") == "yes"
+    page.locator("#apps th button").nth(1).click()
+    page.locator("#apps").get_by_role("link", name="default:train-21", exact=True).focus()
+    fleet.put_stack(app("train-21", second=21, state="CANCELLED", reason="Cancelled", user="ann"))
+    expect(page.locator("#apps tbody tr:not([hidden])").first).to_contain_text("default:train-21")
+    assert page.evaluate("document.activeElement.textContent") == "default:train-21"
     expect(page.locator("#states")).to_contain_text("All 31")
     expect(page.locator("#states")).to_contain_text("FAILED 1")
     view.check()
@@ -212,6 +217,7 @@ def test_a_lost_connection_is_said_and_the_page_goes_on_where_it_was(browser: Br
         context = browser.new_context()
         page = context.new_page()
         page.set_default_timeout(WAIT_MS)
+        expect.set_options(timeout=WAIT_MS)
         page.goto(f"http://127.0.0.1:{port}/")
         expect(page.locator("#connection")).to_have_text("live")
     expect(page.locator("body > .bar")).to_contain_text("Connection lost at")
