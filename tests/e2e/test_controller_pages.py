@@ -51,9 +51,9 @@ class Site:
     """The pages of a controller, asked with Python's own HTTP client."""
 
     def __init__(self, url: str) -> None:
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", url)
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/(?:\?token=(\S+))?", url)
         assert found, url
-        self.port, self.token = int(found[1]), found[2]
+        self.port, self.token = int(found[1]), found[2] or ""
 
     def ask(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, Mapping[str, str], bytes]:
         """Send a request; without headers, with the token."""
@@ -183,6 +183,22 @@ def test_a_job_is_followed_by_pages_and_a_stop_ends_them(
     assert held_mb < 40
     assert pages_mb < 20
     assert stop_s < STOP_S
+
+
+def test_a_token_in_a_file_is_exchanged_while_the_controller_runs(cli: TorchxCli, namespace: str) -> None:
+    file = cli.folder / "token"
+    file.touch(0o600)
+    file.write_text("first-token-012345\n")
+    with running(cli, "--namespace", namespace, "--token-file", str(file)) as (controller, site):
+        assert site.ask("/metrics", {"Authorization": "Bearer first-token-012345"})[0] == 200
+        file.write_text("short\n")
+        assert site.ask("/metrics", {"Authorization": "Bearer first-token-012345"})[0] == 200
+        eventually(lambda: controller.lines("--token-file:", "the token before the change stays valid"))
+        file.write_text("second-token-012345\n")
+        assert site.ask("/metrics", {"Authorization": "Bearer first-token-012345"})[0] == 401
+        assert site.ask("/metrics", {"Authorization": "Bearer second-token-012345"})[0] == 200
+        assert controller.stop() < STOP_S
+        assert "token-012345" not in controller.said()
 
 
 def check_refusals(site: Site) -> None:

@@ -16,6 +16,7 @@ from torchx_pulumi.web.options import Listening
 from torchx_pulumi.web.runs import RunHistory
 from torchx_pulumi.web.server import WebServer
 from torchx_pulumi.web.site import Site
+from torchx_pulumi.web.tokens import FileToken
 
 
 def serve_pages(
@@ -41,6 +42,8 @@ def serve_pages(
         log_archive: URL of the archive of the controller. None: it has none.
         secret_pods: That archive has the logs of pods with secrets, so that they are served as well.
     """
+    if isinstance(listening.access.token, FileToken):
+        listening.access.token.report = reporter.line
     metrics = ControllerMetrics(fleet, controller, backends=settings.backends)
     archives = KnownArchives(log_archive)
     logs = LiveLogs(controller.view_of, fleet.find, archives, secret_pods=secret_pods)

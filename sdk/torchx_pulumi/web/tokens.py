@@ -55,6 +55,7 @@ class FileToken:
         """
         self._path = path
         self.report = report
+        """May be replaced until the first request."""
         self._guard = threading.Lock()
         self._version = _version(path)
         self._token = read_token(path)
