@@ -143,6 +143,7 @@ def test_the_controller(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: 
     said = shell([f"timeout --preserve-status --signal TERM 3 {start}"], tmp_path, env)
     assert "0 apps in 0 stacks" in said
     assert "stopped" in shell(commands("docs/controller.md", "once", values), tmp_path, env)
+    assert "0 apps would be forgotten" in shell(commands("docs/controller.md", "forget-dry-run", values), tmp_path, env)
 
 
 def test_the_two_commands_are_what_continuous_integration_runs() -> None:

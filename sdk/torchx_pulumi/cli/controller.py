@@ -65,6 +65,20 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="SIZE",
         help="most bytes of the log of one run of a container, for example 200Mi; default: %(default)s",
     )
+    controller.add_argument(
+        "--forget-after",
+        metavar="AGE",
+        help="remove apps of `torchx run` so long after they succeeded or were cancelled, with their stacks, archived "
+        "logs and objects: 12h, 30d, 8w; default: none are removed",
+    )
+    controller.add_argument(
+        "--forget-failed-after", metavar="AGE", help="the same for apps that failed; default: twice --forget-after"
+    )
+    controller.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="with --once: only list what --forget-after would remove",
+    )
     controller.add_argument("--once", action="store_true", help="end as soon as all stacks are current")
     controller.add_argument(
         "--lease",
@@ -128,11 +142,19 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     from torchx_pulumi.controller.election import LeaseElection, new_identity
     from torchx_pulumi.controller.live_fleet import LiveFleet
     from torchx_pulumi.controller.reporting import Reporter
+    from torchx_pulumi.controller.retention_checks import check_retention
     from torchx_pulumi.kube import KubernetesCluster
     from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
     from torchx_pulumi.stack_state.backend import choose_backend
     from torchx_pulumi.web.options import WebWords, check_web
 
+    ages, retention = check_retention(
+        arguments.forget_after,
+        arguments.forget_failed_after,
+        dry_run=arguments.dry_run,
+        once=arguments.once,
+        log_archive=arguments.log_archive,
+    )
     settings = ControllerSettings(
         backends=different_backends(choose_backend(url) for url in arguments.backend or (None,)),
         kubeconfig=absolute_kubeconfig(arguments.kubeconfig),
@@ -140,6 +162,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
         namespaces=tuple(dict.fromkeys(arguments.namespace)),
         program_stacks=arguments.program_stacks,
         once=arguments.once,
+        retention=retention,
     )
     problems, limit_bytes = check_archive(
         arguments.log_archive,
@@ -159,7 +182,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
         )
     )
     try:
-        further = [*words, *problems, *lease_problems, *web_problems]
+        further = [*words, *ages, *problems, *lease_problems, *web_problems]
         clusters = check_settings(settings, KubernetesCluster.connect, further=further)
         home = next(iter(clusters.values()))
         lease_namespace = lease_namespace or home.namespace

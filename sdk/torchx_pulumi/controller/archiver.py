@@ -31,6 +31,9 @@ class Archiver(Protocol):
             deleted: The pod is gone, and this is what it was last.
         """
 
+    def is_copying(self, uid: str) -> bool:
+        """Return whether a log of the run of a job object is being copied, or is going to be."""
+
     def stop(self, timeout_s: float) -> None:
         """End; what is not copied by then is copied after the next start, as long as the pod exists."""
 

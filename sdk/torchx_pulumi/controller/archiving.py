@@ -6,8 +6,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from torchx_pulumi.controller.pending_copies import CopiedPod, CopyKey, PendingCopy
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.work_queue import WorkQueue
@@ -49,42 +49,6 @@ MOST_INDEXED = 2000
 
 ADVICE = "; --archive-limit of the controller changes it"
 
-CopyKey = tuple[str, str]
-"""URL of the archive, and path of the record in it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Copy:
-    """One container run that has to be copied."""
-
-    key: CopyKey
-    archive: Archive
-    cluster: LiveCluster
-    job: ArchivedJob
-    ref: ContainerRunRef
-    gone: bool = False
-    """The pod is gone."""
-    active: bool = False
-    """A thread copies it."""
-    failures: int = 0
-    """Failures since the pod was gone."""
-
-    @property
-    def name(self) -> str:
-        """Return what messages call the log."""
-        return f"{self.job.app_id}: the log of {self.ref.pod}/{self.ref.container}"
-
-
-@dataclass(slots=True)
-class _Pod:
-    """What is known of a pod."""
-
-    finished: set[CopyKey] = field(default_factory=set)
-    """Runs that need no copy any more."""
-    open: set[CopyKey] = field(default_factory=set)
-    """Runs that are being copied."""
-    gone: bool = False
-
 
 class LogArchiver:
     """The controller's `Archiver`.
@@ -122,8 +86,8 @@ class LogArchiver:
         self._opened = opened
         self._stop = LogStop()
         self._guard = threading.Lock()
-        self._copies: dict[CopyKey, _Copy] = {}
-        self._pods: dict[str, _Pod] = {}
+        self._copies: dict[CopyKey, PendingCopy] = {}
+        self._pods: dict[str, CopiedPod] = {}
         self._uids: dict[AppKey, tuple[str, ...]] = {}
         self._archives: dict[str, Archive | None] = {}
         self._indexed: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
@@ -169,6 +133,11 @@ class LogArchiver:
         # A thread that follows a log may leave the rest of it to the other queue.
         return all(queue.wait_until_idle(end - time.monotonic()) for queue in (self._running, self._ended))
 
+    def is_copying(self, uid: str) -> bool:
+        """Return whether a log of the run of a job object is being copied, or is going to be."""
+        with self._guard:
+            return any(copy.job.uid == uid for copy in self._copies.values())
+
     def _pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
         uid, url = self._run_uid(app, pod), app.log_archive or self._url
         pod_uid = text_at(pod, "metadata", "uid")
@@ -187,7 +156,7 @@ class LogArchiver:
         job = ArchivedJob(app_id=app.app_id, scheduler=app.scheduler, uid=uid)
         going = deleted or is_being_deleted(pod)
         with self._guard:
-            known = self._pods.setdefault(pod_uid, _Pod())
+            known = self._pods.setdefault(pod_uid, CopiedPod())
             known.gone = known.gone or deleted
             for ref in runs_of_pod(pod):
                 if not ref.running or going:
@@ -198,7 +167,7 @@ class LogArchiver:
 
     def _add(
         self,
-        known: _Pod,
+        known: CopiedPod,
         url: str,
         archive: Archive,
         cluster: LiveCluster,
@@ -212,7 +181,7 @@ class LogArchiver:
             return
         copy = self._copies.get(key)
         if copy is None:
-            copy = _Copy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
+            copy = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
             self._copies[key] = copy
             known.open.add(key)
         elif copy.active:
@@ -247,8 +216,8 @@ class LogArchiver:
         try:
             archive = self._opened(url)
         except InvalidJobError as error:
-            problems = "; ".join(str(problem) for problem in error.problems)
-            self._reporter.begin(f"archive {url}", f"logs of some apps are not archived: {problems}")
+            text = f"logs of some apps are not archived: {'; '.join(map(str, error.problems))}"
+            self._reporter.begin(f"archive {url}", text)
         with self._guard:
             self._archives[url] = archive
         return archive
@@ -291,7 +260,7 @@ class LogArchiver:
         elif delay_s is not None:
             self._queue_of(copy).add(key, delay_s, pending=False)
 
-    def _attempt(self, copy: _Copy, ref: ContainerRunRef) -> float | None:
+    def _attempt(self, copy: PendingCopy, ref: ContainerRunRef) -> float | None:
         """Copy a run. Return when it is tried again: 0.0 as after each failure. None: it is finished."""
         problem = f"archive {copy.key[0]}"
         try:
@@ -317,7 +286,7 @@ class LogArchiver:
         self._reporter.end(problem, f"log archive {copy.archive.name} can be used again")
         return self._after_copy(copy, run)
 
-    def _after_copy(self, copy: _Copy, run: ArchivedRun | None) -> float | None:
+    def _after_copy(self, copy: PendingCopy, run: ArchivedRun | None) -> float | None:
         self._reporter.end(f"log {copy.job.app_id}", f"{copy.name} is archived")
         if run is None or self._stop.is_set():
             return 0.0
@@ -334,7 +303,7 @@ class LogArchiver:
         self._lost(copy, "its pod was gone before it was read to its end; what was read is archived")
         return None
 
-    def _unreadable(self, copy: _Copy, error: ClusterError) -> float | None:
+    def _unreadable(self, copy: PendingCopy, error: ClusterError) -> float | None:
         if self._stop.is_set():
             return 0.0
         if error.reason in ("Forbidden", "Unauthorized"):
@@ -350,7 +319,7 @@ class LogArchiver:
         self._reporter.begin(f"log {copy.job.app_id}", f"{copy.name} is not archived yet: {error}; it is tried again")
         return self._after_failure(copy, str(error))
 
-    def _after_failure(self, copy: _Copy, why: str) -> float | None:
+    def _after_failure(self, copy: PendingCopy, why: str) -> float | None:
         """Return when a copy is tried again. None: its pod is gone, and it was tried often enough."""
         copy.failures += copy.gone
         if copy.failures < TRIES_AFTER_DELETION:
@@ -358,14 +327,14 @@ class LogArchiver:
         self._lost(copy, why)
         return None
 
-    def _lost(self, copy: _Copy, why: str) -> None:
+    def _lost(self, copy: PendingCopy, why: str) -> None:
         self._reporter.forget(f"log {copy.job.app_id}")
         self._reporter.once(
             f"lost log {copy.job.app_id} {copy.job.uid}",
             f"{copy.name} is not archived as a whole: {why}; others may follow",
         )
 
-    def _finish(self, copy: _Copy) -> None:
+    def _finish(self, copy: PendingCopy) -> None:
         """Drop a copy that is finished."""
         self._copies.pop(copy.key, None)
         for queue in (self._ended, self._running):
@@ -381,10 +350,10 @@ class LogArchiver:
         if known is not None and known.gone and not known.open:
             del self._pods[pod_uid]
 
-    def _queue_of(self, copy: _Copy) -> WorkQueue[CopyKey]:
+    def _queue_of(self, copy: PendingCopy) -> WorkQueue[CopyKey]:
         return self._running if copy.ref.running else self._ended
 
-    def _index(self, copy: _Copy) -> set[str]:
+    def _index(self, copy: PendingCopy) -> set[str]:
         """Return the paths of the records that a job's archive had when it was first asked."""
         place = (copy.key[0], copy.job.folder)
         with self._guard:
@@ -395,6 +364,6 @@ class LogArchiver:
         found = {key.record for key in copy.archive.index(copy.job) if not key.partial}
         with self._guard:
             self._indexed[place] = found
-            while len(self._indexed) > MOST_INDEXED:
+            if len(self._indexed) > MOST_INDEXED:
                 self._indexed.popitem(last=False)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from torchx_pulumi.controller.retention_checks import check_permissions
 from torchx_pulumi.controller.settings import ControllerSettings
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import LEASE
@@ -38,7 +39,7 @@ def check_settings(
 
     Args:
         settings: What is asked for.
-        connect: Connects to a cluster; no request is sent.
+        connect: Connects to a cluster. A request is sent only where apps are forgotten: whether that is permitted.
         opened: Returns the stacks of a backend.
         further: Problems of what is checked elsewhere.
 
@@ -53,7 +54,10 @@ def check_settings(
         option = "--context" if context else "kubeconfig"
         try:
             cluster = connect(settings.kubeconfig, context)
-            clusters[f"context {context}" if context else cluster.api_server] = cluster
+            name = f"context {context}" if context else cluster.api_server
+            clusters[name] = cluster
+            if settings.retention is not None and not settings.retention.dry_run:
+                problems += check_permissions(name, cluster, settings.namespaces)
         except ClusterError as error:
             problems.append(Problem(option, str(error)))
     if problems:

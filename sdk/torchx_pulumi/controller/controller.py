@@ -9,23 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 
 from torchx_pulumi.controller.archiver import Archiver
 from torchx_pulumi.controller.figures import ControllerFigures, WatchState
-from torchx_pulumi.controller.live_fleet import LiveFleet, live_id
+from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.retention import Retention
 from torchx_pulumi.controller.settings import ControllerSettings, ControllerTiming
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks, stack_words
-from torchx_pulumi.controller.watch_states import OutageNotes, watch_states
+from torchx_pulumi.controller.watch_states import OutageNotes, view_of, watch_states
 from torchx_pulumi.controller.work_queue import WorkQueue
 from torchx_pulumi.controller.writing import StackWriter
 from torchx_pulumi.kube import LiveCluster
-from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.runs.driver import Driver
@@ -77,7 +76,7 @@ class Controller:
         self._timing = timing or ControllerTiming()
         self._reporter = reporter
         self._now = now
-        self._archiver = archiver
+        self._archiver = None if settings.retention and settings.retention.dry_run else archiver
         self._fleet = fleet
         self._leading = leading
         self._guard = threading.Lock()
@@ -126,6 +125,18 @@ class Controller:
             now=now,
         )
 
+        self._retention = settings.retention and Retention(
+            settings.retention,
+            self._tracked,
+            self._views,
+            driver,
+            reporter,
+            archiver=self._archiver,
+            leading=leading,
+            opened=opened,
+            now=now,
+        )
+
     @property
     def is_leading(self) -> bool:
         """Return whether this process writes stacks and archives logs."""
@@ -158,19 +169,8 @@ class Controller:
         return watch_states(self._views)
 
     def view_of(self, app: TrackedApp) -> ClusterView | None:
-        """Return the watched cluster of an app's run: with its job object, else where it was seen or launched."""
-        for view in self._views:
-            if view.job_object(app) is not None:
-                return view
-        seen = None if self._fleet is None else self._fleet.find(live_id(app.key))
-        for view in self._views:
-            if seen is not None and seen.app.uid == app.uid and seen.cluster == view.name:
-                return view
-        for view in self._views:
-            with suppress(ClusterError):
-                if view.is_cluster_of(app):
-                    return view
-        return None
+        """Return the watched cluster of an app's run; see `watch_states.view_of`."""
+        return view_of(app, self._views, self._fleet)
 
     def figures(self) -> ControllerFigures:
         """Return what was done since the start, and what is to do."""
@@ -197,6 +197,9 @@ class Controller:
             view.watched.start()
         synced = self._wait_for_sync(stop)
         self._report_start(stop, synced=synced)
+        if self._retention and self._retention.dry_run:
+            self._retention.show()
+            return self._stop([], writes=False)
         workers = self._settings.workers * len(self._settings.backends)
         threads = [self._start(self._work, f"writer {number}") for number in range(workers)]
         threads.append(self._start(self._refresh, "stacks"))
@@ -207,6 +210,8 @@ class Controller:
         if self._fleet is not None:
             outages = OutageNotes(self._views, self._fleet, now=self._now)
             threads.append(self._start(lambda: outages.run(self._stopped, self._timing.outage_s), "outages"))
+        if self._retention and not self._settings.once:
+            threads.append(self._start(partial(self._retention.run, self._stopped), "retention"))
         if self._settings.once:
             self._converge(stop)
         else:
@@ -241,10 +246,12 @@ class Controller:
                 break
         if self._archiver is not None and not stop.is_set():
             self._archiver.wait_until_idle(max(end - time.monotonic(), 1.0))
+        if self._retention:
+            self._retention.run_once(stop, end - time.monotonic())
 
-    def _stop(self, threads: Sequence[threading.Thread]) -> bool:
+    def _stop(self, threads: Sequence[threading.Thread], *, writes: bool = True) -> bool:
         self._queue.hurry()
-        done = self._queue.wait_until_idle(self._timing.flush_s)
+        done = not writes or self._queue.wait_until_idle(self._timing.flush_s)
         left = [app.app_id for key in self._queue.pending() if (app := self._tracked.app(key)) is not None]
         self._queue.close()
         self._stopped.set()

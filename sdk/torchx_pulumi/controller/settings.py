@@ -4,6 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings:
+    """Which apps of `torchx run` are forgotten, and how fast."""
+
+    after: timedelta
+    """Age since the end at which apps go that succeeded or were cancelled."""
+    failed_after: timedelta
+    """The same for apps that failed, or whose end was not seen. At least `after`."""
+    log_archive: str | None = None
+    """URL of the archive of apps whose launch named none. None: there is none."""
+    dry_run: bool = False
+    """Only write on stdout what would be forgotten. Nothing is changed, also no observation is written."""
+    pass_s: float = 60.0
+    """Time between two looks for apps that are due."""
+    again_s: float = 2.0
+    """The same while something waits for its next step, for example for objects to be gone."""
+    pause_s: float = 1.0
+    """Time after each removal."""
+    retry_s: float = 60.0
+    """Time until an app is tried again after a failure."""
+    stays_s: float = 3600.0
+    """Time until an app is tried again that may not be forgotten as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +47,8 @@ class ControllerSettings:
     """Write also the outputs of the stacks of users' own programs."""
     once: bool = False
     """End as soon as the stacks are current."""
+    retention: RetentionSettings | None = None
+    """Which apps are forgotten. None: none are."""
     workers: int = 8
     """Apps of one backend that are looked at and written at the same time."""
 

@@ -1,15 +1,18 @@
-"""Whether the clusters are watched: for metrics, and for the ages of what a fleet shows."""
+"""Whether the clusters are watched, for metrics and for the ages of what a fleet shows, and which is an app's own."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from torchx_pulumi.controller.figures import WatchState
-from torchx_pulumi.controller.live_fleet import LiveFleet
+from torchx_pulumi.controller.live_fleet import LiveFleet, live_id
 from torchx_pulumi.controller.observing import ClusterView
+from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.fleet.collect.row import STALE_AFTER_S
+from torchx_pulumi.model.errors import ClusterError
 
 
 def watch_states(views: Sequence[ClusterView]) -> list[WatchState]:
@@ -63,3 +66,19 @@ class OutageNotes:
                 # Readers of changes learn that the rows are stale now.
                 self._long.add(name)
                 self._fleet.put_away(name, since)
+
+
+def view_of(app: TrackedApp, views: Sequence[ClusterView], fleet: LiveFleet | None) -> ClusterView | None:
+    """Return the watched cluster of an app's run: with its job object, else where it was seen or launched."""
+    for view in views:
+        if view.job_object(app) is not None:
+            return view
+    seen = None if fleet is None else fleet.find(live_id(app.key))
+    for view in views:
+        if seen is not None and seen.app.uid == app.uid and seen.cluster == view.name:
+            return view
+    for view in views:
+        with suppress(ClusterError):
+            if view.is_cluster_of(app):
+                return view
+    return None

@@ -93,6 +93,19 @@ class RunIndex:
                 write_json(self._path(now), write_entry(now))
             return now
 
+    def forget(self, entry: RunEntry) -> None:
+        """Remove an app and its observation, if it is in the index; a later launch of its name stays.
+
+        Args:
+            entry: The app as its stack has it.
+
+        Raises:
+            DeployError: The entry cannot be read or removed.
+        """
+        if self._is_there(self._path(entry)):
+            launch = entry.launch, entry.launched_at
+            self.update(entry, lambda now: None if now and (now.launch, now.launched_at) == launch else now)
+
     def get(self, entry: RunEntry) -> RunEntry | None:
         """Return an entry as it is now. None: it is gone."""
         return self._read(self._path(entry))

@@ -36,6 +36,8 @@ class StackUpdate:
     """None: it has not ended, or that is not known."""
     message: str
     """What was given with `--message`, or the commit. Empty: nothing."""
+    started_by: str = ""
+    """`cli`, `auto.local` or `auto.inline`, as Pulumi writes it. Empty: not known."""
 
 
 def read_updates(store: StackStore, name: StackName, most: int) -> list[StackUpdate]:
@@ -82,6 +84,7 @@ def _read(data: bytes | None, file: str) -> StackUpdate | None:
         started_at=_time(value, "startTime"),
         finished_at=_time(value, "endTime"),
         message=text_at(value, "message") or "",
+        started_by=text_at(value, "environment", "exec.kind") or "",
     )
 
 

@@ -1,0 +1,272 @@
+"""DueApps: which apps of `torchx run` ended long enough ago, decided on what stack and cluster say at that moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from torchx_pulumi.controller.forgettable import AppObject, OwnStack, StaysError, check_updates, read_own_stack
+from torchx_pulumi.controller.looking import as_cancelled
+from torchx_pulumi.controller.observing import ClusterView
+from torchx_pulumi.controller.settings import RetentionSettings
+from torchx_pulumi.controller.stack_apps import TrackedApp
+from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.log_archive import ArchivedJob
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.app_entry import Stage
+from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_at, time_at
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.model.timestamps import format_time
+from torchx_pulumi.outputs.building import build_observed
+from torchx_pulumi.outputs.newer import read_state
+from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.stack_state.backend import backend_url
+from torchx_pulumi.stack_state.owner import is_working
+from torchx_pulumi.stack_state.stacks import Stacks, StoredStacks, open_stacks
+from torchx_pulumi.stack_state.store import READ_TIMEOUT_S, StackStore, open_store
+from torchx_pulumi.stack_state.update_history import HISTORY, read_updates
+
+SOON = (JobState.SUCCEEDED, JobState.CANCELLED)
+"""States of apps that are forgotten first. Failed ones, and those whose end was not seen, stay longer."""
+
+NOTE = re.compile(r"\.history\.(json|yaml|yml)(\.gz|\.zst)?$")
+"""End of the names of Pulumi's notes of updates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveObject:
+    """An object of an app that still exists."""
+
+    ref: AppObject
+    version: str | None
+    going: bool
+    """It is being deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """An app that may be forgotten now."""
+
+    stack: OwnStack
+    view: ClusterView
+    state: str
+    ended_at: datetime
+    objects: tuple[LiveObject, ...]
+    """Those that still exist."""
+
+    @property
+    def job(self) -> ArchivedJob:
+        """Return the job whose archived logs are its own: that of the uid in its stack, and of no other."""
+        app, job_object = self.stack.app, self.stack.objects[0]
+        return ArchivedJob(app_id=app.app_id, scheduler=app.scheduler, uid=job_object.uid)
+
+
+class DueApps:
+    """Judges apps. Nothing is changed."""
+
+    def __init__(
+        self,
+        settings: RetentionSettings,
+        tracked: TrackedStacks,
+        views: Sequence[ClusterView],
+        *,
+        opened: Callable[[str], Stacks] = open_stacks,
+        index: RunIndex,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Take the dependencies.
+
+        Args:
+            settings: The ages.
+            tracked: The apps.
+            views: The watched clusters.
+            opened: Returns the stacks of a backend.
+            index: The apps that this user launched from here.
+            now: The time by which apps are old, aware.
+        """
+        self._settings = settings
+        self._tracked = tracked
+        self._views = views
+        self._opened = opened
+        self._index = index
+        self._now = now
+        self._stacks: dict[str, StoredStacks] = {}
+        self._stores: dict[str, StackStore] = {}
+
+    def judge(self, app: TrackedApp, text: str, seen: Mapping[str, Any] | None = None) -> Due:
+        """Return an app that may be forgotten now, by its stack and by its cluster as they are at this moment.
+
+        Args:
+            app: The app as it was last read.
+            text: The checkpoint of its stack.
+            seen: What is seen of it where its stack does not have that yet. None: what the stack has counts.
+
+        Raises:
+            StaysError: It stays.
+            TorchxPulumiError: The stack cannot be read, or the cluster does not answer.
+        """
+        stack = read_own_stack(text, app)
+        self._check_due(stack.app, seen or observed_of(stack.app))
+        self._check_updates(stack.app)
+        for key in self._tracked.of_job(app.namespace, app.job_name) - {app.key}:
+            other = self._tracked.app(key)
+            if other is not None and other.uid == app.uid:
+                raise StaysError(f"stack {other.stack} of {other.backend} names the same job object")
+        self._check_index(stack)
+        view = self._view(stack.app)
+        state, ended_at = self._check_ended(stack.app, view, seen or observed_of(stack.app))
+        self._check_pods(stack, view)
+        live = [found for ref in stack.objects if (found := _live(view, ref)) is not None]
+        return Due(stack=stack, view=view, state=state, ended_at=ended_at, objects=tuple(live))
+
+    def _check_updates(self, app: TrackedApp) -> None:
+        store = self._stores.get(app.backend) or open_store(backend_url(app.backend), READ_TIMEOUT_S)
+        if store is None:
+            raise StaysError("its backend is written by the Pulumi CLI only")
+        self._stores[app.backend] = store
+        names = [name for name in store.names(f"{HISTORY}/{app.stack}") if NOTE.search(name)]
+        updates = read_updates(store, app.stack, len(names))
+        if len(updates) < len(names):
+            raise StaysError("an update in its history cannot be read, so that it is not known what was run")
+        check_updates(updates)
+
+    def _check_due(self, app: TrackedApp, seen: Mapping[str, Any]) -> None:
+        at = self.due_at(app, seen)
+        if at is None:
+            raise StaysError("it has not ended, or when it ended is not known", passing=True)
+        if at > self._now():
+            raise StaysError(f"it is not old enough before {format_time(at)}", passing=True)
+
+    def _check_index(self, stack: OwnStack) -> None:
+        known = self._index.get(stack.entry)
+        if known is None:
+            return
+        if known.stage is not Stage.LAUNCHED or is_working(known.owner):
+            raise StaysError("a process launches, changes or deletes it", passing=True)
+        if (known.launch, known.launched_at) != (stack.entry.launch, stack.entry.launched_at):
+            raise StaysError("this user's index of apps has another launch of its name", passing=True)
+
+    def _view(self, app: TrackedApp) -> ClusterView:
+        """Return the cluster of an app, known for certain."""
+        failure: ClusterError | None = None
+        for view in self._views:
+            try:
+                if view.is_cluster_of(app):
+                    return view
+            except ClusterError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        raise StaysError("its cluster or its namespace is not watched here, or is not known to be that of its launch")
+
+    def _check_ended(self, app: TrackedApp, view: ClusterView, seen: Mapping[str, Any]) -> tuple[str, datetime]:
+        """Return state and time of the end of an app, by its stack and its cluster."""
+        state, ended_at = str(seen.get("state")), _ended_at(seen)
+        found = view.origin.get(app.variant.job_object, app.namespace, app.job_name)
+        if found is not None and not app.owns(found):
+            if text_at(found, "metadata", "labels", labels.LAUNCH) in app.launches:
+                raise StaysError("its cluster has a later run of it")
+            found = None
+        if found is not None and not is_being_deleted(found):
+            sighting = view.look(app, self._now(), fresh=True)
+            if sighting is None:
+                raise StaysError("its objects change at this moment", passing=True)
+            status = as_cancelled(app, sighting).status
+            if not status.state.terminal:
+                raise StaysError(f"its cluster says that it is {status.state.value}")
+            now = build_observed(status, observed_at=ended_at or self._now())
+            self._check_due(app, now)
+            ended_at = max(filter(None, (ended_at, _ended_at(now))))
+        if ended_at is None:
+            raise StaysError("when it ended is not known")
+        return state, ended_at
+
+    def _check_pods(self, stack: OwnStack, view: ClusterView) -> None:
+        """Refuse an app of which a pod runs, for example one that outlived its job object."""
+        app = stack.app
+        uids = {ref.uid for ref in stack.objects}
+        for pod in view.origin.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name)):
+            ended = text_at(pod, "status", "phase") in ("Succeeded", "Failed")
+            if not ended and not is_being_deleted(pod) and _may_be_of(pod, app, uids):
+                raise StaysError(f"its pod {text_at(pod, 'metadata', 'name')} has not ended")
+
+    def due_at(self, app: TrackedApp, seen: Mapping[str, Any]) -> datetime | None:
+        """Return when an app is old enough. None: it has not ended, or is not one of `torchx run`."""
+        state, ended_at = read_state(seen.get("state")), _ended_at(seen)
+        gone = state is JobState.UNKNOWN and seen.get("reason") == Reason.NOT_FOUND.value
+        if not app.by_torchx or ended_at is None or not (state.terminal or gone):
+            return None
+        # A run that another one followed says nothing of it.
+        if app.uid is None or seen.get("uid") not in (None, app.uid):
+            return None
+        return ended_at + (self._settings.after if state in SOON else self._settings.failed_after)
+
+    def seen(self, app: TrackedApp) -> Mapping[str, Any]:
+        """Return what the stack will have of an app once what is seen in its cluster is written."""
+        for view in self._views:
+            if view.job_object(app) is not None and not app.state.terminal and not app.has_secrets:
+                sighting = view.look(app, self._now())
+                if sighting is not None and (status := as_cancelled(app, sighting).status).state.terminal:
+                    return build_observed(status, observed_at=self._now())
+        return observed_of(app)
+
+    def stacks(self, backend: str) -> StoredStacks:
+        """Return the stacks of a backend.
+
+        Raises:
+            StaysError: Only the Pulumi CLI writes them.
+            DeployError: The backend cannot be opened.
+        """
+        if backend not in self._stacks:
+            found = self._opened(backend)
+            if not isinstance(found, StoredStacks):
+                raise StaysError("its backend is written by the Pulumi CLI only")
+            # Creating a client of an object store takes longer than a request.
+            self._stacks[backend] = found
+        return self._stacks[backend]
+
+    def text(self, app: TrackedApp) -> str | None:
+        """Return the checkpoint of an app's stack. None: there is none any more.
+
+        Raises:
+            StaysError: As `stacks`.
+            DeployError: It cannot be read.
+        """
+        try:
+            return self.stacks(app.backend).export(app.place)
+        except DeployError:
+            # The next call reads the credentials again.
+            self._stacks.pop(app.backend, None)
+            self._stores.pop(app.backend, None)
+            raise
+
+
+def observed_of(app: TrackedApp) -> Mapping[str, Any]:
+    """Return what the stack of an app has observed."""
+    found = app.output.output.get("observed")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _ended_at(seen: Mapping[str, Any]) -> datetime | None:
+    """Return when a run ended; where that is not known, when its end was first seen."""
+    return time_at(seen, "finished_at") or time_at(seen, "observed_at")
+
+
+def _live(view: ClusterView, ref: AppObject) -> LiveObject | None:
+    """Return an object that still exists. None: it is gone."""
+    found = view.origin.get(ref.kind, ref.namespace, ref.name)
+    if found is None or text_at(found, "metadata", "uid") != ref.uid:
+        return None
+    return LiveObject(ref=ref, version=text_at(found, "metadata", "resourceVersion"), going=is_being_deleted(found))
+
+
+def _may_be_of(pod: Manifest, app: TrackedApp, uids: set[str]) -> bool:
+    """Return whether a pod with the job's name may be of the app: its owner is, or it has none."""
+    owners = {text_at(owner, "uid") for owner in items_at(pod, "metadata", "ownerReferences")}
+    return not owners or app.uid in owners or text_at(pod, "metadata", "uid") in uids

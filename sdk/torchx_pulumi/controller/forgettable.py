@@ -1,0 +1,171 @@
+"""Which stacks may be forgotten, by their checkpoint and their history alone. Text in, data out; no file, no request.
+
+A stack is forgotten only where everything in it is known: one app of `torchx run`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchx_pulumi.controller.stack_apps import TrackedApp, read_stack_apps
+from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.model.app_entry import RunEntry
+from torchx_pulumi.model.object_fields import mapping_at, text_at
+from torchx_pulumi.model.text import listed
+from torchx_pulumi.stack_state.checkpoint import (
+    STACK,
+    WRITABLE_VERSIONS,
+    Checkpoint,
+    is_object,
+    parse_checkpoint,
+    read_notes,
+)
+from torchx_pulumi.stack_state.update_history import StackUpdate
+
+OUTPUTS = frozenset({"torchx", "app_id", "app_handle", "state", "reason", "log_command"})
+"""Outputs of a stack of `torchx run`. Another one is of a program that took the app over."""
+
+OWN_UPDATE = "auto.inline"
+"""How `torchx run` starts an update, in Pulumi's note of it."""
+
+
+class StaysError(Exception):
+    """A stack is not forgotten. The message says why."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        """Say why.
+
+        Args:
+            why: The reason, in words.
+            passing: It may be gone in a moment, for example a lock. False: it stays until somebody changes something.
+        """
+        super().__init__(why)
+        self.passing = passing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppObject:
+    """An object of an app in its cluster."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnStack:
+    """A stack with one app of `torchx run` and nothing else."""
+
+    app: TrackedApp
+    entry: RunEntry
+    """The note of the launch."""
+    objects: tuple[AppObject, ...]
+    """What the launch created, the job object first."""
+
+
+def read_own_stack(text: str, app: TrackedApp) -> OwnStack:
+    """Return what a stack has, from its checkpoint.
+
+    Args:
+        text: The checkpoint as it is now.
+        app: The app as it was last read.
+
+    Raises:
+        StaysError: The stack has anything else, or is being changed.
+        UnreadableStateError: The text is not a checkpoint.
+        DeployError: A newer release wrote the notes.
+    """
+    checkpoint, apps = parse_checkpoint(text), read_stack_apps(text, app.place, app.stack)
+    _check_whole(checkpoint)
+    entry, record = read_notes(text)
+    if len(apps) != 1 or apps[0].urn != app.urn or entry is None or not apps[0].by_torchx:
+        raise StaysError("its stack does not have exactly the one app that `torchx run` launched")
+    now = apps[0]
+    if now.uid is None or now.uid != app.uid:
+        raise StaysError("it was launched again", passing=True)
+    if now.has_secrets:
+        raise StaysError("values of its outputs are secret, so that its stack is not kept current")
+    if record is not None and record.imported:
+        raise StaysError("its job object was created by another program")
+    if record is not None and record.attempt > 1:
+        raise StaysError("a program of the user's launched it again")
+    if {(entry.namespace, entry.job_name), (now.namespace, now.job_name)} != {(app.namespace, app.job_name)}:
+        raise StaysError("its notes are of another app; they were changed by hand")
+    return OwnStack(app=now, entry=entry, objects=_objects(checkpoint, now))
+
+
+def check_updates(updates: Iterable[StackUpdate]) -> None:
+    """Check that no program was run on a stack, by what Pulumi notes of each update.
+
+    Raises:
+        StaysError: A program was run.
+    """
+    if any(update.kind == "update" and update.started_by != OWN_UPDATE for update in updates):
+        raise StaysError("a Pulumi program took its stack over")
+
+
+def _check_whole(checkpoint: Checkpoint) -> None:
+    """Check what counts for all resources.
+
+    Raises:
+        StaysError: Something in it is not for us to remove.
+    """
+    if checkpoint.version not in WRITABLE_VERSIONS:
+        raise StaysError(f"its checkpoint has version {checkpoint.version}, this release knows {WRITABLE_VERSIONS}")
+    if checkpoint.pending:
+        raise StaysError("an operation on its stack was interrupted (`pulumi refresh`, `torchx-pulumi delete`)")
+    others = [_named(item) for item in checkpoint.others()]
+    if others:
+        raise StaysError(f"its stack also holds {listed(others, 3)}")
+    for words, names in (
+        ("is protected", ("protect",)),
+        ("is deleted by the next update", ("delete", "pendingReplacement")),
+        ("stays when its stack is deleted", ("retainOnDelete",)),
+        ("is not managed by its stack", ("external",)),
+    ):
+        found = [_named(item) for item in checkpoint.resources if any(item.get(name) for name in names)]
+        # A provider that is the default one is marked by none of these.
+        if found:
+            raise StaysError(f"{listed(found, 3)} {words}")
+    for item in checkpoint.resources:
+        more = sorted(mapping_at(item, "outputs").keys() - OUTPUTS) if item.get("type") == STACK else []
+        if more:
+            raise StaysError(f"a Pulumi program took its stack over: it exports {listed(more, 3)}")
+
+
+def _objects(checkpoint: Checkpoint, app: TrackedApp) -> tuple[AppObject, ...]:
+    """Return the objects of a run, the job object first.
+
+    Raises:
+        StaysError: The state has an object that no launch creates, or that it does not identify.
+    """
+    job = app.variant.job_object
+    found = [AppObject(kind=job, namespace=app.namespace, name=app.job_name, uid=app.uid or "")]
+    allowed = {(kind.api_version, kind.kind): kind for kind in (job, *app.variant.companions)}
+    for item in checkpoint.resources:
+        if not is_object(item):
+            continue
+        whole = {**mapping_at(item, "inputs"), **mapping_at(item, "outputs")}
+        kind = allowed.get((str(whole.get("apiVersion")), str(whole.get("kind"))))
+        name, uid = text_at(whole, "metadata", "name"), text_at(whole, "metadata", "uid")
+        if kind is None or name is None or uid is None:
+            raise StaysError(f"its stack has {_named(item)}, which no launch of this kind creates, or without a uid")
+        one = AppObject(
+            kind=kind, namespace=text_at(whole, "metadata", "namespace") or app.namespace, name=name, uid=uid
+        )
+        if kind == job and one != found[0]:
+            raise StaysError(f"its stack names {one} with another uid, name or namespace than its outputs")
+        if one.namespace != app.namespace:
+            raise StaysError(f"its stack has {one}, which is in another namespace than the app")
+        found += [one] if one not in found else []
+    return tuple(found)
+
+
+def _named(item: Mapping[str, Any]) -> str:
+    return f"{item.get('type')} {str(item.get('urn')).rpartition('::')[2]!r}"

@@ -1,0 +1,89 @@
+"""Checks of the options of retention before a controller starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+
+from torchx_pulumi.controller.settings import RetentionSettings
+from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.model.errors import ClusterError, Problem
+from torchx_pulumi.schedulers.watching import forget_permissions
+
+UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+SHORTEST = timedelta(hours=1)
+"""Shortest age: whoever waits for an app reads its end, and its logs are archived, long before that."""
+
+ALLOWED = "a number with h, d or w, at least 1h, for example 12h or 30d"
+
+
+def check_retention(
+    after: str | None, failed_after: str | None, *, dry_run: bool, once: bool, log_archive: str | None
+) -> tuple[list[Problem], RetentionSettings | None]:
+    """Return what is wrong with the options, and the settings. None: nothing is forgotten.
+
+    Args:
+        after: Value of `--forget-after`. None: it is not given.
+        failed_after: Value of `--forget-failed-after`. None: it is not given.
+        dry_run: `--dry-run` is given.
+        once: `--once` is given.
+        log_archive: Value of `--log-archive`.
+    """
+    problems, ages = [], dict[str, timedelta]()
+    for option, text in (("--forget-after", after), ("--forget-failed-after", failed_after)):
+        if text is not None:
+            age = read_age(text)
+            if age is None:
+                problems.append(Problem(option, f"found {text!r}, allowed is {ALLOWED}"))
+            else:
+                ages[option] = age
+    if after is None:
+        needs = {"--forget-failed-after": failed_after is not None, "--dry-run": dry_run}
+        text = "there is no --forget-after, without which nothing is forgotten; give an age, or leave this out"
+        problems += [Problem(option, text) for option, given in needs.items() if given]
+    if dry_run and not once:
+        problems.append(Problem("--dry-run", "it shows what would be forgotten now, and ends; give --once with it"))
+    age = ages.get("--forget-after")
+    failed = ages.get("--forget-failed-after", None if age is None else 2 * age)
+    if age is not None and failed is not None and failed < age:
+        text = f"found {failed_after!r}, which is less than --forget-after {after}; failed apps stay at least as long"
+        problems.append(Problem("--forget-failed-after", text))
+    if problems or age is None or failed is None:
+        return problems, None
+    return [], RetentionSettings(after=age, failed_after=failed, dry_run=dry_run, log_archive=log_archive)
+
+
+def read_age(text: str) -> timedelta | None:
+    """Return an age. None: the text is none, or the age is too short.
+
+    >>> read_age("36h"), read_age("30d"), read_age("30"), read_age("0d")
+    (datetime.timedelta(days=1, seconds=43200), datetime.timedelta(days=30), None, None)
+    """
+    found = re.fullmatch(r"(\d{1,4})([hdw])", text, re.ASCII)
+    age = None if found is None else int(found[1]) * UNITS[found[2]]
+    return None if age is None or age < SHORTEST else age
+
+
+def check_permissions(name: str, cluster: LiveCluster, namespaces: Sequence[str]) -> list[Problem]:
+    """Return what is not permitted that forgetting needs in a cluster. A cluster that does not answer has no problem.
+
+    Args:
+        name: What messages call the cluster.
+        cluster: The cluster.
+        namespaces: The watched namespaces. Empty: all.
+    """
+    missing: list[str] = []
+    try:
+        needed = [one for one in forget_permissions() if not one.kind.group or cluster.serves(one.kind)]
+        for namespace in namespaces or (None,):
+            where = f"in namespace {namespace}" if namespace else "in all namespaces"
+            missing += [f"{one} {where}" for one in needed if not cluster.allowed(one.verb, one.kind, namespace)]
+    except ClusterError:
+        # What is forgotten is decided when it answers again; a verb that is missing is reported then.
+        return []
+    if not missing:
+        return []
+    text = f"no permission in {name} to {', to '.join(missing)}; docs/permissions.md has the rules"
+    return [Problem("--forget-after", text)]
