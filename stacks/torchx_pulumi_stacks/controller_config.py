@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from torchx_pulumi.controller.retention_checks import check_retention
 from torchx_pulumi.images.reference import parse_repository
 from torchx_pulumi.log_archive.location import check_archive_url
 from torchx_pulumi.model.errors import ImageError, Problem
@@ -159,12 +160,22 @@ def _problems(config: ControllerConfig) -> Iterator[tuple[str, str]]:
             yield from _of_folder("logArchive", config.log_archive, config)
     elif config.archive_secret_pods:
         yield "archiveSecretPods", "is true, but logArchive is not set; name an archive, or leave this out"
+    ages = {"--forget-after": "forgetAfter", "--forget-failed-after": "forgetFailedAfter"}
+    for problem in _of_retention(config):
+        yield ages[problem.path], problem.message
     if config.replicas < 1:
         yield "replicas", f"is {config.replicas}, must be at least 1"
     if not 1024 <= config.port <= 65535:
         yield "port", f"is {config.port}, must be 1024 to 65535: the controller does not run as root"
     if config.fs_group < 1:
         yield "fsGroup", f"is {config.fs_group}, must be at least 1: the controller does not run as root"
+
+
+def _of_retention(config: ControllerConfig) -> list[Problem]:
+    problems, _ = check_retention(
+        config.forget_after, config.forget_failed_after, dry_run=False, once=False, log_archive=config.log_archive
+    )
+    return problems
 
 
 def _of_image(config: ControllerConfig) -> Iterator[tuple[str, str]]:

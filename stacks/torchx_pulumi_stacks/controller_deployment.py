@@ -286,8 +286,7 @@ def _register_credentials(
 ) -> pulumi.Output[str] | None:
     if not config.backend_credentials:
         return None
-    values = {name: pulumi.Output.secret(value) for name, value in config.backend_credentials.items()}
-    return _register_secret("controller-credentials", config, namespace, values, inside)
+    return _register_secret("controller-credentials", config, namespace, config.backend_credentials, inside)
 
 
 def _register_secret(

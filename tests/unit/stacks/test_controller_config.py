@@ -164,6 +164,13 @@ def test_folders_in_the_volume_and_archives_in_it_are_taken() -> None:
     assert "controller.logArchive: is '/srv/logs', a folder that no pod has; set volumeClaim" in text
 
 
+def test_ages_are_those_of_the_command() -> None:
+    text = refused({**LEAST, "forgetAfter": "30", "forgetFailedAfter": "1h"})
+    assert "controller.forgetAfter: found '30', allowed is a number with h, d or w" in text
+    assert "controller.forgetFailedAfter: " in refused({**LEAST, "forgetAfter": "30d", "forgetFailedAfter": "1d"})
+    assert "controller.forgetFailedAfter: " in refused({**LEAST, "forgetFailedAfter": "1d"})
+
+
 def test_credentials_in_the_url_of_a_backend_are_refused_and_not_repeated() -> None:
     text = refused({**LEAST, "backends": ["s3://state?endpoint=http://me:hush-hush@store:9000"]})
     assert "which has credentials, and pods show their arguments; use backendCredentials" in text
