@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from torchx_pulumi.controller.figures import ControllerFigures, WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import FleetRow
-from torchx_pulumi.fleet.render.prometheus import Labels, fleet_gauges, identity
+from torchx_pulumi.fleet.render.prometheus import Labels, encodable, fleet_gauges, identity
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.web.run_times import RunTimes
 
@@ -99,10 +99,12 @@ class _ControllerCollector(Collector):
         )
         failures: dict[str, int] = {}
         for (backend, outcome), count in sorted(figures.writes.items()):
-            writes.add_sample("torchx_controller_stack_writes_total", {"backend": backend, "outcome": outcome}, count)
+            writes.add_sample(
+                "torchx_controller_stack_writes_total", {"backend": encodable(backend), "outcome": outcome}, count
+            )
             failures[backend] = failures.get(backend, 0) + (count if outcome in FAILED else 0)
         for backend, count in failures.items():
-            failed.add_sample("torchx_controller_failed_writes_total", {"backend": backend}, count)
+            failed.add_sample("torchx_controller_failed_writes_total", {"backend": encodable(backend)}, count)
         yield writes
         yield failed
 
@@ -161,5 +163,5 @@ def _version() -> str:
 def _family(name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Metric:
     family = GaugeMetricFamily(name, text)
     for labels, value in samples:
-        family.add_sample(name, dict(labels), value)
+        family.add_sample(name, {label: encodable(text) for label, text in labels.items()}, value)
     return family

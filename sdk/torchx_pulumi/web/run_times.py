@@ -12,6 +12,7 @@ from prometheus_client import Histogram
 from prometheus_client.metrics_core import Metric
 
 from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
+from torchx_pulumi.fleet.render.prometheus import encodable
 from torchx_pulumi.model.status import JobState
 
 HOUR_S: Final = 3600.0
@@ -93,7 +94,7 @@ class RunTimes:
     def _count(self, app: LiveApp) -> None:
         uid, row = app.app.uid, app.row(self._now())
         # A series that begins at 0 is scraped before its first run: `increase` of one that begins at 1 misses that run.
-        waits = self._waits.labels(row.scheduler, row.queue or "")
+        waits = self._waits.labels(row.scheduler, encodable(row.queue or ""))
         ended = {state: self._runtimes.labels(row.scheduler, state.value) for state in JobState if state.terminal}
         if uid is None:
             # Its launch has not written it yet; that will be a change.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from torchx_pulumi.controller.figures import WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import Fleet
@@ -89,6 +90,13 @@ def test_texts_of_users_are_escaped() -> None:
     fleet = LiveFleet(now=lambda: NOW)
     fleet.put_stack(tracked_app("a", app={"name": EVIL, "queue": EVIL}, observed={"reason": EVIL}))
     assert value(metrics_of(fleet), "torchx_app_state", queue=EVIL, reason=EVIL) == 1
+
+
+@pytest.mark.parametrize(("text", "shown"), [("a\ud800", "a\\ud800"), ("a\0b", "a\\x00b")])
+def test_what_prometheus_cannot_read_is_escaped_and_the_other_metrics_are_there(text: str, shown: str) -> None:
+    fleet = LiveFleet(now=lambda: NOW)
+    fleet.put_stack(tracked_app("a", app={"name": text, "queue": text}, observed={"reason": text}))
+    assert value(metrics_of(fleet), "torchx_app_state", queue=shown, reason=shown) == 1
 
 
 def test_a_watch_lags_by_its_slowest_namespace() -> None:

@@ -196,9 +196,18 @@ def sample(name: str, labels: Mapping[str, str], value: float) -> str:
     return f"{name}{{{body}}} {number(value)}" if body else f"{name} {number(value)}"
 
 
+def encodable(text: str) -> str:
+    r"""Return the value of a label without what UTF-8 or Prometheus's parser does not know.
+
+    >>> encodable("a\ud800"), encodable("a\0")
+    ('a\\ud800', 'a\\x00')
+    """
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
 def escape(text: str) -> str:
     """Return the escaped value of a label."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return encodable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def number(value: float) -> str:
