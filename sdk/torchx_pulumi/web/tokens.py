@@ -115,12 +115,13 @@ def _ownership_problem(path: Path, about: os.stat_result) -> str:
     return ""
 
 
-def _version(path: Path) -> tuple[int, int, int] | None:
+def _version(path: Path) -> tuple[int, int, int, int] | None:
     try:
         about = path.stat()
     except OSError:
         return None
-    return (about.st_ino, about.st_mtime_ns, about.st_size)
+    # The time of a change of mode or owner, too: it may make the file valid.
+    return (about.st_ino, about.st_mtime_ns, about.st_ctime_ns, about.st_size)
 
 
 def is_same(given: bytes, token: bytes) -> bool:

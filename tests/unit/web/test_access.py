@@ -157,6 +157,19 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert token.current() == TOKEN.encode()
 
 
+def test_a_token_file_whose_mode_was_wrong_is_read_when_the_mode_is_right(tmp_path: Path) -> None:
+    path, said = tmp_path / "token", []
+    path.write_text(TOKEN)
+    path.chmod(0o600)
+    token = FileToken(path, said.append)
+    path.write_text("another-token-0123")
+    path.chmod(0o644)
+    assert token.current() == TOKEN.encode()
+    assert "chmod 600" in said[0]
+    path.chmod(0o600)
+    assert token.current() == b"another-token-0123"
+
+
 @pytest.mark.parametrize(
     ("content", "mode", "part"),
     [
