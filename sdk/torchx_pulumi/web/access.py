@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torchx_pulumi.web.tokens import COOKIE_S, Token, is_same, is_valid_cookie, make_cookie
@@ -82,7 +82,7 @@ class PageAccess:
         scheme, _, given = asked.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return is_same(given.strip().encode(errors="replace"), token)
-        return is_valid_cookie(self._cookie_of(asked), token, self.now())
+        return any(is_valid_cookie(value, token, self.now()) for value in self._cookies_of(asked))
 
     def is_token(self, given: str) -> bool:
         """Return whether a text is the token."""
@@ -105,13 +105,12 @@ class PageAccess:
         """Return the cookie's name."""
         return f"torchx-pulumi-{self.port}"
 
-    def _cookie_of(self, asked: Asked) -> str:
-        # Cookies of other servers on this host come too, and may be of any shape.
+    def _cookies_of(self, asked: Asked) -> Iterator[str]:
+        # Cookies of other servers on this host come too, of any shape, and for a path also of this name.
         for pair in asked.headers.get("cookie", "").split(";"):
             name, _, value = pair.strip().partition("=")
             if name == self.cookie_name:
-                return value
-        return ""
+                yield value
 
     def _is_own(self, name: str, address: str) -> bool:
         return name in LOOPBACK_NAMES or name in self.hosts or name == _plain_address(address)

@@ -21,7 +21,7 @@ from torchx_pulumi.model.status import JobState
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.schedulers import scheduler_names
 from torchx_pulumi.web import limits
-from torchx_pulumi.web.bounds import Slots, Workers
+from torchx_pulumi.web.bounds import Shared, Slots, Workers
 from torchx_pulumi.web.log_pipe import LogPipe
 from torchx_pulumi.web.logs import NOTE, LogRequest, status_of
 from torchx_pulumi.web.openapi import openapi_document
@@ -91,6 +91,7 @@ class Api:
         """
         self._site = site
         self.workers = Workers()
+        self._shared_metrics = Shared(self.workers, site.metrics)
         self.stream = FleetStream(site, self.workers)
         self._streams = Slots(limits.STREAMS, "streams")
         self._log_slots = Slots(limits.LOGS, "logs")
@@ -280,7 +281,7 @@ class Api:
 
     async def _metrics(self, request: Request) -> Response:
         read_parameters(request.query_params, ())
-        text, media_type = await self.workers.run(self._site.metrics)
+        text, media_type = await self._shared_metrics.get()
         return Response(text, media_type=media_type)
 
     async def _openapi(self, request: Request) -> Response:

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.access import ENTRANCES, Asked, PageAccess, Refusal
 from torchx_pulumi.web.api import Api, json_response, to_json
-from torchx_pulumi.web.bounds import Counted, Slots, UnreadError, bounded_send
+from torchx_pulumi.web.bounds import Counted, Shared, Slots, UnreadError, bounded_send
 from torchx_pulumi.web.page import live_page, login_page, message_page
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.values import summary
@@ -35,6 +35,7 @@ class Application:
         """Take what is shown, and who may see it."""
         self._site, self._access = site, access
         self._api = Api(site, secured=access.token is not None)
+        self._shared_page = Shared(self._api.workers, self._page)
         requests = Middleware(Counted, slots=Slots(limits.REQUESTS, "requests"))
         # Of their own: a form that comes slowly needs no token.
         logins = Middleware(Counted, slots=Slots(limits.LOGINS, "logins"))
@@ -46,6 +47,8 @@ class Application:
             for each in self._api.operations
         ]
         self._routes = Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _failed})
+        # A redirect to the path without its last slash would name this server, not an ingress before it.
+        self._routes.router.redirect_slashes = False
 
     def close(self) -> None:
         """End streams and logs. From any thread."""
@@ -57,7 +60,7 @@ class Application:
             return
         try:
             await self._guarded(scope, receive, bounded_send(scope, send))
-        except UnreadError:
+        except (UnreadError, ClientDisconnect):
             return
         except Exception as error:
             text = f"{type(error).__name__}: {error}; please report this error"
@@ -68,7 +71,7 @@ class Application:
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = _asked(scope)
         allowed = self._access.may(asked)
-        refusal = self._access.refusal(asked) or _body_refusal(asked)
+        refusal = _head_refusal(scope) or self._access.refusal(asked) or _body_refusal(asked)
         if refusal is None and not allowed and asked.path not in ENTRANCES:
             refusal = Refusal(status=401, message=NO_TOKEN, headers={"WWW-Authenticate": "Bearer"})
         if refusal is not None:
@@ -81,19 +84,19 @@ class Application:
         token = request.query_params.get("token")
         if token is None or not self._access.is_token(token):
             if request.state.allowed:
-                return _html(await self._api.workers.run(self._page))
+                return _html(*await self._shared_page.get())
             return _login_form(WRONG_TOKEN if token else "")
         # A redirect would belong to a navigation that another program began, for which browsers leave out cookies of
         # `SameSite=Strict`. This page begins one of its own.
-        answer = _html(message_page("Logged in", "The apps are shown now.", forward=True))
+        answer = _message(message_page("Logged in", "The apps are shown now.", forward=True))
         answer.headers["Set-Cookie"] = self._cookie(request)
         return answer
 
-    def _page(self) -> tuple[str, str]:
+    def _page(self) -> tuple[bytes, str]:
         site, now = self._site, datetime.now(timezone.utc)
         # Read before the apps, so that the stream repeats a change and leaves none out.
         version = self._api.stream.name(site.fleet.version)
-        return live_page(
+        page, policy = live_page(
             [summary(app, now) for app in site.fleet.apps()],
             version=version,
             backends=site.backends,
@@ -101,6 +104,7 @@ class Application:
             logs=site.logs is not None,
             now=now,
         )
+        return _encoded(page), policy
 
     async def _login(self, request: Request) -> Response:
         if request.state.allowed:
@@ -129,6 +133,15 @@ def _asked(scope: Scope) -> Asked:
     server = scope.get("server")
     address = str(server[0]) if server else ""
     return Asked(method=scope["method"], path=scope["path"], headers=headers, address=address)
+
+
+def _head_refusal(scope: Scope) -> Refusal | None:
+    # The parser counts only what arrives in parts.
+    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    if fields + len(scope["raw_path"]) + len(scope["query_string"]) <= limits.HEAD_BYTES:
+        return None
+    text = f"first line and headers are too large, allowed are {limits.HEAD_BYTES} bytes"
+    return Refusal(status=431, message=text, headers={"Connection": "close"})
 
 
 def _body_refusal(asked: Asked) -> Refusal | None:
@@ -162,7 +175,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 def _failure(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return a page for people who look at the page, and JSON for programs."""
     if path in ENTRANCES:
-        response = _html(message_page(HTTPStatus(status).phrase, message))
+        response = _message(message_page(HTTPStatus(status).phrase, message))
     else:
         response = json_response(to_json({"error": {"status": status, "message": message}}))
     response.status_code = status
@@ -171,14 +184,21 @@ def _failure(path: str, status: int, message: str, headers: Mapping[str, str] | 
 
 
 def _login_form(message: str = "") -> Response:
-    response = _html(login_page(message))
+    response = _message(login_page(message))
     response.status_code = 401
     # Without it, browsers send the form with the origin "null".
     response.headers["Referrer-Policy"] = "same-origin"
     return response
 
 
-def _html(page: tuple[str, str]) -> Response:
+def _message(page: tuple[str, str]) -> Response:
     text, policy = page
-    headers = {"Content-Security-Policy": policy}
-    return Response(text.encode(errors="replace"), media_type="text/html", headers=headers)
+    return _html(_encoded(text), policy)
+
+
+def _html(page: bytes, policy: str) -> Response:
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
+
+
+def _encoded(page: str) -> bytes:
+    return page.encode(errors="replace")

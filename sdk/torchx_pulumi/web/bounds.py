@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -78,6 +79,30 @@ class Workers:
         return await anyio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
 
 
+class Shared(Generic[Result]):
+    """Something that is made once for all who ask for it within `SHARED_S`. Belongs to the server's event loop."""
+
+    def __init__(self, workers: Workers, make: Callable[[], Result]) -> None:
+        """Take the threads, and the function that makes it."""
+        self._workers, self._make = workers, make
+        self._made: asyncio.Task[Result] | None = None
+
+    async def get(self) -> Result:
+        """Return it. An error is raised for all who waited, and is not kept."""
+        if self._made is None:
+            self._made = asyncio.ensure_future(self._workers.run(self._make))
+            self._made.add_done_callback(self._keep)
+        # One client that leaves must not take it from the others.
+        return await asyncio.shield(self._made)
+
+    def _keep(self, made: asyncio.Task[Result]) -> None:
+        kept_s = limits.SHARED_S if not made.cancelled() and made.exception() is None else 0.0
+        made.get_loop().call_later(kept_s, self._drop)
+
+    def _drop(self) -> None:
+        self._made = None
+
+
 class Counted:
     """Counts the requests of an application."""
 
@@ -114,10 +139,12 @@ def bounded_send(scope: Scope, send: Send) -> Send:
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
-        body = message.get("body", b"")
-        while len(body) > limits.PART_BYTES:
-            await send_in_time({**message, "body": body[: limits.PART_BYTES], "more_body": True})
-            body = body[limits.PART_BYTES :]
-        await send_in_time({**message, "body": body} if "body" in message else message)
+        # Not copied: many clients are sent the same bytes.
+        body, start = memoryview(message.get("body", b"")), 0
+        while len(body) - start > limits.PART_BYTES:
+            part = bytes(body[start : start + limits.PART_BYTES])
+            await send_in_time({**message, "body": part, "more_body": True})
+            start += limits.PART_BYTES
+        await send_in_time({**message, "body": bytes(body[start:])} if start else message)
 
     return send_bounded

@@ -30,6 +30,8 @@ BODY_S = 10.0
 """Longest time for the form of `/login`."""
 SEND_S = 20.0
 """Longest time for a part of a response. A client that does not read it is disconnected."""
+SHARED_S = 1.0
+"""Time for which the page and the metrics, once made, are sent to all who ask."""
 PING_S = 15.0
 """Longest silence of a stream. The permission of its reader is checked as often."""
 FRAME_S = 0.25

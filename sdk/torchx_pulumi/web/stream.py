@@ -20,6 +20,10 @@ PING = b": ping\n\n"
 """A comment, so that proxies and browsers see that the connection lives."""
 
 
+MOST_FRAMES = 16
+"""Frames that are kept for further clients: one for each version that a client had before."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """What changed between two versions, as an event."""
@@ -128,6 +132,8 @@ class FleetStream:
     async def _frame(self, since: int | None) -> Frame:
         made = self._frames.get(since)
         if made is None:
+            while len(self._frames) >= MOST_FRAMES:
+                del self._frames[next(iter(self._frames))]
             made = asyncio.ensure_future(self._workers.run(self._make, since))
             self._frames[since] = made
         # One client that leaves must not take the frame from the others.

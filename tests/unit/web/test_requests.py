@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ from urllib.parse import urlencode
 
 import jsonschema
 import pytest
+from starlette.types import Message
 from torchx_pulumi.web import limits
-from torchx_pulumi.web.bounds import HEADERS
+from torchx_pulumi.web.bounds import HEADERS, bounded_send
 
 from tests.unit.web.site_server import Answer, app, eventually, served
 
@@ -250,13 +253,15 @@ def test_more_requests_than_allowed_are_refused_and_probes_are_not(monkeypatch: 
     monkeypatch.setattr(limits, "REQUESTS", 2)
     inside, leave = threading.Semaphore(0), threading.Event()
 
-    def slow() -> tuple[bytes, str]:
+    def slow(_: object) -> list[dict[str, str]]:
         inside.release()
         leave.wait(10)
-        return b"", "text/plain"
+        return []
 
-    with served(metrics=slow) as server:
-        clients = [server.connect(server.head("/metrics")) for _ in range(2)]
+    with served(events=slow) as server:
+        server.fleet.put_stack(app())
+        path = f"/api/v1/apps/{server.fleet.apps()[0].id}/events"
+        clients = [server.connect(server.head(path)) for _ in range(2)]
         for _ in clients:
             assert inside.acquire(timeout=10)
         refused = server.ask("/api/v1/apps")
@@ -266,6 +271,66 @@ def test_more_requests_than_allowed_are_refused_and_probes_are_not(monkeypatch: 
         assert all(b" 200 " in client.recv(100) for client in clients)
         for client in clients:
             client.close()
+
+
+def test_a_client_that_leaves_within_the_form_is_no_defect() -> None:
+    head = f"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nContent-Type: {FORM['Content_Type']}\r\n"
+    with served() as server:
+        for _ in range(limits.LOGINS):
+            with server.connect(f"{head}\r\nt".encode()):
+                pass
+        # Its requests are over: there is room again.
+        eventually(lambda: server.ask("/login", token=False).status == 401)
+        assert server.reported == []
+
+
+def test_a_large_head_that_arrives_at_once_is_refused() -> None:
+    with served() as server:
+        assert server.ask("/healthz", X=("x" * (limits.HEAD_BYTES - 1000))).status == 200
+        assert server.ask("/healthz", X=("x" * limits.HEAD_BYTES)).status == 431
+
+
+def test_a_path_with_a_last_slash_is_another_path() -> None:
+    with served() as server:
+        assert [server.ask(path).status for path in ("/api/v1/apps/", "/metrics/", "/login/")] == [404, 404, 404]
+
+
+def test_a_foreign_cookie_of_the_name_does_not_log_out() -> None:
+    with served() as server:
+        own = cookie_of(server.ask(f"/?token={server.token}", token=False))
+        foreign = own.partition("=")[0]
+        assert server.ask("/", token=False, Cookie=f"{foreign}=1.2; {own}").status == 200
+        assert server.ask("/", token=False, Cookie=f"{foreign}=1.2").status == 401
+
+
+def test_clients_share_the_metrics_that_are_made() -> None:
+    made, leave = threading.Semaphore(0), threading.Event()
+
+    def slow() -> tuple[bytes, str]:
+        made.release()
+        leave.wait(10)
+        return b"metric 1\n", "text/plain"
+
+    with served(metrics=slow) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.connect(server.head("/metrics"))) for _ in range(5)]
+        assert made.acquire(timeout=10)
+        # Asked for before the answer is there, or within a second.
+        leave.set()
+        assert all(b" 200 " in client.recv(100) for client in clients)
+        assert not made.acquire(blocking=False)
+
+
+def test_metrics_that_failed_are_made_again() -> None:
+    answers = iter([RuntimeError("once"), (b"metric 1\n", "text/plain")])
+
+    def made() -> tuple[bytes, str]:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    with served(metrics=made) as server:
+        assert [server.ask("/metrics").status for _ in range(2)] == [500, 200]
 
 
 def test_connections_are_used_again() -> None:
@@ -302,3 +367,19 @@ def test_the_limits_are_those_of_the_documentation() -> None:
     for name, values in DOCUMENTED.items():
         (row,) = [line for line in rows if line.startswith(f"| {name}")]
         assert all(value in row for value in values), row
+
+
+def test_a_large_answer_is_not_copied_for_a_client_that_does_not_read() -> None:
+    body, most = bytes(64 * limits.PART_BYTES), []
+
+    async def send(_: Message) -> None:
+        most.append(tracemalloc.get_traced_memory()[0])
+
+    tracemalloc.start()
+    try:
+        asyncio.run(bounded_send({}, send)({"type": "http.response.body", "body": body}))
+    finally:
+        tracemalloc.stop()
+    assert len(most) == 64
+    assert max(most) - most[0] < 2 * limits.PART_BYTES
+    assert most[0] < 8 * limits.PART_BYTES

@@ -14,7 +14,7 @@ import pytest
 from torchx_pulumi.controller.live_fleet import FleetChange, LiveApp, LiveFleet
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.web import limits
+from torchx_pulumi.web import limits, stream
 from torchx_pulumi.web.logs import LogRequest
 
 from tests.unit.web.site_server import Served, app, eventually, served
@@ -315,3 +315,26 @@ def test_threads_of_logs_end() -> None:
         for _ in range(3):
             server.ask(path)
         eventually(lambda: not [one for one in threading.enumerate() if one.name == "web log"])
+
+
+def test_frames_for_versions_of_many_clients_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    class Fleet(LiveFleet):
+        def changes(self, since: int | None) -> FleetChange:
+            asked.append(since)
+            return super().changes(since)
+
+    monkeypatch.setattr(stream, "MOST_FRAMES", 2)
+    with served(fleet=Fleet()) as server:
+        names = []
+        for number in range(4):
+            server.fleet.put_stack(app(f"app-{number}"))
+            names.append(server.ask("/api/v1/apps").json["version"])
+        with contextlib.ExitStack() as readers:
+            for name in (*names[:3], names[0]):
+                reader = EventReader(server, f"?since={name}")
+                readers.callback(reader.close)
+                reader.next()
+    # Of the four, the first one's was dropped before it was asked for again.
+    assert len(asked) == len({*asked}) + 1
