@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -33,6 +34,9 @@ from tests.unit.controller.world import App, wait_for
 
 ALL = ["objects", "logs", "entry", "stack"]
 FAILED = {"state": "FAILED", "reason": "ExitCode"}
+ELSEWHERE = replace(this_process(), host="elsewhere", boot_id="another", lease_until=time.time() + 1e6)
+"""A process on another machine that works on an app, however long the tests take."""
+
 GONE = {"state": "UNKNOWN", "reason": "NotFound", "finished_at": None}
 
 
@@ -303,7 +307,7 @@ def test_two_stacks_that_name_one_job_object_both_stay(old: OldApps) -> None:
     "entry",
     [
         {"stage": Stage.DELETING},
-        {"stage": Stage.LAUNCHED, "owner": replace(this_process(), host="elsewhere", boot_id="another")},
+        {"stage": Stage.LAUNCHED, "owner": ELSEWHERE},
         {"stage": Stage.LAUNCHED, "launched_at": "2026-05-31T00:00:00Z"},
     ],
 )
