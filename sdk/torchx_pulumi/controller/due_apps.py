@@ -120,9 +120,10 @@ class DueApps:
                 raise StaysError(f"stack {other.stack} of {other.backend} names the same job object")
         self._check_index(stack)
         view = self._view(stack.app)
+        # Before the look: whatever is resumed after it is not deleted in this version.
+        live = [found for ref in stack.objects if (found := _live(view, ref, stack.app)) is not None]
         state, ended_at = self._check_ended(stack.app, view, seen or observed_of(stack.app))
         self._check_pods(stack, view)
-        live = [found for ref in stack.objects if (found := _live(view, ref)) is not None]
         return Due(stack=stack, view=view, state=state, ended_at=ended_at, objects=tuple(live))
 
     def _check_updates(self, app: TrackedApp) -> None:
@@ -205,7 +206,11 @@ class DueApps:
         # A run that another one followed says nothing of it.
         if app.uid is None or seen.get("uid") not in (None, app.uid):
             return None
-        return ended_at + (self._settings.after if state in SOON else self._settings.failed_after)
+        try:
+            return ended_at + (self._settings.after if state in SOON else self._settings.failed_after)
+        except OverflowError:
+            # A time that no clock shows, for example of a stack that was edited.
+            return None
 
     def seen(self, app: TrackedApp) -> Mapping[str, Any]:
         """Return what the stack will have of an app once what is seen in its cluster is written."""
@@ -254,15 +259,25 @@ def observed_of(app: TrackedApp) -> Mapping[str, Any]:
 
 
 def _ended_at(seen: Mapping[str, Any]) -> datetime | None:
-    """Return when a run ended; where that is not known, when its end was first seen."""
-    return time_at(seen, "finished_at") or time_at(seen, "observed_at")
+    """Return when a run ended; where that is not known, or a node's clock was wrong, when its end was first seen."""
+    finished_at, queued_at = time_at(seen, "finished_at"), time_at(seen, "queued_at")
+    if finished_at is None or (queued_at is not None and finished_at < queued_at):
+        return time_at(seen, "observed_at")
+    return finished_at
 
 
-def _live(view: ClusterView, ref: AppObject) -> LiveObject | None:
-    """Return an object that still exists. None: it is gone."""
+def _live(view: ClusterView, ref: AppObject, app: TrackedApp) -> LiveObject | None:
+    """Return an object that still exists. None: it is gone.
+
+    Raises:
+        StaysError: It is not of the launch, although the stack names it.
+    """
     found = view.origin.get(ref.kind, ref.namespace, ref.name)
     if found is None or text_at(found, "metadata", "uid") != ref.uid:
         return None
+    marks = {text_at(found, "metadata", place, labels.LAUNCH) for place in ("labels", "annotations")}
+    if ref.uid != app.uid and not marks & app.launches:
+        raise StaysError(f"its stack has {ref}, which its launch did not create")
     return LiveObject(ref=ref, version=text_at(found, "metadata", "resourceVersion"), going=is_being_deleted(found))
 
 

@@ -6,6 +6,7 @@ decided by `DueApps`, before each step. docs/controller.md has the rules.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -98,18 +99,30 @@ class Retention:
     def run_once(self, stopped: threading.Event, timeout_s: float) -> None:
         """Forget what is due now; return when that is done, after the timeout, or when `stopped` is set."""
         end = self._clock() + timeout_s
-        self.run_pass(stopped)
+        untried = self.run_pass(stopped, end)
         while self._waiting and self._clock() < end and not stopped.is_set():
             stopped.wait(self._settings.again_s)
-            self.run_pass(stopped)
+            untried = self.run_pass(stopped, end)
         for app in filter(None, map(self._tracked.app, [*self._waiting])):
             self._reporter.line(f"{app.app_id}: it is not forgotten to its end; the next start goes on")
+        if untried and not stopped.is_set():
+            self._reporter.line(
+                f"the time of this run is over, {_count(untried, 'old app')} not tried; the next start goes on"
+            )
 
-    def run_pass(self, stopped: threading.Event) -> None:
-        """Try each app that is due, the one that ended first first; one that cannot be forgotten prevents no other."""
+    def run_pass(self, stopped: threading.Event, end: float = math.inf) -> int:
+        """Try each app that is due, the one that ended first first; one that cannot be forgotten prevents no other.
+
+        Args:
+            stopped: Ends the pass when it is set.
+            end: Ends the pass too, by the clock.
+
+        Returns:
+            How many were not tried because the pass ended before.
+        """
         if self._tracked.unread:
             # A stack that is not read yet may name the same job object.
-            return
+            return 0
         known = {app.key: app for app in self._tracked.apps()}
         self._waiting &= known.keys()
         for table in (self._not_before, self._hindered):
@@ -117,12 +130,17 @@ class Retention:
                 table.pop(key)
         found = {key: self._due.due_at(app, observed_of(app)) for key, app in known.items()}
         due = {key: at for key, at in found.items() if at is not None and at <= self._now()}
-        for key in sorted(due, key=lambda one: due[one]):
-            if stopped.is_set() or not self._leading():
-                return
-            if self._clock() >= self._not_before.get(key, 0.0) and self._try(known[key]):
+        now = self._clock()
+        # Those that wait come first: another one is not begun where there is no time to complete it.
+        ready = [key for key in due if now >= self._not_before.get(key, 0.0)]
+        ready.sort(key=lambda one: (one not in self._waiting, due[one]))
+        for number, key in enumerate(ready):
+            if stopped.is_set() or not self._leading() or self._clock() >= end:
+                return len(ready) - number
+            if self._try(known[key]):
                 # Not thousands of removals at once, when an age is set for the first time.
                 stopped.wait(self._settings.pause_s)
+        return 0
 
     def preview(self) -> tuple[list[tuple[Due, str]], list[tuple[TrackedApp, str]]]:
         """Return what would be forgotten, each with what goes with it, and what stays although it is old enough.

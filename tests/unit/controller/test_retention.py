@@ -104,6 +104,9 @@ def test_failed_apps_and_lost_ends_go_later(old: OldApps, end: Mapping[str, Any]
         {"state": "UNKNOWN", "reason": "Unreadable"},
         {"uid": "of-another-run"},
         {"finished_at": None, "observed_at": None},
+        {"finished_at": "9999-12-31T23:59:59Z"},
+        # The clock of its node was wrong, and its end was first seen now.
+        {"finished_at": "1970-01-01T00:00:10Z", "queued_at": "2026-05-31T00:00:00Z", "observed_at": str(NOW)},
     ],
 )
 def test_an_app_that_has_not_ended_for_certain_is_not_considered(old: OldApps, end: Mapping[str, Any]) -> None:
@@ -289,6 +292,18 @@ def test_another_object_of_its_name_is_not_deleted(old: OldApps) -> None:
     assert old.left(app) == ["objects"]
 
 
+def test_a_pod_that_its_launch_did_not_create_is_not_deleted(old: OldApps) -> None:
+    app, other = old.launch("old-1", gang=Gang.PODS), old.launch("other", gang=Gang.PODS, end={"state": "RUNNING"})
+    pod = {**old.pods(other)[0], "status": {"phase": "Running"}}
+    old.world.cluster.put(pod)
+    old.change(app, lambda whole: resources(whole).append({**resources(whole)[-1], "outputs": pod}))
+    name = pod["metadata"]["name"]
+    assert f"its stack has Pod default/{name}, which its launch did not create" in old.preview()[1]["default:old-1"]
+    old.forget()
+    assert (old.left(app), old.left(other)) == (ALL, ALL)
+    assert old.world.cluster.find(POD, "default", name) is not None
+
+
 def test_a_namespace_that_is_not_watched_is_left_alone(old: OldApps) -> None:
     app = old.launch("old-1")
     old.forget(namespaces=["team"])
@@ -381,6 +396,23 @@ def test_a_job_that_is_resumed_at_the_last_moment_runs_on(old: OldApps) -> None:
     found = old.world.cluster.find(app.kind, "default", app.name)
     assert found is not None
     assert found["status"]["state"]["phase"] == "Running"
+
+
+def test_a_job_that_is_resumed_after_it_was_looked_at_runs_on(old: OldApps) -> None:
+    resumed: list[str] = []
+
+    class Resumed(FakeCluster):
+        def list(self, kind: Kind, *words: Any) -> Any:
+            if kind == POD and not resumed:
+                resumed.append("its job was read")
+                running(old, app)
+            return super().list(kind, *words)
+
+    old.world.cluster = Resumed()
+    app = old.launch("old-1", end={"state": "CANCELLED", "reason": "Cancelled"})
+    old.forget(timeout_s=0.2)
+    assert resumed
+    assert old.left(app) == ALL
 
 
 class LateChange:
@@ -607,6 +639,24 @@ def test_removals_are_spread_over_time(old: OldApps) -> None:
     with old.retention(settings=replace(SETTINGS, pause_s=7.0)) as retention:
         retention.run_pass(Clock())
     assert waits == [7.0, 7.0, 7.0]
+
+
+def test_one_run_ends_when_its_time_is_over(old: OldApps) -> None:
+    apps = [old.launch(f"app-{number}") for number in range(3)]
+    for app in apps:
+        old.world.cluster.remove(app.kind, "default", app.name)
+    passed = 0.0
+
+    class Clock(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal passed
+            passed += timeout or 0.0
+            return False
+
+    with old.retention(settings=replace(SETTINGS, pause_s=7.0), clock=lambda: passed) as retention:
+        retention.run_once(Clock(), 10.0)
+    assert [old.left(app) for app in apps] == [[], [], ["logs", "entry", "stack"]]
+    assert said(old, "is over") == ["the time of this run is over, 1 old app not tried; the next start goes on"]
 
 
 def test_the_archive_that_a_launch_named_is_the_one_that_is_cleaned(old: OldApps, tmp_path: Path) -> None:
