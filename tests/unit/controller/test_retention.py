@@ -398,23 +398,6 @@ def test_a_job_that_is_resumed_at_the_last_moment_runs_on(old: OldApps) -> None:
     assert found["status"]["state"]["phase"] == "Running"
 
 
-def test_a_job_that_is_resumed_after_it_was_looked_at_runs_on(old: OldApps) -> None:
-    resumed: list[str] = []
-
-    class Resumed(FakeCluster):
-        def list(self, kind: Kind, *words: Any) -> Any:
-            if kind == POD and not resumed:
-                resumed.append("its job was read")
-                running(old, app)
-            return super().list(kind, *words)
-
-    old.world.cluster = Resumed()
-    app = old.launch("old-1", end={"state": "CANCELLED", "reason": "Cancelled"})
-    old.forget(timeout_s=0.2)
-    assert resumed
-    assert old.left(app) == ALL
-
-
 class LateChange:
     """A driver before whose n-th lock something happens."""
 
@@ -428,6 +411,26 @@ class LateChange:
         if self._left == 0:
             self._change()
         return self._driver.forget_at(place, may_go)
+
+
+def test_a_job_that_is_resumed_after_it_was_looked_at_runs_on(old: OldApps) -> None:
+    lists = ["before the lock"]
+
+    class Resumed(FakeCluster):
+        def list(self, kind: Kind, *words: Any) -> Any:
+            found = super().list(kind, *words)
+            lists.append(kind.kind)
+            if lists == ["Pod", "Pod"]:
+                running(old, app)
+            return found
+
+    old.world.cluster = Resumed()
+    app = old.launch("old-1", end={"state": "CANCELLED", "reason": "Cancelled"})
+    # From the lock on: the look lists pods, and then the pods that may outlive their job are listed.
+    driver: Any = LateChange(old, 1, lists.clear)
+    old.forget(driver=driver, timeout_s=0.2)
+    assert lists[:2] == ["Pod", "Pod"]
+    assert old.left(app) == ALL
 
 
 @pytest.mark.parametrize("what", ["uid", "run", "state"])
