@@ -1,6 +1,6 @@
 """A controller of 1,000 apps: its memory, its cost while nothing happens, and the delay from an end to the stack.
 
-Real: the command `torchx-pulumi controller` with its page, which nobody looks at here; the running local cluster (one
+Real: the command `torchx-pulumi controller` with its page, which is not opened here; the running local cluster (one
 is started where none runs), and in it 1,000 Volcano Jobs of one replica on fake nodes. One app is launched through the
 engine; the stacks of the others are copies of its checkpoint with names, uid and launch label of their own, because
 1,000 launches take half an hour. A proxy counts the requests to the API server. Wants: see `WANTED`.

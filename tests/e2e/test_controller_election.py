@@ -53,7 +53,7 @@ def test_a_standby_takes_over_from_a_leader_that_is_stopped_and_from_one_that_is
     world.end(three)
     taken_s = wait_to_lead(third, TAKEOVER_S + 10) - killed_at
     assert taken_s < TAKEOVER_S
-    # It ended while nobody led.
+    # It ended while no process led.
     assert world.reaches(three, "SUCCEEDED", 10) - killed_at < TAKEOVER_S + 2
     with capsys.disabled():
         sys.stdout.write(f"\ntakeover: {given_s:.1f} s after a stop, {taken_s:.1f} s after a kill\n")

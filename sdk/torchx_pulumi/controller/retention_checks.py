@@ -14,7 +14,7 @@ from torchx_pulumi.schedulers.watching import forget_permissions
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 SHORTEST = timedelta(hours=1)
-"""Shortest age: whoever waits for an app reads its end, and its logs are archived, long before that."""
+"""Shortest age: waits for the end of an app and the archiving of its logs are over long before that."""
 
 ALLOWED = "a number with h, d or w, at least 1h, for example 12h or 30d"
 

@@ -60,7 +60,7 @@ class PageAccess:
     now: Callable[[], float] = time.time
 
     def refusal(self, asked: Asked) -> Refusal | None:
-        """Return why a request is refused, whoever sends it. None: it is not, and may still need a token."""
+        """Return why a request is refused, also with a token. None: it is not, and may still need a token."""
         if asked.path in OPEN:
             return None
         name = host_name(asked.headers.get("host", ""))
