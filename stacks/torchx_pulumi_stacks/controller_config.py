@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from torchx_pulumi.controller.retention_checks import check_retention
-from torchx_pulumi.images.reference import parse_repository
+from torchx_pulumi.images.reference import parse_reference, parse_repository
 from torchx_pulumi.log_archive.location import check_archive_url
 from torchx_pulumi.model.errors import ImageError, Problem
 from torchx_pulumi.model.redaction import passwords_of, without_password
@@ -26,6 +26,18 @@ BACKENDS: Final = (FILE_SCHEME, "s3://", "gs://", "azblob://")
 
 BUILD_KEYS: Final = ("image_repo", "python_version", "platform")
 """Fields that say how the image is built, and mean nothing beside a finished one."""
+
+NOT_MOUNTS: Final = (
+    *("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt/torchx-pulumi"),
+    *("/proc", "/run", "/sys", "/tmp", "/usr", "/var/run"),  # noqa: S108  of the container
+)
+"""Folders of the container without which the controller does not run."""
+
+RESOURCES: Final = ("limits", "requests", "claims")
+"""Fields of a container's resources."""
+
+TOLERATION: Final = ("key", "operator", "value", "effect", "tolerationSeconds")
+"""Fields of a toleration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +174,13 @@ def _problems(config: ControllerConfig) -> Iterator[tuple[str, str]]:
         yield "archiveSecretPods", "is true, but logArchive is not set; name an archive, or leave this out"
     ages = {"--forget-after": "forgetAfter", "--forget-failed-after": "forgetFailedAfter"}
     for problem in _of_retention(config):
-        yield ages[problem.path], problem.message
+        # The message of the command names its options.
+        yield ages[problem.path], problem.message.replace("--forget-after", ages["--forget-after"])
+    unknown = [f"resources.{key}" for key in config.resources.keys() - {*RESOURCES}]
+    yield from ((key, f"is unknown; known are {', '.join(RESOURCES)}") for key in unknown)
+    for index, each in enumerate(config.tolerations):
+        unknown = [f"tolerations[{index}].{key}" for key in each.keys() - {*TOLERATION}]
+        yield from ((key, f"is unknown; known are {', '.join(TOLERATION)}") for key in unknown)
     if config.replicas < 1:
         yield "replicas", f"is {config.replicas}, must be at least 1"
     if not 1024 <= config.port <= 65535:
@@ -185,8 +203,15 @@ def _of_image(config: ControllerConfig) -> Iterator[tuple[str, str]]:
     for name in BUILD_KEYS:
         if config.image and getattr(config, name):
             yield key_of(name), "is for an image that is built from baseImage; leave it out where image is set"
+    for key, image in (("image", config.image), ("baseImage", config.base_image)):
+        try:
+            parse_reference(image or "set")
+        except ImageError as error:
+            yield key, str(error)
     if not config.base_image:
         return
+    if config.platform and not re.fullmatch(r"linux/[a-z0-9]+(/v\d+)?", config.platform):
+        yield "platform", f"is {config.platform!r}, must be linux/ and an architecture, for example linux/arm64"
     if not config.image_repo:
         yield "imageRepo", "is not set, must be the repository that the image is pushed to"
     else:
@@ -219,6 +244,9 @@ def _of_backends(config: ControllerConfig) -> Iterator[tuple[str, str]]:
             yield f"backendCredentials.{name}", "must be the name of an environment variable (A-Z, 0-9, _)"
     if not _is_mount(config.volume_path):
         yield "volumePath", f"is {config.volume_path!r}, must be an absolute path, for example /state"
+    elif hidden := [each for each in NOT_MOUNTS if _covers(config.volume_path, each)]:
+        why = f"hides {hidden[0]} of the container or is in it; take another one, for example /state"
+        yield "volumePath", f"is {config.volume_path!r}, which {why}"
 
 
 def _of_folder(key: str, url: str, config: ControllerConfig) -> Iterator[tuple[str, str]]:
@@ -232,6 +260,10 @@ def _of_folder(key: str, url: str, config: ControllerConfig) -> Iterator[tuple[s
     path, mount = PurePosixPath(folder), PurePosixPath(config.volume_path)
     if ".." in path.parts or not path.is_relative_to(mount):
         yield key, f"is {url!r}, must be in {mount}, where the volume {config.volume_claim!r} is mounted (volumePath)"
+
+
+def _covers(mount: str, needed: str) -> bool:
+    return PurePosixPath(needed).is_relative_to(mount) or PurePosixPath(mount).is_relative_to(needed)
 
 
 def _is_mount(path: str) -> bool:

@@ -170,6 +170,27 @@ def test_ages_are_those_of_the_command() -> None:
     assert "controller.forgetFailedAfter: " in refused({**LEAST, "forgetAfter": "30d", "forgetFailedAfter": "1d"})
     assert "controller.forgetFailedAfter: " in refused({**LEAST, "forgetFailedAfter": "1d"})
 
+    assert "less than forgetAfter 30d" in refused({**LEAST, "forgetAfter": "30d", "forgetFailedAfter": "1d"})
+
+
+@pytest.mark.parametrize("path", ["/tmp", "/tmp/", "/usr", "/opt", "/run/secrets/torchx-pulumi", "/var", "/etc/state"])
+def test_a_volume_does_not_hide_what_the_container_needs(path: str) -> None:
+    backends = [f"file://{path.rstrip('/')}/state"]
+    text = refused({**LEAST, "backends": backends, "volumeClaim": "claim", "volumePath": path})
+    assert f"controller.volumePath: is {path!r}, which hides /" in text
+    assert read({**LEAST, "volumeClaim": "claim", "volumePath": "/opt/state"}) is not None
+
+
+def test_what_the_api_server_would_refuse_later_is_refused_at_once() -> None:
+    text = refused({**LEAST, "image": "a b", "resources": {"request": {"cpu": 1}}, "tolerations": [{"effects": "x"}]})
+    assert "controller.image: image 'a b'" in text
+    assert "controller.resources.request: is unknown; known are limits, requests, claims" in text
+    assert "controller.tolerations[0].effects: is unknown; known are key, operator," in text
+    built = {"imageRepo": "a", "pythonVersion": "3.12", "platform": "linux", "baseImage": "B"}
+    text = refused({"backends": ["s3://state"], **built})
+    assert "controller.platform: is 'linux', must be linux/ and an architecture, for example linux/arm64" in text
+    assert "controller.baseImage: image 'B'" in text
+
 
 def test_credentials_in_the_url_of_a_backend_are_refused_and_not_repeated() -> None:
     text = refused({**LEAST, "backends": ["s3://state?endpoint=http://me:hush-hush@store:9000"]})
