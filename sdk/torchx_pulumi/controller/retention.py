@@ -81,8 +81,8 @@ class Retention:
         self._now = now
         self._due = DueApps(settings, tracked, views, opened=opened, index=self._index, now=now)
         self._not_before: dict[AppKey, float] = {}
-        self._waiting: set[AppKey] = set()
-        """Apps whose next step has to wait for a moment."""
+        self._waiting: dict[AppKey, str] = {}
+        """Apps whose next step has to wait for a moment, and why it failed. Empty: it did not."""
         self._hindered: dict[AppKey, int] = {}
 
     @property
@@ -103,8 +103,11 @@ class Retention:
         while self._waiting and self._clock() < end and not stopped.is_set():
             stopped.wait(self._settings.again_s)
             untried = self.run_pass(stopped, end)
-        for app in filter(None, map(self._tracked.app, [*self._waiting])):
-            self._reporter.line(f"{app.app_id}: it is not forgotten to its end; the next start goes on")
+        for key, why in self._waiting.items():
+            app = self._tracked.app(key)
+            if app is not None:
+                because = f": {why}" if why else ""
+                self._reporter.line(f"{app.app_id}: it is not forgotten to its end{because}; the next start goes on")
         if untried and not stopped.is_set():
             self._reporter.line(
                 f"the time of this run is over, {_count(untried, 'old app')} not tried; the next start goes on"
@@ -124,8 +127,7 @@ class Retention:
             # A stack that is not read yet may name the same job object.
             return 0
         known = {app.key: app for app in self._tracked.apps()}
-        self._waiting &= known.keys()
-        for table in (self._not_before, self._hindered):
+        for table in (self._not_before, self._hindered, self._waiting):
             for key in table.keys() - known.keys():
                 table.pop(key)
         found = {key: self._due.due_at(app, observed_of(app)) for key, app in known.items()}
@@ -188,7 +190,7 @@ class Retention:
 
     def _try(self, app: TrackedApp) -> bool:
         """Take the next step with an app, and note when it is tried again; return whether something was removed."""
-        self._waiting.discard(app.key)
+        self._waiting.pop(app.key, None)
         problem, again_s = f"forget {app.key}", self._settings.retry_s
         try:
             removed = self._step(app)
@@ -213,6 +215,8 @@ class Retention:
             self._hindered.pop(app.key, None)
             self._reporter.forget(problem)
             return removed
+        if app.key in self._waiting:
+            self._waiting[app.key] = why
         self._hindered[app.key] = self._hindered.get(app.key, 0) + 1
         if self._hindered[app.key] > HINDRANCES_SHOWN:
             self._reporter.begin(problem, f"{app.app_id}: stack {app.stack} is not forgotten yet: {why}")
@@ -235,10 +239,10 @@ class Retention:
             return False
         due = self._due.judge(app, text)
         if due.objects:
-            self._waiting.add(app.key)
+            self._waiting[app.key] = ""
             return self._delete_objects(app)
         if self._archiver is not None and self._archiver.is_copying(due.job.uid):
-            self._waiting.add(app.key)
+            self._waiting[app.key] = ""
             return False
         return self._remove(app, sum(archive.remove(job) for archive, job in self._archives(due)))
 

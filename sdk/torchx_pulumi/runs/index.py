@@ -94,7 +94,9 @@ class RunIndex:
             return now
 
     def forget(self, entry: RunEntry) -> None:
-        """Remove an app and its observation, if it is in the index; a later launch of its name stays.
+        """Remove an app and its observation; a later launch of its name stays.
+
+        Of an app that is not in the index, for example a colleague's, there may be an observation too.
 
         Args:
             entry: The app as its stack has it.
@@ -105,6 +107,10 @@ class RunIndex:
         if self._is_there(self._path(entry)):
             launch = entry.launch, entry.launched_at
             self.update(entry, lambda now: None if now and (now.launch, now.launched_at) == launch else now)
+        elif self._is_there(self._observed_path(entry)):
+            with locked(self._folder):
+                if not self._is_there(self._path(entry)) and self.observation(entry) is not None:
+                    remove_file(self._observed_path(entry))
 
     def get(self, entry: RunEntry) -> RunEntry | None:
         """Return an entry as it is now. None: it is gone."""

@@ -21,7 +21,9 @@ from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.driver import Forgotten
+from torchx_pulumi.runs.observation import Observation
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import SECRET
@@ -340,6 +342,20 @@ def test_the_entry_of_a_later_launch_of_its_name_is_not_removed(old: OldApps) ->
     assert old.has_entry(app)
 
 
+def test_what_this_user_saw_of_a_colleagues_app_goes_too(old: OldApps) -> None:
+    app = old.launch("old-1")
+    entry = replace(app.entry, stage=Stage.LAUNCHED)
+    end = {"state": JobState.SUCCEEDED, "reason": Reason.COMPLETED, "message": ""}
+    old.index.observe(entry, Observation(**end, uid=entry.uid, observed_at="2026-01-01T00:01:00Z"))
+    old.index.update(entry, lambda _: None)
+    old.index.observe(entry, Observation(**end, uid=entry.uid, observed_at="2026-01-01T00:02:00Z"))
+    assert old.index.observation(entry) is not None
+    old.index.forget(replace(entry, uid="of an earlier run"))
+    assert old.index.observation(entry) is not None
+    old.forget()
+    assert (old.index.observation(entry), old.left(app)) == (None, [])
+
+
 def test_a_locked_stack_stays_until_it_is_free(old: OldApps) -> None:
     app = old.launch("old-1")
     lock = old.world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
@@ -351,6 +367,8 @@ def test_a_locked_stack_stays_until_it_is_free(old: OldApps) -> None:
             retention.run_pass(threading.Event())
     assert old.left(app) == ALL
     assert len(said(old, "is not forgotten yet: an update holds the lock")) == 1
+    old.forget(timeout_s=0.1)
+    assert len(said(old, "is not forgotten to its end: an update holds the lock of its stack")) == 1
     lock.unlink()
     old.forget()
     assert old.left(app) == []
