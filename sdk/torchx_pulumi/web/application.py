@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.access import ENTRANCES, Asked, PageAccess, Refusal
 from torchx_pulumi.web.api import Api, json_response, to_json
-from torchx_pulumi.web.bounds import Counted, Shared, Slots, UnreadError, bounded_send
+from torchx_pulumi.web.bounds import Counted, CutError, Shared, Slots, UnreadError, bounded_send
 from torchx_pulumi.web.page import live_page, login_page, message_page
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.values import summary
@@ -60,7 +60,7 @@ class Application:
             return
         try:
             await self._guarded(scope, receive, bounded_send(scope, send))
-        except (UnreadError, ClientDisconnect):
+        except (UnreadError, CutError, ClientDisconnect):
             return
         except Exception as error:
             text = f"{type(error).__name__}: {error}; please report this error"

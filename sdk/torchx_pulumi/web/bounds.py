@@ -35,6 +35,10 @@ class UnreadError(Exception):
     """A client did not read a part of a response in time; its connection was ended."""
 
 
+class CutError(Exception):
+    """A response goes no further, though it has not ended; its connection is ended, so that the client knows."""
+
+
 class Slots:
     """Counts what is under way, up to a limit. For use by several threads."""
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.web import limits
+from torchx_pulumi.web.bounds import CutError
 
 Open = Callable[[LogStop], Iterator[str]]
 """Opens a log, which may wait and may raise; reading it raises nothing."""
@@ -31,6 +32,7 @@ class LogPipe:
         self._parts: list[bytes] = []
         self._size = 0
         self._over = False
+        self._whole = False
         self._news = asyncio.Event()
         self._begun: asyncio.Future[Exception | None] = self._loop.create_future()
         threading.Thread(target=self._read, name="web log", daemon=True).start()
@@ -50,6 +52,9 @@ class LogPipe:
 
         Args:
             may: Returns whether the client may still read.
+
+        Raises:
+            CutError: It goes on, but not for this client: the server ends, or the client may not read any more.
         """
         while may():
             with contextlib.suppress(asyncio.TimeoutError):
@@ -58,8 +63,11 @@ class LogPipe:
             taken, over = self._take()
             if taken:
                 yield taken
-            if over:
+            if over and self._whole:
                 return
+            if over:
+                break
+        raise CutError
 
     def close(self) -> None:
         """End the reader. From any thread."""
@@ -85,6 +93,7 @@ class LogPipe:
             for line in lines:
                 if not self._put(line.encode(errors="replace")):
                     break
+            self._whole = not self._stop.is_set()
         finally:
             self._stop.set()
             with self._room:

@@ -248,12 +248,34 @@ def test_a_followed_log_arrives_line_by_line_and_ends_with_its_reader() -> None:
         assert logs.stops[0].wait(10)
 
 
-def test_a_stop_ends_followed_logs() -> None:
+def test_a_stop_ends_followed_logs_and_does_not_say_that_they_are_whole() -> None:
     with with_logs() as (server, logs, path):
         client = server.connect(server.head(f"{path}&follow=true"))
         client.recv(1000)
     assert logs.stops[0].is_set()
+    assert not rest_of(client).endswith(b"0\r\n\r\n")
     client.close()
+    assert server.reported == []
+
+
+def test_a_log_whose_reader_may_not_read_any_more_is_not_said_to_be_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PING_S", 0.1)
+    with with_logs() as (server, logs, path):
+        client = server.connect(server.head(f"{path}&follow=true"))
+        client.recv(1000)
+        server.generated.text = "another"
+        assert not rest_of(client).endswith(b"0\r\n\r\n")
+        client.close()
+        assert logs.stops[0].wait(10)
+        assert server.reported == []
+
+
+def rest_of(client: socket.socket) -> bytes:
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while part := client.recv(1000):
+            received += part
+    return received
 
 
 def test_a_log_that_nobody_takes_holds_its_reader_up() -> None:
