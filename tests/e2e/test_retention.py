@@ -16,6 +16,7 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.store import open_store
 from torchx_pulumi_stacks.engine import AutomationDriver
 
+from tests.e2e.project import eventually
 from tests.e2e.test_handover import take_over
 from tests.e2e.torchx_cli import TorchxCli
 from tests.s3_server import S3Backend
@@ -75,8 +76,8 @@ def test_old_apps_are_forgotten_and_nothing_else(
     def name(handle: str) -> str:
         return handle.rpartition(":")[2]
 
-    def fleet() -> dict[str, str]:
-        rows = json.loads(cli.ours("fleet", "--offline", "--json").out)["apps"]
+    def fleet(*, live: bool = False) -> dict[str, str]:
+        rows = json.loads(cli.ours("fleet", *([] if live else ["--offline"]), "--json").out)["apps"]
         return {name(row["handle"]): row["state"] for row in rows}
 
     def files(handle: str) -> list[Path]:
@@ -90,7 +91,8 @@ def test_old_apps_are_forgotten_and_nothing_else(
     scripts = ("echo hello", "exit 3", "trap 'exit 0' TERM; sleep 900 & wait", "true")
     with ThreadPoolExecutor(4) as pool:
         good, bad, active, taken = pool.map(run, scripts)
-        list(pool.map(lambda handle: cli.ours("wait", handle, code=None), (good, bad, taken)))
+    ended = {name(each) for each in (good, bad, taken)}
+    eventually(lambda: ended <= {app for app, state in fleet(live=True).items() if state in ("SUCCEEDED", "FAILED")})
     take_over(cli, e2e_env, taken).up()
     cli.ours("controller", "--once", "--namespace", namespace, "--log-archive", str(logs))
     states = {good: "SUCCEEDED", bad: "FAILED", taken: "SUCCEEDED"}
