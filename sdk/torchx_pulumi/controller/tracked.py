@@ -21,6 +21,8 @@ from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.stack_state.folder_stack import check_there
 from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, open_stacks
 
+LAST_READ = "what was last read of its stacks is used"
+
 
 @dataclass(slots=True)
 class _Stack:
@@ -83,7 +85,7 @@ class TrackedStacks:
                     # A folder that is not mounted is empty: no stack of it counts as deleted.
                     check_there(folder, backend)
             except TorchxPulumiError as error:
-                self._reporter.begin(problem, f"{error}; what was last read of its stacks is used")
+                self._reporter.begin(problem, f"{error}; {LAST_READ}")
                 self._reopen(backend)
                 return set()
             self._reporter.end(problem, f"backend {backend} can be read again")
@@ -117,9 +119,22 @@ class TrackedStacks:
             with self._guard:
                 known = self._known.get((app.backend, app.stack))
             apps = self._read(app.backend, stacks, app.stack)
+            if not apps and not self.is_there(app.backend):
+                return self.app(app.key)
             if apps is not None and known is not None:
                 self._put(app.backend, app.stack, _Stack(version=known.version, apps=apps))
         return self.app(app.key)
+
+    def is_there(self, backend: str) -> bool:
+        """Return whether a backend is there. Of a folder that is not mounted, stacks are unknown, not gone."""
+        folder = backend_folder(backend)
+        try:
+            if folder is not None:
+                check_there(folder, backend)
+        except TorchxPulumiError as error:
+            self._reporter.begin(f"backend {backend}", f"{error}; {LAST_READ}")
+            return False
+        return True
 
     def app(self, key: AppKey) -> TrackedApp | None:
         """Return an app. None: its stack or its component is gone."""

@@ -206,6 +206,9 @@ class StackWriter:
             self._queue.retry(app.key)
 
     def _left(self, app: TrackedApp) -> None:
+        if not self._tracked.is_there(app.backend):
+            self._deferred(app)
+            return
         if self._tracked.reread(app) is None:
             return
         self._reporter.begin(

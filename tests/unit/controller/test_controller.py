@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.controller.stack_apps import TrackedApp
@@ -605,6 +606,20 @@ def test_a_backend_that_is_not_mounted_has_no_deleted_stacks(world: World) -> No
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
     assert len(said(world, "what was last read of its stacks is used")) == 1
     assert said(world, "error") == []
+
+
+def test_an_end_is_kept_while_the_backend_is_not_mounted_which_no_listing_has_noticed(world: World) -> None:
+    app, fleet = world.launch("train-1"), LiveFleet()
+    with world.controller(fleet=fleet, timing=replace(FAST, refresh_s=600.0)):
+        world.phase(app, "Running", running=1)
+        wait_for(lambda: world.state(app)[0] == "RUNNING")
+        (world.root / "backend").rename(world.root / "away")
+        world.phase(app, "Completed", succeeded=1)
+        wait_for(lambda: len(said(world, "what was last read of its stacks is used")) == 1)
+        assert [one.app.job_name for one in fleet.apps()] == [app.name]
+        (world.root / "away").rename(world.root / "backend")
+        wait_for(lambda: world.state(app)[0] == "SUCCEEDED")
+    assert said(world, "no permission") == []
 
 
 def test_whatever_happens_between_stops_the_stacks_are_right_in_the_end(world: World) -> None:
