@@ -155,7 +155,10 @@ class Running:
 
 
 def timed(controller: Running, path: str) -> float:
-    """Return the seconds that an answer takes."""
+    """Return the seconds that an answer takes which is not one that others have asked for."""
+    from torchx_pulumi.web import limits
+
+    time.sleep(1.1 * limits.SHARED_S)
     began = time.perf_counter()
     controller.ask(path)
     return time.perf_counter() - began

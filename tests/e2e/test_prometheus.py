@@ -189,6 +189,8 @@ def test_prometheus_has_an_answer_to_every_query_and_each_app_once(
         return found[0]["metric"]["state"] if found else None
 
     eventually(lambda: [state(app) for app in (failed, runs, waits)] == ["FAILED", "RUNNING", "PENDING"], 90)
+    # The first scrape of a target may be after that of another one has shown the states.
+    eventually(lambda: "unknown" not in {each["health"] for each in prometheus.ask("targets")["activeTargets"]})
     targets = prometheus.ask("targets")["activeTargets"]
     assert {each["health"] for each in targets if each["labels"]["job"] == "torchx-controller"} == {"up"}
     strangers = [each for each in targets if each["labels"]["job"] == "stranger"]
