@@ -84,7 +84,7 @@ class Application:
         token = request.query_params.get("token")
         if token is None or not self._access.is_token(token):
             if request.state.allowed:
-                return _html(*await self._shared_page.get())
+                return _html(*await self._shared_page.get((self._site.fleet.version, self._site.remarks())))
             return _login_form(WRONG_TOKEN if token else "")
         # A redirect would belong to a navigation that another program began, for which browsers leave out cookies of
         # `SameSite=Strict`. This page begins one of its own.

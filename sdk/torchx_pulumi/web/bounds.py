@@ -90,10 +90,12 @@ class Shared(Generic[Result]):
         """Take the threads, and the function that makes it."""
         self._workers, self._make = workers, make
         self._made: asyncio.Task[Result] | None = None
+        self._version: object = None
 
-    async def get(self) -> Result:
-        """Return it. An error is raised for all who waited, and is not kept."""
-        if self._made is None:
+    async def get(self, version: object = None) -> Result:
+        """Return it, made again for another version. An error is raised for all who waited, and is not kept."""
+        if self._made is None or self._version != version:
+            self._version = version
             self._made = asyncio.ensure_future(self._workers.run(self._make))
             self._made.add_done_callback(self._keep)
         # One client that leaves must not take it from the others.
@@ -101,10 +103,11 @@ class Shared(Generic[Result]):
 
     def _keep(self, made: asyncio.Task[Result]) -> None:
         kept_s = limits.SHARED_S if not made.cancelled() and made.exception() is None else 0.0
-        made.get_loop().call_later(kept_s, self._drop)
+        made.get_loop().call_later(kept_s, self._drop, made)
 
-    def _drop(self) -> None:
-        self._made = None
+    def _drop(self, made: asyncio.Task[Result]) -> None:
+        if self._made is made:
+            self._made = None
 
 
 class Counted:

@@ -320,6 +320,13 @@ def test_clients_share_the_metrics_that_are_made() -> None:
         assert not made.acquire(blocking=False)
 
 
+def test_a_change_is_on_the_next_page() -> None:
+    with served() as server:
+        for name in ("one", "two"):
+            server.fleet.put_stack(app(name))
+            assert name.encode() in server.ask("/").body
+
+
 def test_metrics_that_failed_are_made_again() -> None:
     answers = iter([RuntimeError("once"), (b"metric 1\n", "text/plain")])
 
