@@ -214,7 +214,8 @@ def lease_rules(name: str) -> list[dict[str, Any]]:
 def roles_of(config: ControllerConfig, namespace: str) -> Iterator[tuple[str | None, str, list[dict[str, Any]]]]:
     """Yield the namespace, the name and the rules of each role. None as the namespace: a ClusterRole."""
     permissions = [*watch_permissions(), *(forget_permissions() if config.forget_after else ())]
-    in_cluster = f"{namespace}-{config.name}"
+    # Of no other namespace: names of namespaces have no colon.
+    in_cluster = f"{namespace}:{config.name}"
     yield namespace, f"{config.name}-lease", lease_rules(config.name)
     yield None, in_cluster, rbac_rules(permissions, namespaced=False if config.namespaces else None)
     for watched in dict.fromkeys(config.namespaces):

@@ -184,6 +184,13 @@ def test_with_namespaces_only_what_is_in_none_is_granted_everywhere() -> None:
     assert {resource for _, resource in granted(inside[None])} == {"namespaces", "nodes", "queues"}
 
 
+def test_controllers_of_different_namespaces_have_different_cluster_roles() -> None:
+    def names(namespace: str, name: str) -> set[str]:
+        return {role for _, role, _ in roles_of(replace(CONFIG, name=name), namespace) if not role.endswith("-lease")}
+
+    assert not names("team-a", "b") & names("team", "a-b")
+
+
 def test_nothing_may_be_changed_but_the_own_lease_unless_apps_are_forgotten() -> None:
     def changing(config: ControllerConfig) -> set[tuple[str, str]]:
         return {

@@ -241,7 +241,7 @@ def test_two_pods_serve_and_one_writes_through_a_kill_and_a_rollout(
         eventually(lambda kind=kind: not mine(look, kind, namespace))
     for plural in ("clusterroles", "clusterrolebindings"):
         kind = Kind(group=RBAC, version="v1", kind=plural, plural=plural, namespaced=False)
-        assert look.get(kind, None, f"{namespace}-{NAME}") is None
+        assert look.get(kind, None, f"{namespace}:{NAME}") is None
 
 
 def mine(look: KubernetesCluster, kind: Kind, namespace: str) -> list[str]:

@@ -44,9 +44,9 @@ def read_file_option(text: str, option: Any) -> Any:
             return option.cast_to_type(text)
         if option.opt_type is bool:
             return _BOOLEANS[text.lower()]
-        if option.opt_type is List[str]:  # noqa: UP006
+        if option.opt_type == List[str]:  # noqa: UP006
             return text.split(";")
-        if option.opt_type is Dict[str, str]:  # noqa: UP006
+        if option.opt_type == Dict[str, str]:  # noqa: UP006
             return {pair.split(":", 1)[0]: pair.split(":", 1)[1] for pair in text.replace(",", ";").split(";")}
         return option.opt_type(text)
     except (IndexError, KeyError):

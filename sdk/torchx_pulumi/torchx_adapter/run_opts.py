@@ -358,9 +358,11 @@ def _command_line_type(hint: Any) -> tuple[Any, bool]:
     origin = get_origin(hint)
     if origin is None:
         return str, dataclasses.is_dataclass(hint)
+    # TorchX 0.7.0 asks whether this is the very `List[str]` of its own call. Python keeps 128 such types at most, so
+    # that one from the import of this module may be another object by then.
     if not issubclass(origin, Mapping):
-        return TEXTS, False
-    return (PAIRS, False) if parameters[1] is str else (str, True)
+        return List[str], False  # noqa: UP006
+    return (Dict[str, str], False) if parameters[1] is str else (str, True)  # noqa: UP006
 
 
 @functools.lru_cache

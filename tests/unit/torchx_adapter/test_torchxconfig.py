@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx import specs
 from torchx.runner.config import load
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
@@ -27,6 +29,26 @@ def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *texts: str) -> None:
     folders = [str(tmp_path / str(number)) for number in range(len(texts))]
     monkeypatch.delenv("TORCHXCONFIG", raising=False)
     monkeypatch.setattr("torchx.runner.config.DEFAULT_CONFIG_DIRS", folders)
+
+
+def forget_types() -> None:
+    """Do what many other types do: Python keeps 128 of each kind, and an equal one of later is another object."""
+    for forget in typing._cleanups:  # type: ignore[attr-defined]
+        forget()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (typing.List[str], "a;b:1", ["a", "b:1"]),  # noqa: UP006 - the types of TorchX's options
+        (typing.Dict[str, str], "a:1,b:2", {"a": "1", "b": "2"}),  # noqa: UP006
+    ],
+)
+def test_an_option_is_read_by_its_type_however_many_types_the_process_has(kind: Any, text: str, value: Any) -> None:
+    options = specs.runopts()
+    options.add("names", type_=kind, default=None, help="names")
+    forget_types()
+    assert compat.read_file_option(text, options.get("names")) == value
 
 
 @pytest.mark.parametrize(
@@ -52,6 +74,7 @@ def test_a_file_says_the_same_to_a_launch_and_to_us(
 ) -> None:
     whole = [text if "[pulumi_volcano]" in text else SECTION + text for text in texts]
     files(monkeypatch, tmp_path, *whole)
+    forget_types()
     options = run_options("volcano")
     launch = options.cfg_from_str("")
     for text in whole:
