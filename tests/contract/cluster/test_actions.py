@@ -75,6 +75,8 @@ def test_an_object_is_deleted_only_as_it_was_read(world: World, name: str) -> No
         assert caught.value.reason == "Conflict"
     assert world.cluster.get(kinds.SERVICE_ACCOUNT, world.namespace, name) is not None
     assert world.cluster.delete(kinds.SERVICE_ACCOUNT, world.namespace, name, uid=uid, version=version)
+    # A foreground deletion changes the object, and it is there until a controller has removed it.
+    eventually(lambda: world.cluster.get(kinds.SERVICE_ACCOUNT, world.namespace, name) is None, lambda: "still there")
     assert not world.cluster.delete(kinds.SERVICE_ACCOUNT, world.namespace, name, uid=uid, version=version)
 
 
