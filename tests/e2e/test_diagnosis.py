@@ -214,7 +214,8 @@ def test_retries_that_are_used_up_come_before_their_cause(jobs: Jobs) -> None:
 def test_a_container_that_ends_again_and_again_is_counted(jobs: Jobs) -> None:
     overlay = {"spec": {"restartPolicy": "Always"}}
     name = jobs.submit(shell("echo again; exit 5", pod_overlay=overlay))
-    status = jobs.wait(name, Reason.CRASH_LOOP)
+    # The node removes the container of an earlier run, and its log, while the next one starts.
+    status = jobs.wait(name, Reason.CRASH_LOOP, until=lambda seen: bool(seen.diagnoses[0].detail))
     first = status.diagnoses[0]
     assert "restarted" in first.summary
     assert "exited with code 5" in first.summary

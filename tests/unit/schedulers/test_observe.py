@@ -115,6 +115,15 @@ def test_a_message_that_the_program_left_is_enough_and_a_log_that_is_gone_no_err
     assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].detail == ""
 
 
+def test_what_the_kubelet_says_of_a_log_that_is_gone_is_no_log() -> None:
+    cluster = Counting(
+        job("Failed", 1),
+        pod(phase="Failed", containerStatuses=ended(3)),
+        logs={("team", "app-trainer-0-0"): ["unable to retrieve container logs for containerd://c1"]},
+    )
+    assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].detail == ""
+
+
 def test_a_job_in_its_queue_is_explained_by_queue_nodes_and_events() -> None:
     cluster = Counting(job(), group(), queue(state="Closed"), node())
     assert JOB.diagnose(JOB.observe(cluster, "team", "app"))[0].reason is Reason.QUEUE_CLOSED

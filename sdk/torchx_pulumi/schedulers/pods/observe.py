@@ -31,6 +31,8 @@ MAX_LINES: Final = 12
 MAX_BYTES: Final = 16_000
 SILENCE_S: Final = 3.0
 """Longest wait for the node that has the log, in seconds."""
+GONE_LOG: Final = "unable to retrieve container logs for "
+"""Beginning of what the kubelet sends in place of the log of a container that it has removed."""
 
 LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
@@ -150,7 +152,7 @@ def read_last_lines(cluster: Cluster, namespace: str, pods: Sequence[Manifest]) 
     except ClusterError:
         # The log only explains a failure that is known from the exit code.
         return {}
-    return {name: text} if text.strip() else {}
+    return {name: text} if text.strip() and not text.startswith(GONE_LOG) else {}
 
 
 def _failed(pods: Sequence[Manifest]) -> Iterator[tuple[tuple[bool, datetime, str], Manifest, str | None, bool, bool]]:
