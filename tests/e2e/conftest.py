@@ -130,3 +130,11 @@ def closed_queue(kubeconfig: Path, look: KubernetesCluster) -> Iterator[Callable
     yield close
     for name in made:
         api.delete_cluster_custom_object("scheduling.volcano.sh", "v1beta1", "queues", name)
+
+
+@pytest.fixture
+def image(cluster: Any) -> str:
+    """Image with a shell, in the cluster's registry."""
+    if not cluster.images:
+        pytest.skip("the local cluster has no real node: no container can run")
+    return str(cluster.images["busybox"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
@@ -43,13 +42,6 @@ def endless(image: str) -> specs.AppDef:
 """
 
 LINES = 2000
-
-
-@pytest.fixture
-def image(cluster: Any) -> str:
-    if not cluster.images:
-        pytest.skip("the local cluster has no real node: no container can write a log")
-    return str(cluster.images["busybox"])
 
 
 @pytest.fixture

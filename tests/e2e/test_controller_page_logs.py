@@ -118,13 +118,6 @@ class Follower:
 
 
 @pytest.fixture
-def image(cluster: Any) -> str:
-    if not cluster.images:
-        pytest.skip("the local cluster has no real node: no container can write a log")
-    return str(cluster.images["busybox"])
-
-
-@pytest.fixture
 def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
     made = TorchxCli(pulumi_env, tmp_path, kubeconfig)
     (tmp_path / "mine.py").write_text(COMPONENT)

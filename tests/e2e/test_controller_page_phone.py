@@ -9,7 +9,6 @@ import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -45,13 +44,6 @@ def endless(image: str) -> specs.AppDef:
 def cli(pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path) -> TorchxCli:
     (tmp_path / "mine.py").write_text(COMPONENT)
     return TorchxCli(pulumi_env, tmp_path, kubeconfig)
-
-
-@pytest.fixture
-def image(cluster: Any) -> str:
-    if not cluster.images:
-        pytest.skip("the local cluster has no real node: no container can write a log")
-    return str(cluster.images["busybox"])
 
 
 def test_a_job_is_followed_on_a_phone(

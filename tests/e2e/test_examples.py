@@ -19,14 +19,6 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
-def image(cluster: Any) -> str:
-    """Image with a shell, in the cluster's registry."""
-    if not cluster.images:
-        pytest.skip("the local cluster has no real node: no container can run")
-    return str(cluster.images["busybox"])
-
-
-@pytest.fixture
 def env(e2e_env: dict[str, str]) -> dict[str, str]:
     """Environment with the YAML language host and our plugin, as the wheel installs it."""
     from tools.bootstrap import pulumi_environment

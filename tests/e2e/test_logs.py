@@ -21,13 +21,6 @@ pytestmark = pytest.mark.e2e
 Manifest = dict[str, Any]
 
 
-@pytest.fixture
-def image(cluster: Any) -> str:
-    if not cluster.images:
-        pytest.skip("the local cluster has no real node: no container can write a log")
-    return str(cluster.images["busybox"])
-
-
 def pod(image: str, scripts: dict[str, str], *, init: dict[str, str] | None = None, restart: str = "Never") -> Manifest:
     def containers(named: dict[str, str]) -> list[Manifest]:
         mount = {"name": "kept", "mountPath": "/kept"}

@@ -237,7 +237,7 @@ class DueApps:
         return self._stacks[backend]
 
     def text(self, app: TrackedApp) -> str | None:
-        """Return the checkpoint of an app's stack. None: there is none any more.
+        """Return the checkpoint of an app's stack. None: the stack is gone.
 
         Raises:
             StaysError: As `stacks`.

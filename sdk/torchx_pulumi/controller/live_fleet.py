@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
@@ -41,8 +41,6 @@ class LiveApp:
     """What its cluster says, in the shape of the output `observed`. None: it was not seen there."""
     cluster: str | None = None
     """Name of the watched cluster that it was last seen in. None: in none."""
-    checked_at: datetime | None
-    """When its cluster was last looked at. None: never."""
     away_since: datetime | None = None
     """Since when that cluster does not answer. None: it is watched, and any change would be known."""
     version: int
@@ -74,9 +72,8 @@ class FleetChange:
 class LiveFleet:
     """The apps of a controller. For use by several threads."""
 
-    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
+    def __init__(self) -> None:
         """Begin without apps."""
-        self._now = now
         self._guard = threading.Lock()
         self._apps: OrderedDict[AppKey, LiveApp] = OrderedDict()
         """In the order in which they changed last."""
@@ -92,11 +89,9 @@ class LiveFleet:
         with self._guard:
             known = self._apps.get(app.key)
             if known is None:
-                made = LiveApp(id=live_id(app.key), app=app, output=app.output, seen=None, checked_at=None, version=0)
+                made = LiveApp(id=live_id(app.key), app=app, output=app.output, seen=None, version=0)
             elif known.app.uid != app.uid:
-                made = replace(
-                    known, app=app, output=app.output, seen=None, cluster=None, checked_at=None, away_since=None
-                )
+                made = replace(known, app=app, output=app.output, seen=None, cluster=None, away_since=None)
             else:
                 made = replace(known, app=app, output=app.output)
             changed = known is None or (known.output, known.seen) != (made.output, made.seen)
@@ -121,7 +116,7 @@ class LiveFleet:
             kept = seen if changed or known.seen is None else known.seen
             where = cluster or known.cluster
             changed = changed or known.away_since is not None
-            made = replace(known, seen=kept, cluster=where, checked_at=self._now(), away_since=None)
+            made = replace(known, seen=kept, cluster=where, away_since=None)
             self._keep(made, changed=changed)
         self._tell(changed=changed)
 

@@ -56,7 +56,7 @@ def check_retention(
 
 
 def read_age(text: str) -> timedelta | None:
-    """Return an age. None: the text is none, or the age is too short.
+    """Return an age. None: the text is not an age, or the age is too short.
 
     >>> read_age("36h"), read_age("30d"), read_age("30"), read_age("0d")
     (datetime.timedelta(days=1, seconds=43200), datetime.timedelta(days=30), None, None)

@@ -203,7 +203,8 @@ class Api:
         filters = ("state", "namespace", "scheduler", "queue", "user")
         selection = read_selection(**{name: values[name] for name in filters})
         version = site.fleet.version
-        found = [summary(app, now) for app in site.fleet.apps() if selection.wants(app.row(now))]
+        rows = ((app, app.row(now)) for app in site.fleet.apps())
+        found = [summary(app, row) for app, row in rows if selection.wants(row)]
         wanted = (values["search"] or "").casefold()
         found = [app for app in found if any(wanted in (app[name] or "").casefold() for name in SEARCHED)]
         total = len(found)

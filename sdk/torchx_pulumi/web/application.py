@@ -97,7 +97,7 @@ class Application:
         # Read before the apps, so that the stream repeats a change and leaves none out.
         version = self._api.stream.name(site.fleet.version)
         page, policy = live_page(
-            [summary(app, now) for app in site.fleet.apps()],
+            [summary(app, app.row(now)) for app in site.fleet.apps()],
             version=version,
             backends=site.backends,
             problems=site.remarks(),

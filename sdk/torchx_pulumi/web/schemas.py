@@ -64,7 +64,6 @@ _SUMMARY: Final[Mapping[str, Schema]] = {
     "stale": _flag("It had not ended when it was last seen, and that is long ago."),
     "source": _text("Where its state is from: `state` (the stack) or `live` (the cluster)."),
     "attempt": {"type": "integer", "minimum": 1, "description": "1 for the first launch."},
-    "updating": _flag("An update of its stack runs."),
     "project": _text("Pulumi project. Empty: the backend has none."),
     "stack": _text("Stack."),
     "backend": _text("URL of the Pulumi backend, without credentials."),

@@ -58,8 +58,6 @@ def serve_pages(
         logs=logs.open if listening.serves_logs else None,
         report=reporter.once,
     )
-    if isinstance(listening.access.token, FileToken):
-        listening.access.token.report = reporter.line
     server = WebServer(Application(site, listening.access), listening.listener, reporter.line)
     server.start(stop)
     return server

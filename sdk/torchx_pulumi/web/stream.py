@@ -145,7 +145,7 @@ class FleetStream:
         values = {
             "version": self.name(change.version),
             "whole": change.whole,
-            "apps": [summary(app, now) for app in change.changed],
+            "apps": [summary(app, app.row(now)) for app in change.changed],
             "gone": list(change.gone),
             "problems": list(problems),
             "read_at": format_time(now),

@@ -11,16 +11,6 @@ from torchx_pulumi.fleet.render.values import cause, plain
 from torchx_pulumi.model.timestamps import format_time
 
 
-def summary(app: LiveApp, now: datetime) -> dict[str, Any]:
-    """Return what a list of apps shows of one. Ages are left to the reader, so that a value stays true.
-
-    Args:
-        app: The app.
-        now: Time of reading, aware.
-    """
-    return _summary(app, app.row(now))
-
-
 def detail(app: LiveApp, now: datetime, *, logs: bool) -> dict[str, Any]:
     """Return everything that is known of an app.
 
@@ -41,10 +31,16 @@ def detail(app: LiveApp, now: datetime, *, logs: bool) -> dict[str, Any]:
         "ui_url": row.ui_url,
         "note": row.note,
     }
-    return {**_summary(app, row), **{name: plain(value) for name, value in more.items()}, "logs": logs}
+    return {**summary(app, row), **{name: plain(value) for name, value in more.items()}, "logs": logs}
 
 
-def _summary(app: LiveApp, row: FleetRow) -> dict[str, Any]:
+def summary(app: LiveApp, row: FleetRow) -> dict[str, Any]:
+    """Return what a list of apps shows of one. Ages are left to the reader, so that a value stays true.
+
+    Args:
+        app: The app.
+        row: Its row at the time of reading.
+    """
     return {
         "id": app.id,
         "app_id": row.app_id,
@@ -62,7 +58,6 @@ def _summary(app: LiveApp, row: FleetRow) -> dict[str, Any]:
         "stale": row.stale,
         "source": row.source,
         "attempt": row.attempt,
-        "updating": row.updating,
         "project": row.stack.project,
         "stack": row.stack.stack,
         "backend": app.app.backend,

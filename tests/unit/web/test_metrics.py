@@ -21,7 +21,7 @@ def metrics_of(fleet: LiveFleet, told: Told | None = None, backends: tuple[str, 
 
 
 def fleet_of(*names: str) -> LiveFleet:
-    fleet = LiveFleet(now=lambda: NOW)
+    fleet = LiveFleet()
     for name in names:
         fleet.put_stack(tracked_app(name))
     return fleet
@@ -50,7 +50,7 @@ def test_replicas_and_gpus_are_counted_by_what_runs() -> None:
 
 def test_only_the_leader_has_apps_so_that_each_is_counted_once_over_all_replicas() -> None:
     told = Told(is_leading=False)
-    fleet = LiveFleet(now=lambda: NOW)
+    fleet = LiveFleet()
     metrics = metrics_of(fleet, told)
     fleet.put_stack(tracked_app("a", observed={"started_at": "2026-01-02T12:30:00Z"}))
     standby = scraped(metrics)
@@ -87,14 +87,14 @@ def test_two_components_with_equal_labels_are_one_sample() -> None:
 
 
 def test_texts_of_users_are_escaped() -> None:
-    fleet = LiveFleet(now=lambda: NOW)
+    fleet = LiveFleet()
     fleet.put_stack(tracked_app("a", app={"name": EVIL, "queue": EVIL}, observed={"reason": EVIL}))
     assert value(metrics_of(fleet), "torchx_app_state", queue=EVIL, reason=EVIL) == 1
 
 
 @pytest.mark.parametrize(("text", "shown"), [("a\ud800", "a\\ud800"), ("a\0b", "a\\x00b")])
 def test_what_prometheus_cannot_read_is_escaped_and_the_other_metrics_are_there(text: str, shown: str) -> None:
-    fleet = LiveFleet(now=lambda: NOW)
+    fleet = LiveFleet()
     fleet.put_stack(tracked_app("a", app={"name": text, "queue": text}, observed={"reason": text}))
     assert value(metrics_of(fleet), "torchx_app_state", queue=shown, reason=shown) == 1
 

@@ -34,7 +34,6 @@ def app(name: str = "train", **changes: Any) -> dict[str, Any]:
         "stale": False,
         "source": "live",
         "attempt": 1,
-        "updating": False,
         "project": "torchx",
         "stack": name,
         "backend": "file:///b",

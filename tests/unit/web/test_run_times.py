@@ -18,7 +18,7 @@ ENDED = {**RUNS, "state": "FAILED", "finished_at": "2026-01-02T12:13:00Z"}
 
 @pytest.fixture
 def fleet() -> LiveFleet:
-    return LiveFleet(now=lambda: NOW)
+    return LiveFleet()
 
 
 def metrics_of(fleet: LiveFleet) -> ControllerMetrics:

@@ -41,7 +41,7 @@ def offered_by_the_command() -> dict[str, set[str]]:
 
 def offered() -> dict[str, set[str]]:
     """The same of a controller of two backends, with the labels that Prometheus adds."""
-    fleet, watch = LiveFleet(now=lambda: NOW), WatchState(cluster="c", kind="pods", namespace=None, lag_s=0.0)
+    fleet, watch = LiveFleet(), WatchState(cluster="c", kind="pods", namespace=None, lag_s=0.0)
     told = Told(states=[watch], written={("file:///b", "written"): 1})
     metrics = ControllerMetrics(fleet, told, backends=("file:///a", "file:///b"), now=lambda: NOW)
     fleet.put_stack(tracked_app("a", observed=ENDED))
