@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench import verdict
+
 APPS = int(os.environ.get("TORCHX_PULUMI_BENCH_APPS", "1000"))
 ENDS = min(200, APPS)
 """Apps that are ended to measure the delay."""
@@ -87,9 +89,7 @@ def measure(fleet: Fleet, requests: Counter) -> int:
         f"controller: {len(delays)} ends, {ENDS_PER_S} a second: in the stack after {statistics.median(delays):.2f} s "
         f"(median), {found['p99_s']:.2f} s (99 of 100), {max(delays):.2f} s (the last)"
     )
-    missed = [f"{name} {found[name]:.1f}, want {most:g}" for name, most in WANTED.items() if found[name] > most]
-    print(f"bench controller: {'MISSED: ' + '; '.join(missed) if missed else 'met'}")
-    return 1 if missed else 0
+    return verdict("controller", found, WANTED)
 
 
 class Counter:

@@ -22,6 +22,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench import verdict
+
 PAGES = 100
 CHANGES = 50
 """Stacks that change while the pages are open."""
@@ -78,9 +80,7 @@ def main() -> int:
                 f"pages: {before_mb:.0f} MB before, {found['pages_mb']:.1f} MB more with {PAGES} open pages and "
                 f"{CHANGES} changes, which all pages had {delay_s:.1f} s after the last one"
             )
-    missed = [f"{name} {found[name]:.2f}, want {most:g}" for name, most in WANTED.items() if found[name] > most]
-    print(f"bench pages: {'MISSED: ' + '; '.join(missed) if missed else 'met'}")
-    return 1 if missed else 0
+    return verdict("pages", found, WANTED)
 
 
 def command() -> Path:

@@ -25,7 +25,7 @@ BACKENDS: Final = (FILE_SCHEME, "s3://", "gs://", "azblob://")
 """Schemes of backends whose stacks a controller writes."""
 
 BUILD_KEYS: Final = ("image_repo", "python_version", "platform")
-"""Fields that say how the image is built, and mean nothing beside a finished one."""
+"""Fields that say how the image is built. They are refused next to an image that exists."""
 
 NOT_MOUNTS: Final = (
     *("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt/torchx-pulumi"),

@@ -37,7 +37,7 @@ def deploy_controller(
         config: What is asked for.
         namespace: Namespace of its objects.
         image: Its image.
-        pull_secret: Pull secret of the platform. None: there is none.
+        pull_secret: Pull secret of the platform. None: it has none.
         inside: Options of what is in the namespace.
     """
     name, rights = config.name, [*_register_rights(config, namespace, inside)]
@@ -119,7 +119,8 @@ def deployment_spec(
         image: Image of the container.
         pull_secret: Pull secret. None: the image needs none.
         token_secret: Name of the Secret with the token, also as an Output.
-        credentials: The same of the Secret with the credentials of backends. None: there is none.
+        credentials: Name of the Secret with the credentials of backends, also as an Output. None: no backend needs
+            any.
     """
     volumes = [
         {"name": "tmp", "emptyDir": {}},

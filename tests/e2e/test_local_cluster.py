@@ -167,8 +167,8 @@ def test_a_pod_reads_the_api_server_as_in_any_cluster(real: Cluster) -> None:
     api.create(f"{ROLES}/rolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [user]})
     container = {"name": "main", "image": real.images["python"], "command": ["python3", "-c", ASK]}
     # As users who are not root have it: root folder, names and token must be readable for them.
-    nobody = {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}
-    spec = {"serviceAccountName": name, "restartPolicy": "Never", "containers": [container], "securityContext": nobody}
+    user = {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}
+    spec = {"serviceAccountName": name, "restartPolicy": "Never", "containers": [container], "securityContext": user}
     api.create(PODS, {"metadata": {"name": name}, "spec": spec})
     wait_for(lambda: api.request("GET", f"{PODS}/{name}")["status"]["phase"] in ("Succeeded", "Failed"))
     assert logs(api, name).splitlines() == ["pods 200 True", "secrets 403"] * 2

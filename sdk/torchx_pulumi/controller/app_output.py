@@ -45,8 +45,8 @@ def read_output(
     Args:
         exported: What the program exports of it. None: nothing, and the result is made of what the component has.
         component: The resource of the app's component.
-        entry: The note of a launch by `torchx run`. None: there is none.
-        record: The note of its last run. None: there is none.
+        entry: The note of a launch by `torchx run`. None: the stack has none.
+        record: The note of its last run. None: the stack has none.
         scheduler: Name of the scheduler.
         app_id: `namespace:job_name`.
     """

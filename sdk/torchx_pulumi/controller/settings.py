@@ -16,7 +16,7 @@ class RetentionSettings:
     failed_after: timedelta
     """The same for apps that failed, or whose end was not seen. At least `after`."""
     log_archive: str | None = None
-    """URL of the archive of apps whose launch named none. None: there is none."""
+    """URL of the archive of apps whose launch named none. None: such apps have no archive."""
     dry_run: bool = False
     """Only write on stdout what would be forgotten. Nothing is changed, also no observation is written."""
     pass_s: float = 60.0

@@ -198,7 +198,7 @@ def _begun(lines: Iterator[str], notes: deque[str], stop: LogStop) -> Iterator[s
     """Read the first line, so that an error is raised before anything is passed on.
 
     Raises:
-        ClusterError: There is none, because the log cannot be read.
+        ClusterError: The log cannot be read.
     """
     first = next(lines, None)
 

@@ -97,14 +97,14 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "App": _object(
         {
             **_SUMMARY,
-            "message": _text("Explanation of the reason. Empty: there is none."),
+            "message": _text("Explanation of the reason. Empty: none."),
             "phase": _optional("The scheduler's own phase. Null: not known."),
             "handle": _text("Handle by which TorchX finds the app."),
             "roles": _list(reference("Role"), "Roles, in the order of the launch."),
             "diagnoses": _list({"type": "object"}, "Diagnoses, the most likely first."),
             "resources_total": {"type": "object", "description": "Resources of all replicas."},
             "log_command": _optional("Command that shows its log. Null: not known."),
-            "ui_url": _optional("Address of a page about it. Null: there is none."),
+            "ui_url": _optional("Address of a page about it. Null: none."),
             "note": _text("Why its cluster was not asked. Empty: it was, or need not be."),
             "logs": _flag("This server serves its logs."),
         }

@@ -33,7 +33,6 @@ class WebServer:
         self._listener = listener
         self._report = report
         self._stopping = False
-        self._ready = threading.Event()
         config = uvicorn.Config(
             application,
             http=Connection,

@@ -57,7 +57,7 @@ class FleetStream:
         return f"{self._word}-{version}"
 
     def read_name(self, name: str | None) -> int | None:
-        """Return the version of a name. None: it is none of this process."""
+        """Return the version of a name. None: this process did not give the name."""
         word, _, number = (name or "").partition("-")
         known = word == self._word and number.isascii() and number.isdigit() and len(number) < 16
         return int(number) if known else None

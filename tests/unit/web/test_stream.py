@@ -278,7 +278,7 @@ def rest_of(client: socket.socket) -> bytes:
     return received
 
 
-def test_a_log_that_nobody_takes_holds_its_reader_up() -> None:
+def test_a_log_that_is_not_taken_holds_its_reader_up() -> None:
     with with_logs() as (server, logs, path):
         logs.endless = True
         client = server.connect(server.head(f"{path}&follow=true"))
