@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"bench: {unknown[0]!r} is unknown, must be {', '.join(known)}", file=sys.stderr)
         return 2
+    # A program that is ended removes what it made, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     return max(importlib.import_module(f"bench.{name}").main() for name in names or known)
 
 

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench import verdict
+from bench._cluster import own_namespace, running_cluster
 
 APPS = int(os.environ.get("TORCHX_PULUMI_BENCH_APPS", "1000"))
 ENDS = min(200, APPS)
@@ -41,21 +41,19 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 def main() -> int:
     """Measure, print a line per figure and one at the end; 1 where a want is missed."""
-    from bench.launch import kubectl_namespace, running_cluster
     from tools.bootstrap import pulumi_environment
 
-    with running_cluster() as kubeconfig, tempfile.TemporaryDirectory() as folder:
-        namespace = f"bench-{uuid.uuid4().hex[:6]}"
+    with running_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         os.environ.update(pulumi_environment())
-        os.environ.update({"KUBECONFIG": kubeconfig, "XDG_STATE_HOME": folder})
+        os.environ.update({"KUBECONFIG": str(cluster.kubeconfig), "XDG_STATE_HOME": folder})
         for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"):
             os.environ.pop(name, None)
-        kubectl_namespace(kubeconfig, namespace, create=True)
-        try:
-            with counting_proxy(Path(kubeconfig)) as (requests, config), Fleet(Path(folder), config, namespace) as apps:
-                return measure(apps, requests)
-        finally:
-            kubectl_namespace(kubeconfig, namespace, create=False)
+        with (
+            own_namespace(cluster.kubeconfig) as namespace,
+            counting_proxy(cluster.kubeconfig) as (requests, config),
+            Fleet(Path(folder), config, namespace) as apps,
+        ):
+            return measure(apps, requests)
 
 
 def measure(fleet: Fleet, requests: Counter) -> int:

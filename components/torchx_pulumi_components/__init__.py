@@ -15,10 +15,10 @@ from torchx_pulumi_components.args import (
 )
 from torchx_pulumi_components.mcad_args import AppWrapperVersion, MCADTrainingJobArgs, PodGroupVersion
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
+from torchx_pulumi_components.program_jobs import failures_deferred
 from torchx_pulumi_components.resources import TrainingRole
 from torchx_pulumi_components.stack_outputs import export_outputs, stack_outputs
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
-from torchx_pulumi_components.waiting import failures_deferred
 
 __all__ = [
     "AppWrapperVersion",

@@ -43,6 +43,17 @@ class GangMode(str, Enum):
     """Pulumi: a PodGroup, a Service and one Pod per replica."""
 
 
+class TaskLayout(str, Enum):
+    """How replicas become tasks of a Volcano Job."""
+
+    REPLICA = "replica"
+    """One task per replica, as TorchX writes it."""
+    ROLE = "role"
+    """Replicas of a role that differ only in their index share tasks."""
+    AUTO = "auto"
+    """`replica` up to 100 replicas of the job, `role` above, where the job can have it."""
+
+
 class OnRunningChange(str, Enum):
     """What a change does that would end a run which has not finished."""
 
@@ -187,6 +198,8 @@ class VolcanoTrainingJobArgs(TypedDict):
     """EFA devices of each replica. Unset: the resource's own; 0 removes them."""
     gang: NotRequired[GangMode]
     """`job` (default): one Volcano Job; `pods`: PodGroup, Service and Pods as resources. See GangMode."""
+    layout: NotRequired[TaskLayout]
+    """Tasks of a new run: `replica`, `role` or `auto` (default). A run that is kept keeps its own. See TaskLayout."""
     network_topology: NotRequired[Topology]
     """How close together the gang must be placed. Unset: anywhere."""
     plugins: NotRequired[Mapping[str, Sequence[str]]]

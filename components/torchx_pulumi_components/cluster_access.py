@@ -6,7 +6,7 @@ stack's state. docs/decisions/0011 has the rules of `find_cluster` and `check_pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
@@ -36,12 +36,19 @@ def cluster_for_tests(cluster: Cluster) -> Iterator[None]:
         _given.reset(token)
 
 
-def connect(kubeconfig: str | None, context: str | None, *, own_provider: bool) -> tuple[Cluster | None, str]:
+def connect(
+    kubeconfig: str | None,
+    context: str | None,
+    connections: MutableMapping[tuple[str | None, str | None], Cluster],
+    *,
+    own_provider: bool,
+) -> tuple[Cluster | None, str]:
     """Connect to the cluster that the job's objects go to.
 
     Args:
         kubeconfig: Contents or path. None: Pulumi's configuration, then the ambient one.
         context: None: Pulumi's configuration, then the current one.
+        connections: Those of the program, by kubeconfig and context. A new one is added.
         own_provider: The program chose a Kubernetes provider, whose cluster is not known here.
 
     Returns:
@@ -67,7 +74,10 @@ def connect(kubeconfig: str | None, context: str | None, *, own_provider: bool) 
             "from the cluster: the last run is taken as of the last refresh"
         )
     config = pulumi.Config("kubernetes")
-    return KubernetesCluster.connect(kubeconfig or config.get("kubeconfig"), context or config.get("context")), ""
+    access = (kubeconfig or config.get("kubeconfig"), context or config.get("context"))
+    if access not in connections:
+        connections[access] = KubernetesCluster.connect(*access)
+    return connections[access], ""
 
 
 def find_cluster(

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 import pulumi
 from pulumi.runtime.sync_await import _sync_await
 from torchx_pulumi.model.errors import InvalidJobError, invalid_job
 from torchx_pulumi.model.redaction import HIDDEN, hide, texts_in
-
-T = TypeVar("T")
 
 PLACEHOLDER = "unknown-leaf-"
 """Prefix of placeholders; valid in images, names and values."""
@@ -48,7 +46,7 @@ _SHOWN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<=\bis )-?\d[\w.]
 
 
 def wait_for(awaitable: Any) -> Any:
-    """Wait for something asynchronous in a constructor, as Pulumi's own invokes do."""
+    """Wait for something asynchronous in a program's own code, as Pulumi's own invokes do. Not in a task."""
     return _sync_await(awaitable)
 
 
@@ -69,31 +67,31 @@ class Leaves:
     resources: set[pulumi.Resource] = field(default_factory=set)
     """Resources that the Outputs come from."""
 
-    def resolve(self, value: Any, place: ValuePath = ()) -> Any:
+    async def resolve(self, value: Any, place: ValuePath = ()) -> Any:
         """Return the value with every Output in it replaced by its value, or by a placeholder."""
         if inspect.isawaitable(value):
             value = pulumi.Output.from_input(value)
         if isinstance(value, pulumi.Output):
-            return self._resolve_output(value, place)
+            return await self._resolve_output(value, place)
         if isinstance(value, Mapping):
-            return {key: self.resolve(item, (*place, key)) for key, item in value.items()}
+            return {key: await self.resolve(item, (*place, key)) for key, item in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            items = [self.resolve(item, (*place, index)) for index, item in enumerate(value)]
+            items = [await self.resolve(item, (*place, index)) for index, item in enumerate(value)]
             # In a pod overlay a tuple replaces a list.
             return tuple(items) if isinstance(value, tuple) else items
         if _is_unknown(value):
             return self._placeholder(pulumi.Output.from_input(value))
         return value
 
-    def _resolve_output(self, output: pulumi.Output[Any], place: ValuePath) -> Any:
-        value = wait_for(output.future(with_unknowns=True))
-        self.resources |= set(wait_for(output.resources()))
-        if not wait_for(output.is_known()) and (value is None or _is_unknown(value)):
+    async def _resolve_output(self, output: pulumi.Output[Any], place: ValuePath) -> Any:
+        value = await output.future(with_unknowns=True)
+        self.resources |= await output.resources()
+        if not await output.is_known() and (value is None or _is_unknown(value)):
             return self._placeholder(output)
-        if wait_for(output.is_secret()):
+        if await output.is_secret():
             self.secret_places.append(place)
             self.secrets |= set(texts_in(value))
-        return self.resolve(in_fixed_order(value), place)
+        return await self.resolve(in_fixed_order(value), place)
 
     def _placeholder(self, output: pulumi.Output[Any]) -> str:
         text = f"{PLACEHOLDER}{len(self.unknown)}"
@@ -143,7 +141,8 @@ class Leaves:
             if key in ("apiVersion", "kind") or item is None:
                 marked[key] = item
             elif key == "metadata":
-                marked[key] = self.mark(item, _changed(item) if changed is None else changed[key], other[key])
+                changed_item = _with_leaves(item, _changed) if changed is None else changed[key]
+                marked[key] = self.mark(item, changed_item, other[key])
             else:
                 shown = self._unknown(item) if blind else self.mark(item, item, other.get(key))
                 is_secret = changed is None or not _is_same(item, changed.get(key))
@@ -212,12 +211,9 @@ def in_fixed_order(value: Any) -> Any:
     return [in_fixed_order(item) for item in value] if isinstance(value, list) else value
 
 
-def known(value: pulumi.Output[T] | None) -> T | None:
-    """Return what an Output holds now, None where that is not known."""
-    if value is None or not wait_for(value.is_known()):
-        return None
-    result: T = wait_for(value.future())
-    return result
+def copied(value: Any) -> Any:
+    """Return arguments as they are now, for a later reading: a program may change a list that it has passed on."""
+    return _with_leaves(value, lambda leaf: leaf)
 
 
 def is_placeholder(value: Any) -> bool:
@@ -235,12 +231,17 @@ def with_other_unknowns(resolved: Any) -> Any:
 
     What is rendered differently from these is not known.
     """
-    if isinstance(resolved, Mapping):
-        return {key: with_other_unknowns(item) for key, item in resolved.items()}
-    if isinstance(resolved, (list, tuple)):
-        items = [with_other_unknowns(item) for item in resolved]
-        return tuple(items) if isinstance(resolved, tuple) else items
-    return f"{resolved}{OTHER}" if is_placeholder(resolved) else resolved
+    return _with_leaves(resolved, lambda leaf: f"{leaf}{OTHER}" if is_placeholder(leaf) else leaf)
+
+
+def _with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return plain data of the same form, with what a function makes of each leaf."""
+    if isinstance(value, Mapping):
+        return {key: _with_leaves(item, change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_with_leaves(item, change) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return change(value)
 
 
 def _is_same(value: Any, other: Any) -> bool:
@@ -254,7 +255,7 @@ def _is_unknown(value: Any) -> bool:
 def _changed_at(value: Any, place: ValuePath) -> Any:
     """Return plain data with another value in one place."""
     if not place:
-        return _changed(value)
+        return _with_leaves(value, _changed)
     first, *rest = place
     if isinstance(value, Mapping):
         return {key: _changed_at(item, tuple(rest)) if key == first else item for key, item in value.items()}
@@ -264,11 +265,6 @@ def _changed_at(value: Any, place: ValuePath) -> Any:
 
 def _changed(value: Any) -> Any:
     """Return another value of the same form: what takes the one takes the other, wherever that can be said."""
-    if isinstance(value, Mapping):
-        return {key: _changed(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        changed = [_changed(item) for item in value]
-        return tuple(changed) if isinstance(value, tuple) else changed
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):

@@ -18,13 +18,13 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
 from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, owner_digest, run_hash_of, variant_of_run
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, plan_job, variant_of
+from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, plan_job, replicas_of, variant_of
 from torchx_pulumi.schedulers.preflight import discover, preflight
 
 from torchx_pulumi_components.cluster_access import find_cluster
 from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
-from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, undecided_fields
+from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, tasks_as_launched, undecided_fields
 from torchx_pulumi_components.stack_state import StackState, plain
 
 
@@ -81,10 +81,10 @@ class Launch:
         present = {pod["metadata"]["name"] for pod in self.observed.pods}
         recorded = self.confirmed.replicas
         pods = [
-            variant.pod_name(self.plan, replica)
+            variant.pod_name(self.plan, task, position)
             for role in self.plan.roles
-            for replica in role.replica_plans
-            if not replica.surplus and replica.index < recorded.get(role.name, 0)
+            for task, position in replicas_of(role)
+            if task.index + position < recorded.get(role.name, 0)
         ]
         return [pod for pod in pods if pod not in present]
 
@@ -165,10 +165,12 @@ class LaunchPlanner:
             self._refuse_foreign(new_name)
         problems: list[Problem] = []
         warnings: list[str] = []
+        if launch.launching:
+            problems = in_words_of_args(list(backend_of(args.options).check_size(launch.plan)))
         if launch.launching and self.cluster is not None:
-            problems, warnings = preflight(
-                self.cluster, args.options, may_come=self.created_here, not_known=is_placeholder
-            )
+            may_come = self.created_here
+            more, warnings = preflight(self.cluster, args.options, may_come=may_come, not_known=is_placeholder)
+            problems += more
         if problems:
             raise invalid_job(self.name, problems)
         return replace(
@@ -261,16 +263,11 @@ class LaunchPlanner:
             attempt=max(attempts, default=0) + 1,
             launched_at=self.now.isoformat(timespec="seconds"),
             identity_version=version,
+            tasks=backend_of(args.options).choose_layout(args.spec, args.options).tasks,
         )
 
     def _job_name(self, run: str, version: int) -> str:
-        roles = self.args.spec.roles
-        tasks = [
-            names.task_name(dns_name, index)
-            for dns_name, role in zip(names.role_names([role.name for role in roles]), roles, strict=True)
-            for index in range(max(role.num_replicas, 1))
-        ]
-        tail = variant_of(self.args.options).name_tail(tasks)
+        tail = backend_of(self.args.options).name_tail(self.args.spec, self.args.options)
         return job_name(self.name, run, self._owners()[0], version=version, tail=tail)
 
     def _owners(self) -> list[str]:
@@ -321,11 +318,13 @@ class LaunchPlanner:
     ) -> Launch:
         """Return the launch of a new run, or of a run without a record that is kept."""
         kept = decision.action is Action.KEEP
-        run = _with_uid(new, observed) if kept else new
+        run = new
+        if kept and observed.job_object is not None:
+            run = replace(_with_uid(new, observed), tasks=tasks_as_launched(self.args, observed.job_object))
         if kept and self.importing:
             run = replace(run, imported=True)
         return Launch(
-            plan=self._plan(run),
+            plan=self._plan(run, kept=kept),
             decision=decision,
             run=run,
             intent=replace(run, uid=None),
@@ -344,7 +343,7 @@ class LaunchPlanner:
         if decision.action is Action.IGNORE:
             plan = plan_as_launched(self.name, last, self.args, state.job, plain(state.outputs))
         else:
-            plan = self._plan(run)
+            plan = self._plan(run, kept=True)
         return Launch(
             plan=plan,
             decision=decision,
@@ -370,8 +369,8 @@ class LaunchPlanner:
             run = replace(run, cluster=known)
         return replace(launch, run=run, intent=intent, cluster=run.cluster or known)
 
-    def _plan(self, run: RunRecord) -> JobPlan[Any]:
-        """Plan a run, with our labels and annotations on the job object."""
+    def _plan(self, run: RunRecord, *, kept: bool = False) -> JobPlan[Any]:
+        """Plan a run, with our labels and annotations on the job object; one that is kept in the layout that it has."""
         options, app = self.args.options, self.state.app
         own = {labels.LAUNCH: self._owners()[0]}
         if app is not None:
@@ -389,8 +388,9 @@ class LaunchPlanner:
         )
         roles = {role.name for role in self.args.spec.roles}
         launched = {name: count for name, count in run.launched.items() if name in roles}
+        tasks = (run.tasks or {}) if kept else None
         try:
-            return plan_job(self.args.spec, own_options, run.job_name, launched=launched)
+            return plan_job(self.args.spec, own_options, run.job_name, launched=launched, tasks=tasks)
         except InvalidJobError as error:
             raise invalid_job(self.name, in_words_of_args(error.problems)) from error
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 
 import pulumi
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import ArchivedJob, copying_logs, open_archive
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 
-from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.resources import KubernetesObject
 
-Deleted = Callable[[KubernetesObject], None]
+Deleted = Callable[[KubernetesObject], Awaitable[None]]
 """Called with the registered job object: ends the copies when the engine has deleted the objects of the last run."""
 
 
-@contextmanager
-def copying_ended_run(
+@asynccontextmanager
+async def copying_ended_run(
     launch: Launch, cluster: Cluster | None, log_archive: str | None, say: Callable[[str], None]
-) -> Iterator[Deleted]:
+) -> AsyncIterator[Deleted]:
     """Copy the logs of the run that a relaunch ends. Nothing is copied in previews.
 
     That a log is not copied is said, and stops no deployment.
@@ -30,21 +30,21 @@ def copying_ended_run(
         launch: The decision.
         cluster: Cluster of the run. None: it cannot be read, which is said.
         log_archive: URL of the archive. None: nothing is copied.
-        say: Takes lines of progress.
+        say: Takes lines of progress, in any thread.
     """
     with ExitStack() as copies:
         ended = launch.ended
         wanted = log_archive is not None and ended is not None and launch.launching and not pulumi.runtime.is_dry_run()
 
-        def deleted(job_object: KubernetesObject) -> None:
+        async def deleted(job_object: KubernetesObject) -> None:
             if wanted:
                 # The engine has deleted the old object before it creates the new one.
-                wait_for(job_object.urn.future())
-            copies.close()
+                await job_object.urn.future()
+                await asyncio.to_thread(copies.close)
 
         if wanted and log_archive is not None and ended is not None:
             try:
-                _begin(copies, launch, cluster, log_archive, say)
+                await asyncio.to_thread(_begin, copies, launch, cluster, log_archive, say)
             except (ClusterError, InvalidJobError) as error:
                 say(f"the logs of run {ended.job_name} are not copied to {log_archive}: {error}")
         yield deleted

@@ -126,8 +126,10 @@ def _plan(args: ParsedArgs | None, launch: Launch, name: str, run: str) -> JobPl
         return None
     asked: Mapping[str, int] = {role.name: role.num_replicas for role in plan.spec.roles}
     roles = [replace(role, num_replicas=asked.get(role.name, role.num_replicas)) for role in args.spec.roles]
-    launched = {role.name: len(role.replica_plans) for role in plan.roles if role.name in {each.name for each in roles}}
+    there = {each.name for each in roles}
+    launched = {role.name: sum(task.count for task in role.tasks) for role in plan.roles if role.name in there}
+    tasks = launch.run.tasks or {}
     try:
-        return plan_job(replace(args.spec, roles=tuple(roles)), own, name, launched=launched)
+        return plan_job(replace(args.spec, roles=tuple(roles)), own, name, launched=launched, tasks=tasks)
     except InvalidJobError:
         return None

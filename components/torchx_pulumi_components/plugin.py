@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ import pulumi
 from pulumi.provider import main as serve
 from pulumi.provider.experimental.analyzer import PropertyDefinition, PropertyType
 from pulumi.provider.experimental.component import ComponentProvider
+from pulumi.provider.provider import ConstructResult
 from pulumi.provider.server import ComponentInitError
-from torchx_pulumi.model.errors import TorchxPulumiError
 
 from torchx_pulumi_components.input_resolution import in_fixed_order
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
+from torchx_pulumi_components.program_jobs import ProgramJobs, program_jobs
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
 
 NAME = "torchx"
@@ -42,11 +44,24 @@ class TorchxProvider(ComponentProvider):
     ) -> Any:
         """Create a component, with its errors as ones that the engine prints without a traceback."""
         try:
-            return super().construct(name, resource_type, in_fixed_order(inputs), options)
+            result = super().construct(name, resource_type, in_fixed_order(inputs), options)
         except ComponentInitError as error:
-            if isinstance(error.inner, (pulumi.RunError, TorchxPulumiError)):
+            if isinstance(error.inner, pulumi.RunError):
                 raise pulumi.InputPropertiesError(str(error.inner), []) from error
             raise
+        return ConstructResult(asyncio.ensure_future(_urn_of(result, program_jobs())), result.state)
+
+
+async def _urn_of(result: ConstructResult, jobs: ProgramJobs) -> str:
+    """Return the URN of a component once its job is registered. It is the first that the engine is sent of a result.
+
+    Raises:
+        pulumi.InputPropertiesError: The job was refused, or did not reach its goal.
+    """
+    await jobs.ended()
+    if jobs.errors:
+        raise pulumi.InputPropertiesError("\n".join(jobs.errors), [])
+    return str(await pulumi.Output.from_input(result.urn).future())
 
 
 def package_version() -> str:

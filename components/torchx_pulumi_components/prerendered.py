@@ -6,41 +6,38 @@ same stack, with a component of the same name, finds the run and keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pulumi
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan, replace_uid
 from torchx_pulumi.schedulers.registry import component_type
 
-from torchx_pulumi_components.resources import ChildOptions, KubernetesObject, create_provider, register_run
+from torchx_pulumi_components.resources import ChildOptions, create_provider, register_notes, register_objects
 
 
 class PrerenderedTrainingJob(pulumi.ComponentResource):
     """The run of an app, for any scheduler."""
 
     def __init__(self, run: RegistrationPlan) -> None:
-        """Register the run; see `resources.register_run`."""
+        """Register the run; see `resources`."""
         super().__init__(component_type(run.scheduler), run.name, {})
         provider = create_provider(self, run.name, run.kubeconfig, run.kube_context, light=True)
         # As with a fixed `job_name`: another run of that name replaces the object.
         children = ChildOptions(provider=provider, replacement_trigger=str(run.record["hash"]))
+        objects = register_objects(self, run, children)
+        uid = objects[0].uid.apply(lambda known: str(known or ""))
 
-        def complete(objects: Sequence[KubernetesObject]) -> RegistrationPlan:
-            uid = objects[0].uid.apply(lambda known: str(known or ""))
+        def with_uid(text: str) -> pulumi.Output[str]:
+            return uid.apply(lambda known: text.replace(UID, known))
 
-            def with_uid(text: str) -> pulumi.Output[str]:
-                return uid.apply(lambda known: text.replace(UID, known))
-
-            return replace(
-                run,
-                outputs=replace_uid(run.outputs, with_uid),
-                roles=replace_uid(run.roles, with_uid),
-                record={**run.record, "uid": uid},
-                entry={**(run.entry or {}), "uid": uid},
-            )
-
-        register_run(self, run, children, complete)
+        created = replace(
+            run,
+            outputs=replace_uid(run.outputs, with_uid),
+            roles=replace_uid(run.roles, with_uid),
+            record={**run.record, "uid": uid},
+            entry={**(run.entry or {}), "uid": uid},
+        )
+        register_notes(self, created, objects)
 
 
 def register_app(run: RegistrationPlan) -> None:

@@ -10,9 +10,11 @@ from torchx_pulumi.model.errors import RelaunchRefusedError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
 from torchx_pulumi.model.options import defaults_of
-from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
+from torchx_pulumi.planning.layout import RoleTasks
+from torchx_pulumi.planning.names import role_names
 from torchx_pulumi.runs.identity import changed_fields, field_digests, variant_of_run
-from torchx_pulumi.schedulers import backend_of, plan_job
+from torchx_pulumi.schedulers import backend_of, plan_job, variant_of
 
 from torchx_pulumi_components.input_resolution import PLACEHOLDER
 from torchx_pulumi_components.read_args import ParsedArgs
@@ -90,7 +92,16 @@ def plan_as_launched(
     required = {field: getattr(options, field) for field in known if field not in defaults_of(type(options))}
     chosen = {field: value for field, value in fields.items() if field in known}
     kept: Any = type(options)(**{**required, "namespace": run.namespace, **chosen})
-    return plan_job(JobSpec(name=wanted.spec.name, roles=roles), kept, run.job_name, launched=run.launched)
+    spec = JobSpec(name=wanted.spec.name, roles=roles)
+    return plan_job(spec, kept, run.job_name, launched=run.launched, tasks=run.tasks or {})
+
+
+def tasks_as_launched(wanted: ParsedArgs, job: Mapping[str, Any]) -> RoleTasks | None:
+    """Return the tasks of a job without a record, by the names of its roles. None: each replica is one."""
+    found = variant_of(wanted.options).read_tasks(dict(job)) or {}
+    roles = [role.name for role in wanted.spec.roles]
+    pairs = zip(roles, role_names(roles), strict=True)
+    return {role: found[name] for role, name in pairs if are_first_replicas(found.get(name, ()))} or None
 
 
 def _resource_of(declared: Mapping[str, Any]) -> ResourceSpec:

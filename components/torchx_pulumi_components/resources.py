@@ -1,12 +1,14 @@
 """Registration of a run in Pulumi: its Kubernetes objects, its roles, and the notes in the stack's state.
 
-The only module that registers resources. `register_run` does so for components and for apps that `torchx run` launches.
+The only module that registers resources. `register_objects` and `register_notes` do so for components and for apps that
+`torchx run` launches.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -14,8 +16,6 @@ from typing import Any
 import pulumi
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX, RegistrationPlan
-
-from torchx_pulumi_components.input_resolution import wait_for
 
 ROLE_TYPE = "torchx:index:TrainingRole"
 
@@ -29,7 +29,7 @@ class KubernetesObject(pulumi.CustomResource):
     def __init__(self, name: str, manifest: Manifest, opts: pulumi.ResourceOptions) -> None:
         # Outputs are resolved only for names that are among the properties, hence the empty status.
         props = {**{key: manifest[key] for key in ("apiVersion", "kind", "metadata", "spec")}, "status": None}
-        own = pulumi.ResourceOptions(version=version("pulumi-kubernetes"))
+        own = pulumi.ResourceOptions(version=provider_version())
         token = type_token(manifest["apiVersion"], manifest["kind"])
         super().__init__(token, name, props, pulumi.ResourceOptions.merge(own, opts))
 
@@ -120,45 +120,28 @@ class ChildOptions:
         )
 
 
-def register_run(
+def register_objects(
     component: pulumi.ComponentResource,
     run: RegistrationPlan,
     children: ChildOptions,
-    complete: Callable[[Sequence[KubernetesObject]], RegistrationPlan],
     *,
-    before_companions: Callable[[], object] = lambda: None,
-) -> None:
-    """Register everything of a run below its component: intent, objects, roles, record, app, and outputs.
+    before_companions: Callable[[], Awaitable[None] | None] = lambda: None,
+) -> list[KubernetesObject]:
+    """Register the intent of a run and its objects, below its component.
 
     Args:
         component: The run's component, already registered.
-        run: The run.
+        run: The run. Its roles, record, entry and outputs are not looked at.
         children: Options of its objects.
-        complete: Takes the registered objects, the job object first, and returns the run with its final outputs, roles,
-            record and entry.
-        before_companions: Called after the job object was created and before the objects next to it are.
+        before_companions: Called, and awaited, after the job object was created and before the objects next to it are.
+
+    Returns:
+        The objects, the job object first. Empty: the run has ended and its objects are gone.
     """
-    opts = pulumi.ResourceOptions(parent=component)
-    intent = pulumi.Stash(f"{run.name}-intent", opts=opts, input=dict(run.intent))
-    children = replace(children, depends_on=[*children.depends_on, intent])
-    objects = _register_objects(component, run, children, before_companions)
-    run = complete(objects)
-    for dns_name, outputs in run.roles.items():
-        TrainingRole(f"{run.name}-{dns_name}", outputs, opts)
-    after = pulumi.ResourceOptions(parent=component, depends_on=objects)
-    pulumi.Stash(f"{run.name}-record", opts=after, input=dict(run.record))
-    if run.entry is not None:
-        pulumi.Stash(f"{run.name}{APP_SUFFIX}", opts=after, input=dict(run.entry))
-    for output, value in run.outputs.items():
-        setattr(component, output, pulumi.Output.from_input(value))
-    component.register_outputs(dict(run.outputs))
-
-
-def _register_objects(
-    component: pulumi.Resource, run: RegistrationPlan, children: ChildOptions, before_companions: Callable[[], object]
-) -> list[KubernetesObject]:
+    intent = pulumi.Stash(f"{run.name}-intent", opts=_below(component), input=dict(run.intent))
     if not run.objects:
         return []
+    children = replace(children, depends_on=[*children.depends_on, intent])
     first, *companions = zip(run.names, run.objects, strict=True)
     job_object = KubernetesObject(*first, children.of_job_object(component))
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
@@ -171,6 +154,34 @@ def _register_objects(
             for name, manifest in companions
         ),
     ]
+
+
+def register_notes(
+    component: pulumi.ComponentResource, run: RegistrationPlan, objects: Sequence[KubernetesObject]
+) -> pulumi.Resource:
+    """Register what is noted of a run after its objects: roles, record, index entry and outputs.
+
+    Args:
+        component: The run's component.
+        run: The run with its final roles, record, entry and outputs.
+        objects: Its registered objects. The record is written once all of them are created.
+
+    Returns:
+        The record.
+    """
+    for dns_name, outputs in run.roles.items():
+        TrainingRole(f"{run.name}-{dns_name}", outputs, _below(component))
+    after = _below(component)
+    after.depends_on = list(objects)
+    record = pulumi.Stash(f"{run.name}-record", opts=after, input=dict(run.record))
+    if run.entry is not None:
+        pulumi.Stash(f"{run.name}{APP_SUFFIX}", opts=after, input=dict(run.entry))
+    component.register_outputs(dict(run.outputs))
+    return record
+
+
+def _below(component: pulumi.Resource) -> pulumi.ResourceOptions:
+    return pulumi.ResourceOptions(parent=component)
 
 
 def _named_after(created: pulumi.Output[Any], manifest: Manifest) -> Manifest:
@@ -205,11 +216,17 @@ def create_provider(
         return None
     opts = pulumi.ResourceOptions(parent=component)
     if light:
-        opts.version = version("pulumi-kubernetes")
+        opts.version = provider_version()
         return pulumi.ProviderResource("kubernetes", f"{name}-kubernetes", given, opts)
     from pulumi_kubernetes import Provider
 
     return Provider(f"{name}-kubernetes", **given, opts=opts)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def provider_version() -> str:
+    """Return the version of the installed Kubernetes SDK, with which its objects are registered."""
+    return version("pulumi-kubernetes")
 
 
 def type_token(api_version: str, kind: str) -> str:
@@ -221,15 +238,15 @@ def type_token(api_version: str, kind: str) -> str:
     return f"kubernetes:{api_version if '/' in api_version else f'core/{api_version}'}:{kind}"
 
 
-def dependencies(opts: pulumi.ResourceOptions) -> list[Any]:
-    """Return `depends_on` of a component as a list, in whatever form it was given."""
-    given: Any = opts.depends_on
+async def dependencies(given: Any) -> list[Any]:
+    """Return `depends_on` of a component as a list of resources, in whatever form it was given."""
     if isinstance(given, pulumi.Output) or inspect.isawaitable(given):
         output = pulumi.Output.from_input(given)
-        given = wait_for(output.future())
-        if given is None:
-            # Unknown in a preview: the resources that it comes from stand for it.
-            return list(wait_for(output.resources()))
+        value = await output.future()
+        # Unknown in a preview: the resources that it comes from stand for it.
+        return list(await output.resources()) if value is None else await dependencies(value)
     if given is None:
         return []
-    return list(given) if isinstance(given, (list, tuple)) else [given]
+    if not isinstance(given, (list, tuple)):
+        return [given]
+    return [resource for item in given for resource in await dependencies(item)]

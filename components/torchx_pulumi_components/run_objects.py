@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
@@ -15,7 +16,7 @@ import pulumi
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.registration import resource_names
@@ -124,22 +125,26 @@ def _bare(manifest: Manifest, name: str, namespace: str) -> Manifest:
     return {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": where, "spec": {}}
 
 
-def wait_until_gone(launch: Launch, cluster: Cluster | None) -> None:
+async def wait_until_gone(launch: Launch, cluster: Cluster | None) -> None:
     """Wait, after the pods of the last run were deleted, until those that are terminating have ended.
 
     Raises:
-        DeployError: They did not end in time.
+        pulumi.RunError: They did not end in time, or the cluster does not answer.
     """
     ended = launch.ended
     if ended is None or cluster is None or pulumi.runtime.is_dry_run():
         return
     end = time.monotonic() + DELETE_TIMEOUT_S
+    selector = backend_of(launch.plan.options).pod_selector(ended.job_name)
     while time.monotonic() < end:
-        pods = cluster.list(POD, ended.namespace, backend_of(launch.plan.options).pod_selector(ended.job_name))
+        try:
+            pods = await asyncio.to_thread(cluster.list, POD, ended.namespace, selector)
+        except ClusterError as error:
+            raise pulumi.RunError(str(error)) from error
         if not any(pod["metadata"].get("deletionTimestamp") for pod in pods):
             return
-        time.sleep(POLL_S)
-    raise DeployError(f"pods of run {ended.job_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion")
+        await asyncio.sleep(POLL_S)
+    raise pulumi.RunError(f"pods of run {ended.job_name} have not ended within {DELETE_TIMEOUT_S} s of their deletion")
 
 
 def _unchanged(job_object: Manifest) -> Manifest:

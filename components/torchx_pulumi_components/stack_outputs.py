@@ -35,17 +35,26 @@ def stack_outputs(
     whole = pulumi.Output.all(job.app_id, job.declared, job.observed).apply(
         lambda known: _build(job, digests or {}, ui_url, *known[1:])
     )
-    if job.made.is_secret:
-        whole = pulumi.Output.secret(whole)
     command = job.app_id.apply(lambda _: log_command(job.plan, kube_context=job.made.kube_context))
+    whole, command = _hidden_with(job, whole), _hidden_with(job, command)
     return {
         "torchx": whole,
         "app_id": job.app_id,
         "app_handle": job.app_handle,
         "state": whole.apply(lambda outputs: outputs["observed"]["state"]),
         "reason": whole.apply(lambda outputs: outputs["observed"]["reason"]),
-        "log_command": pulumi.Output.secret(command) if job.made.is_secret else command,
+        "log_command": command,
     }
+
+
+def _hidden_with(job: TrainingJob, output: pulumi.Output[Any]) -> pulumi.Output[Any]:
+    """Return an output of a job, secret where it names arguments that are."""
+
+    def hidden(value: Any) -> Any:
+        # After the decision, for which the output waits.
+        return pulumi.Output.secret(value) if job.made.is_secret else pulumi.Output.from_input(value)
+
+    return output.apply(hidden, run_with_unknowns=True)
 
 
 def _build(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import grpc
 import pulumi
@@ -16,7 +17,8 @@ from google.protobuf.json_format import MessageToDict  # type: ignore[import-unt
 from google.protobuf.struct_pb2 import Struct  # type: ignore[import-untyped]  # no stubs
 from pulumi.runtime.proto.resource_pb2 import ResourceInvokeRequest
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
-from pulumi.runtime.settings import get_monitor
+from pulumi.runtime.rpc_manager import RPCManager
+from pulumi.runtime.settings import SETTINGS, get_monitor
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity
 from torchx_pulumi.model.errors import DeployError
@@ -24,7 +26,6 @@ from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.outputs.newer import is_newer, read_state
 
-from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.resources import type_token
 
 STASH = "pulumi:index:Stash"
@@ -96,14 +97,14 @@ class StackState:
         return next((item for item in observed if read_state(item.get("state")).terminal), None)
 
 
-def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
+async def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
     """Return the parent that is part of URNs. The stack, which other languages send as a parent, is not."""
-    if opts.parent is None or "pulumi:pulumi:Stack::" in str(wait_for(opts.parent.urn.future())):
+    if opts.parent is None or "pulumi:pulumi:Stack::" in str(await opts.parent.urn.future()):
         return None
     return opts.parent
 
 
-def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, job_object: Kind) -> StackState:
+async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, job_object: Kind) -> StackState:
     """Read what the state has of a component that is not registered yet.
 
     Args:
@@ -115,11 +116,12 @@ def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, job_ob
     Raises:
         DeployError: The state cannot be read.
     """
-    parent = real_parent(opts)
-    present = str(wait_for(create_urn(name, token, parent).future()))
+    parent = await real_parent(opts)
+    present = str(await create_urn(name, token, parent).future())
     aliases = [collapse_alias_to_urn(alias, name, token, parent) for alias in opts.aliases or []]
-    own = [str(wait_for(alias.future())) for alias in aliases]
-    former = tuple(dict.fromkeys([*own, *_inherited(name, present, own, parent)]))
+    own = [str(await alias.future()) for alias in aliases]
+    inherited = [str(await pulumi.Output.from_input(alias).future()) for alias in getattr(parent, "_aliases", [])]
+    former = tuple(dict.fromkeys([*own, *_inherited(name, present, own, parent, inherited)]))
     outputs = read_outputs()
     for urn in (present, *former):
         children = dict(_children(urn, outputs))
@@ -164,14 +166,26 @@ def recorded_images() -> frozenset[str]:
     return frozenset(str(value) for each in digests for path, value in each.items() if path.endswith("].image"))
 
 
+_outputs: WeakKeyDictionary[RPCManager, Mapping[str, Mapping[str, Any]]] = WeakKeyDictionary()
+"""What `read_outputs` found, by program."""
+
+
 def read_outputs() -> Mapping[str, Mapping[str, Any]]:
     """Return the outputs of all resources in this stack's state, by URN; secrets are marked as Pulumi marks them.
 
-    Pulumi's own `invoke` only says that something in the whole state is secret.
+    A program reads the state once, before it registers its first job: as the last deployment left it.
 
     Raises:
         DeployError: The state cannot be read.
     """
+    program = SETTINGS.rpc_manager
+    if program not in _outputs:
+        _outputs[program] = _read_outputs()
+    return _outputs[program]
+
+
+def _read_outputs() -> Mapping[str, Mapping[str, Any]]:
+    """Read the outputs. Pulumi's own `invoke` only says that something in the whole state is secret."""
     stack = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     monitor: Any = get_monitor()
     arguments = Struct()
@@ -218,11 +232,12 @@ def as_inputs(value: Any) -> Any:
     return [as_inputs(item) for item in value] if isinstance(value, list) else value
 
 
-def _inherited(name: str, urn: str, own: Sequence[str], parent: pulumi.Resource | None) -> Iterator[str]:
-    """Yield the URNs that a component had under the former names of its parent."""
+def _inherited(
+    name: str, urn: str, own: Sequence[str], parent: pulumi.Resource | None, former: Sequence[str]
+) -> Iterator[str]:
+    """Yield the URNs that a component had under the former URNs of its parent."""
     kind = urn.split("::")[-2].rpartition("$")[2]
-    for alias in getattr(parent, "_aliases", []):
-        parent_urn = str(wait_for(pulumi.Output.from_input(alias).future()))
+    for parent_urn in former:
         prefix, _, old_parent = parent_urn.rpartition("::")
         parent_name = str(getattr(parent, "_name", ""))
         # As the engine does it: a child named after its parent was named after the parent's former name.

@@ -1,50 +1,22 @@
-"""The constructor of every training job component: read its arguments, decide, then register.
-
-`launch` decides, `resources` registers, `stack_state` reads what the last deployment left.
-"""
+"""The constructor of every training job component. It returns at once; `job_construction` does the work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timezone
+import asyncio
+import inspect
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pulumi
-from torchx_pulumi.inputs.appdef import read_app
-from torchx_pulumi.kube import Cluster
-from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.registration_plan import RegistrationPlan
-from torchx_pulumi.planning.typed_reader import snake_case
-from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.schedulers import variant_of
-from torchx_pulumi.schedulers.registry import component_type
 from typing_extensions import Self
 
-from torchx_pulumi_components.args import WaitFor
-from torchx_pulumi_components.cluster_access import check_provider, connect
-from torchx_pulumi_components.input_resolution import Leaves, ValuePath, is_placeholder, path_of, with_other_unknowns
-from torchx_pulumi_components.launch import Launch, LaunchPlanner
-from torchx_pulumi_components.log_keeping import copying_ended_run
-from torchx_pulumi_components.marked_plan import MarkedPlan, mark_plan
-from torchx_pulumi_components.notes import entry_of, record_of
-from torchx_pulumi_components.outputs import role_outputs, run_outputs
-from torchx_pulumi_components.read_args import ArgsReader, ParsedArgs, read_args
-from torchx_pulumi_components.resources import (
-    ChildOptions,
-    KubernetesObject,
-    create_provider,
-    dependencies,
-    register_run,
-)
-from torchx_pulumi_components.run_objects import run_objects, wait_until_gone
-from torchx_pulumi_components.stack_state import StackState, read_stack_state
-from torchx_pulumi_components.waiting import fail, wait_until
-
-CREATED_BEFORE = ("namespace", "queue", "priority_class", "service_account", "image_secret")
-"""Options whose objects a deployment may create before the job."""
+from torchx_pulumi_components.input_resolution import copied, wait_for
+from torchx_pulumi_components.job_construction import Construction
+from torchx_pulumi_components.program_jobs import Barrier
+from torchx_pulumi_components.read_args import ArgsReader
+from torchx_pulumi_components.stack_state import read_outputs
 
 
 class TrainingJob(pulumi.ComponentResource):
@@ -80,254 +52,81 @@ class TrainingJob(pulumi.ComponentResource):
             pulumi.RunError: As for the constructor.
         """
         job = cls.__new__(cls)
-        job._construct(name, options if app_id is None else {**options, "job_name": app_id}, spec_of(app), opts)
+        job._construct(name, options if app_id is None else {**options, "job_name": app_id}, app, opts)
         return job
 
     @property
     def plan(self) -> JobPlan[Any]:
-        """The plan that was rendered, or that of the run which is kept; not an output."""
-        return self._construction.plan
+        """The plan that was rendered, or that of the run which is kept; not an output. Reading it waits, see `made`."""
+        return self.made.plan
 
     @property
     def made(self) -> Construction:
-        """The finished call of the constructor: what is known of the job besides its outputs; not an output."""
+        """What is known of the job besides its outputs; not an output.
+
+        Reading it in the program's own code waits until the job is decided, and with it for its arguments: jobs that
+        are created later begin later. In an `apply` of one of the job's outputs it is known.
+
+        Raises:
+            pulumi.RunError: The job is refused.
+        """
+        decided = self._construction.decided
+        if decided.done():
+            decided.result()
+        else:
+            wait_for(asyncio.shield(decided))
         return self._construction
 
-    def _construct(
-        self, name: str, args: Mapping[str, Any], spec: JobSpec | None, opts: pulumi.ResourceOptions | None
-    ) -> None:
-        """Decide about the job and register what it takes. Outputs become attributes.
+    def _construct(self, name: str, args: Mapping[str, Any], app: Any, opts: pulumi.ResourceOptions | None) -> None:
+        """Begin to decide about the job and to register what it takes. Outputs become attributes.
 
         Args:
             name: Name of the component, which is not registered yet.
             args: Its arguments.
-            spec: The job, where it came as an AppDef; `args` then has no roles.
+            app: The job, where it came as an AppDef; `args` then has no roles. None: it did not.
             opts: Its options.
 
         Raises:
-            pulumi.RunError: The job cannot be launched, or a wait failed.
+            pulumi.RunError: The state of the stack cannot be read.
         """
-        leaves = Leaves()
         try:
-            self._construction = Construction(self, name, args, spec, opts or pulumi.ResourceOptions(), leaves)
-            self._construction.run()
-        except TorchxPulumiError as error:
-            shown = leaves.without_values(error) if isinstance(error, InvalidJobError) else error
-            # With a secret among the arguments, the error is not kept as the cause: it may have what the message hides.
-            raise pulumi.RunError(leaves.hide(str(shown))) from (None if leaves.secret_places else error)
+            # Before anything of a job is registered: as the last deployment left it.
+            read_outputs()
+        except DeployError as error:
+            raise pulumi.RunError(str(error)) from error
+        made = Construction(self, name, args, app, _as_given(opts))
+        # A component that is refused is not registered, so that the state keeps what it has of it.
+        super().__init__(made.token, name, {}, _component_options(made.opts), package_ref=made.allowed())
+        Barrier(self, made.finished)
+        self._construction = made
+        for output in output_names(type(self)):
+            setattr(self, output, _output(self, made, output))
+        made.begin()
 
 
-def spec_of(app: Any) -> JobSpec:
-    """Read a TorchX AppDef; a `JobSpec` is returned as it is.
-
-    Raises:
-        pulumi.RunError: It cannot be read.
-    """
-    try:
-        return app if isinstance(app, JobSpec) else read_app(app)
-    except TorchxPulumiError as error:
-        raise pulumi.RunError(str(error)) from error
+def output_names(component: type[TrainingJob]) -> list[str]:
+    """Return the names of the outputs of a component."""
+    classes = component.__mro__[: component.__mro__.index(TrainingJob)]
+    return [name for each in classes for name in inspect.get_annotations(each) if name[0] != "_"]
 
 
-class Construction:
-    """One call of a component's constructor, and what it found."""
+def _output(component: TrainingJob, made: Construction, name: str) -> pulumi.Output[Any]:
+    """Return an output of a job that is not decided yet. What uses it is registered after the whole job."""
 
-    plan: JobPlan[Any]
-    """The plan that was rendered, or that of the run which is kept."""
-    app: Mapping[str, Any] | None
-    """Index entry of the app (`model.app_entry`). None: a program launched it."""
+    async def noted() -> None:
+        await asyncio.shield(made.noted)
 
-    def __init__(
-        self,
-        component: TrainingJob,
-        name: str,
-        given: Mapping[str, Any],
-        spec: JobSpec | None,
-        opts: pulumi.ResourceOptions,
-        leaves: Leaves,
-    ) -> None:
-        self.component, self.name, self.given, self.spec = component, name, given, spec
-        self.opts, self.leaves, self.reader = opts, leaves, component._arguments
-        self.token = component_type(self.reader.scheduler)
-        self.now = datetime.now(timezone.utc)
-        self.resolved = leaves.resolve(given)
-        self.args = read_args(name, self.resolved, self.reader, spec)
-        self.failure: str | None = None
-
-    @property
-    def kube_context(self) -> str | None:
-        """Context of the kubeconfig. None: the current one."""
-        context = self.args.settings.kube_context
-        return None if is_placeholder(context) else context
-
-    @property
-    def log_archive(self) -> str | None:
-        """URL of the archive of the containers' logs. None: none, or not known before `up`."""
-        url = self.args.settings.log_archive
-        return None if is_placeholder(url) else url
-
-    @property
-    def is_secret(self) -> bool:
-        """Return whether the queue, the context or the archive is secret, and with it the outputs that name it."""
-        return any(place in self.leaves.secret_places for place in (("queue",), ("kube_context",), ("log_archive",)))
-
-    def run(self) -> None:
-        """Decide about the job and register what it takes."""
-        args, settings, opts = self.args, self.args.settings, self.opts
-        other = self._read_other(with_other_unknowns(self.resolved)) if self.leaves.unknown else None
-        state = read_stack_state(self.token, self.name, opts, variant_of(args.options).job_object)
-        own_provider = has_provider(opts)
-        cluster, why_not = connect(settings.kubeconfig, settings.kube_context, own_provider=own_provider)
-        if why_not and settings.wait_for is not WaitFor.CREATED and not pulumi.runtime.is_dry_run():
-            message = f"{settings.wait_for.value} cannot be waited for: {why_not}; set kubeconfig, or `created`"
-            raise invalid_job(self.name, [Problem("wait_for", message)])
-        launch = LaunchPlanner(
-            name=self.name,
-            args=args,
-            other=other,
-            unknown=bool(self.leaves.unknown),
-            state=state,
-            # Under mocks there is no organization.
-            organization=(pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack()),
-            cluster=cluster,
-            created_here=self._created_here(),
-            importing=opts.import_ is not None,
-            now=self.now,
-        ).plan()
-        if not launch.launching and launch.decision.action is not Action.DONE_AND_GONE:
-            check_provider(self.name, launch.run, state, given=self.given, own_provider=own_provider, cluster=cluster)
-        if launch.decision.action is Action.IGNORE:
-            marked = MarkedPlan(leaves=self.leaves, plan=launch.plan, kept=state.outputs)
-        else:
-            marked = mark_plan(self.leaves, launch, args, self._read_changed, other)
-        self.plan, self.app = launch.plan, state.app
-        pulumi.ComponentResource.__init__(self.component, self.token, self.name, {}, _component_options(opts))
-        self._log(launch, why_not)
-        self._register(launch, marked, state, cluster, own_provider=own_provider)
-        if self.failure is not None:
-            fail(self.leaves.hide(f"job {self.name!r}: {self.failure}"))
-
-    def _register(
-        self, launch: Launch, marked: MarkedPlan, state: StackState, cluster: Cluster | None, *, own_provider: bool
-    ) -> None:
-        names, children = run_objects(
-            self.name, launch, marked, state, self._child_options(launch, own_provider=own_provider)
-        )
-        run = RegistrationPlan(
-            scheduler=launch.plan.options.scheduler,
-            name=self.name,
-            objects=list(names.values()),
-            names=list(names),
-            intent=record_of(launch.intent, launch, marked),
-            record={},
-            entry=None,
-            outputs={},
-            roles={},
-        )
-
-        def complete(objects: Sequence[KubernetesObject]) -> RegistrationPlan:
-            if objects:
-                deleted(objects[0])
-            # The object of a run that is over is registered in previews only, and its outputs are not used.
-            job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
-            current = launch if job_object is None else self._wait(launch, objects, cluster)
-            outputs = run_outputs(current, job_object, marked, state, self.now)
-            return replace(
-                run,
-                outputs=outputs,
-                roles=role_outputs(current, job_object, marked, state),
-                record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
-                entry=None if state.app is None else entry_of(state.app, launch, outputs, self._noted_archive()),
-            )
-
-        def say(line: str) -> None:
-            pulumi.log.info(self.leaves.hide(line), self.component)
-
-        with copying_ended_run(launch, cluster, self.log_archive, say) as deleted:
-            register_run(
-                self.component, run, children, complete, before_companions=lambda: wait_until_gone(launch, cluster)
-            )
-
-    def _noted_archive(self) -> str | None:
-        """Return the URL of the archive for the index entry, which readers could not read with a secret in it."""
-        return None if ("log_archive",) in self.leaves.secret_places else self.args.settings.log_archive
-
-    def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
-        opts, settings, given = self.opts, self.args.settings, self.given
-        provider = None
-        if not own_provider:
-            kubeconfig = given.get("kubeconfig")
-            hidden = None if kubeconfig is None else pulumi.Output.secret(kubeconfig)
-            provider = create_provider(self.component, self.name, hidden, given.get("kube_context"))
-        timeouts = opts.custom_timeouts
-        if timeouts is None and settings.delete_timeout_s is not None:
-            timeouts = pulumi.CustomTimeouts(delete=f"{settings.delete_timeout_s}s")
-        return ChildOptions(
-            depends_on=[*dependencies(opts), *self.leaves.resources],
-            provider=provider,
-            ignore_changes=opts.ignore_changes or (),
-            custom_timeouts=timeouts,
-            import_id=opts.import_ if launch.confirmed is None and not launch.launching else None,
-            replacement_trigger=None if settings.job_name is None else launch.run.hash,
-            retain_on_delete=opts.retain_on_delete,
-            secret_outputs=("metadata", "status") if self.leaves.secret_places else (),
-        )
-
-    def _wait(self, launch: Launch, objects: Sequence[KubernetesObject], cluster: Cluster | None) -> Launch:
-        """Wait as the arguments ask for; return the launch with the run as last observed, and note a failure."""
-        settings = self.args.settings
-        if settings.wait_for is WaitFor.CREATED or pulumi.runtime.is_dry_run():
-            return launch
-        if cluster is None:
-            self.failure = f"wait_for {settings.wait_for.value} needs a look at the cluster, which was not possible"
-            return launch
-        observed, status, self.failure = wait_until(
-            launch.plan, objects, cluster, settings.wait_for, settings.timeout_s, self.leaves.hide
-        )
-        return replace(launch, observed=observed, status=status)
-
-    def _read_changed(self) -> ParsedArgs | None:
-        return self._read_other(self.leaves.changed(self.resolved))
-
-    def _read_other(self, resolved: Mapping[str, Any]) -> ParsedArgs | None:
-        """Read arguments with other values in some places. None: they are refused although the given ones are not."""
-        # No object is made of the archive, and not every other text is the URL of one.
-        others = {name: value for name, value in resolved.items() if snake_case(name) != "log_archive"}
-        try:
-            return read_args(self.name, others, self.reader, self.spec)
-        except InvalidJobError:
-            return None
-
-    def _log(self, launch: Launch, why_not: str) -> None:
-        component, leaves = self.component, self.leaves
-        if launch.decision.message:
-            pulumi.log.info(leaves.hide(launch.decision.message), component)
-        if launch.undecided:
-            paths = ", ".join(launch.undecided)
-            pulumi.log.info(f"{paths}: not known before `up`, which decides whether this is a new run", component)
-        if why_not:
-            pulumi.log.info(why_not, component)
-        for warning in launch.warnings:
-            pulumi.log.warn(leaves.hide(warning), component)
-        shown = [path_of(place) for place in leaves.secret_places if _names_objects(place)]
-        if shown:
-            pulumi.log.warn(
-                f"{', '.join(shown)}: is secret, and names objects or counts them, so that it shows in their names",
-                component,
-            )
-        for pod in launch.missing_pods():
-            pulumi.log.warn(f"pod {pod} of run {launch.run.job_name} is gone; it is not started again", component)
-
-    def _created_here(self) -> frozenset[str]:
-        """Return the options whose objects this deployment may create before the job."""
-        if dependencies(self.opts):
-            return frozenset(CREATED_BEFORE)
-        return frozenset(option for option in CREATED_BEFORE if isinstance(self.given.get(option), pulumi.Output))
+    known: asyncio.Future[bool] = asyncio.Future()
+    known.set_result(True)
+    begun = pulumi.Output({component}, noted(), known)
+    return begun.apply(lambda _: pulumi.Output.from_input(made.outputs.get(name)))
 
 
-def _names_objects(place: ValuePath) -> bool:
-    """Return whether a value is part of names of objects, or is their number. Pulumi cannot hide these."""
-    return place == ("job_name",) or (place[:1] == ("roles",) and place[2:] in (("name",), ("num_replicas",)))
+def _as_given(opts: pulumi.ResourceOptions | None) -> pulumi.ResourceOptions:
+    """Return options as they are now: a program may change them later, or a list in them."""
+    own = pulumi.ResourceOptions.merge(None, opts)
+    own.depends_on, own.aliases = copied(own.depends_on), copied(own.aliases)
+    return own
 
 
 def _component_options(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
@@ -335,13 +134,3 @@ def _component_options(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     own = pulumi.ResourceOptions.merge(None, opts)
     own.import_, own.ignore_changes, own.custom_timeouts = None, None, None
     return own
-
-
-def has_provider(opts: pulumi.ResourceOptions) -> bool:
-    """Return whether the program chose a Kubernetes provider for this component or one of its parents."""
-    given: Any = opts.providers or []
-    listed = list(given.values()) if isinstance(given, Mapping) else list(given)
-    if opts.provider is not None:
-        listed.append(opts.provider)
-    inherited = getattr(opts.parent, "_providers", None) or {}
-    return "kubernetes" in inherited or any(provider.package == "kubernetes" for provider in listed)

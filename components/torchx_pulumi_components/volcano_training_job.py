@@ -42,6 +42,10 @@ class VolcanoTrainingJob(TrainingJob):
     def __init__(self, name: str, args: VolcanoTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Launch the job, keep it, or launch it again: docs/decisions/0005 says when.
 
+        The job is decided after the constructor has returned. The program fails at its end if the arguments are wrong
+        (all problems in one message), the cluster cannot take the job, or a change would end a run that has not
+        finished; nothing of the job is registered then.
+
         Args:
             name: Name of the component; the job object is called `<name>-<hash>`.
             args: What to run and how.
@@ -49,7 +53,6 @@ class VolcanoTrainingJob(TrainingJob):
                 passed on to the objects that the component registers.
 
         Raises:
-            pulumi.RunError: The arguments are wrong (all problems in one message), the cluster cannot take the job, or
-                a change would end a run that has not finished. Nothing was registered.
+            pulumi.RunError: The state of the stack cannot be read.
         """
         self._construct(name, args, None, opts)

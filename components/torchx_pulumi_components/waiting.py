@@ -1,4 +1,4 @@
-"""Wait in a constructor until a run has reached a goal. `runs.waiting` maps observed statuses to outcomes.
+"""Wait until a run has reached a goal. `runs.waiting` maps observed statuses to outcomes.
 
 The program waits, not the provider with the annotation `pulumi.com/waitFor`: a list of conditions there means all of
 them, so that the provider would wait forever for a failed job. The stack is locked meanwhile; an interrupt leaves the
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 import pulumi
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.model.errors import ClusterError, JobFailedError
+from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.runs.registration import pod_names
@@ -25,40 +23,10 @@ from torchx_pulumi.runs.waiting import POLL_S, Wait, WaitGoal
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.args import WaitFor
-from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.resources import KubernetesObject
 
-_deferred: ContextVar[list[str] | None] = ContextVar("deferred", default=None)
 
-
-@contextmanager
-def failures_deferred() -> Iterator[list[str]]:
-    """Collect failures of waits inside instead of raising them.
-
-    A program that exports its outputs first and then raises `pulumi.RunError` with what was collected fails with its
-    outputs written.
-    """
-    collected: list[str] = []
-    token = _deferred.set(collected)
-    try:
-        yield collected
-    finally:
-        _deferred.reset(token)
-
-
-def fail(message: str) -> None:
-    """Raise the failure of a wait, or collect it (see `failures_deferred`).
-
-    Raises:
-        JobFailedError: Failures are not collected.
-    """
-    collected = _deferred.get()
-    if collected is None:
-        raise JobFailedError(message)
-    collected.append(message)
-
-
-def wait_until(
+async def wait_until(
     plan: JobPlan[Any],
     objects: Sequence[KubernetesObject],
     cluster: Cluster,
@@ -83,11 +51,9 @@ def wait_until(
         ClusterError: The cluster refuses, or does not answer, from the beginning; see `Wait.failed`.
     """
     for resource in objects:
-        wait_for(resource.urn.future())
-    found: tuple[ObservedObjects, JobStatus, str | None] = wait_for(
-        _poll(plan, objects[0], cluster, Wait(WaitGoal(goal.value), job=_title(plan), timeout_s=timeout_s), hide)
-    )
-    return found
+        await resource.urn.future()
+    wait = Wait(WaitGoal(goal.value), job=_title(plan), timeout_s=timeout_s)
+    return await _poll(plan, objects[0], cluster, wait, hide)
 
 
 def _title(plan: JobPlan[Any]) -> str:

@@ -21,7 +21,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded
-from torchx_pulumi_components.training_job import spec_of
+from torchx_pulumi_components.job_construction import spec_of
 
 from torchx_pulumi_stacks.settings import Settings, key_of
 

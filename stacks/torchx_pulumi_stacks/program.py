@@ -12,9 +12,8 @@ import torchx_pulumi_components
 from torchx_pulumi.model.options import chosen_arguments
 from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.schedulers import find_backend
-from torchx_pulumi_components import export_outputs
+from torchx_pulumi_components import export_outputs, failures_deferred
 from torchx_pulumi_components.stack_outputs import TrainingJob
-from torchx_pulumi_components.waiting import failures_deferred
 
 from torchx_pulumi_stacks.config import StackConfig
 from torchx_pulumi_stacks.images import Images, prepare_images

@@ -147,7 +147,7 @@ def test_a_run_of_the_first_release_gets_its_cluster_without_a_change_of_its_rec
     job = up(here)
     for note in ("intent", "record"):
         assert stashed(engine, f"-{note}") == before[f"{PREFIX}$pulumi:index:Stash::train-{note}"]["input"]
-    noted = engine.value(job.cluster)
+    noted = job.made.outputs["cluster"]
     assert noted["uid"] == "here"
     engine.mocks.state[f"{PREFIX}::train"] = {"cluster": noted}
     assert "is another one" in refused(up, cluster(uid="there"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.plugin import provider, schema
 
 SCHEMA = Path(__file__).resolve().parents[2] / "components" / "schema.json"
@@ -35,10 +36,15 @@ def test_a_mistake_is_told_with_all_problems_and_no_traceback(engine: Any) -> No
     inputs = {"queue": "default", "roles": [{"name": "a", "image": "", "entrypoint": "e", "numReplicas": 0.0}]}
 
     def program() -> Any:
-        return provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs)
+        result = provider().construct("train", "torchx:index:VolcanoTrainingJob", inputs)
+        with pytest.raises(pulumi.InputPropertiesError) as caught:
+            wait_for(result.urn)
+        return caught
 
-    with pytest.raises(pulumi.InputPropertiesError) as caught:
-        engine.run(program)
+    told = []
+    with pytest.raises(pulumi.RunError):
+        engine.run(lambda: told.append(program()))
+    (caught,) = told
     assert "roles[0].image" in str(caught.value)
     assert "roles[0].num_replicas" in str(caught.value)
 

@@ -143,6 +143,7 @@ NOT_LEAVES = ("job_name", "kind", "num_replicas", "name")
 
 COMPONENTS: dict[str, tuple[Any, Callable[..., Any], dict[str, Any]]] = {
     "volcano": (VolcanoTrainingJob, volcano, {}),
+    "role": (VolcanoTrainingJob, volcano, {"layout": "role"}),
     "pods": (VolcanoTrainingJob, lambda **more: without_retries(volcano(**more)), {"gang": "pods"}),
     "mcad": (MCADTrainingJob, mcad, {}),
     "v1beta2": (MCADTrainingJob, mcad, {"api_version": "v1beta2"}),
@@ -168,7 +169,7 @@ CASES = [
     for kind in COMPONENTS
     for place in places_of(arguments(kind))
     if place[-1] not in NOT_LEAVES or "secret_env" in place
-    if place not in (("gang",), ("api_version",)) and place[-1] != "operator"
+    if place not in (("gang",), ("layout",), ("api_version",)) and place[-1] != "operator"
 ]
 
 HOSTILE = (

@@ -22,6 +22,11 @@ FORMS: dict[str, tuple[Any, dict[str, Any], str]] = {
         {"queue": "default", "gang": "pods"},
         "kubernetes:scheduling.volcano.sh/v1beta1:PodGroup",
     ),
+    "volcano-role": (
+        VolcanoTrainingJob,
+        {"queue": "default", "layout": "role"},
+        "kubernetes:batch.volcano.sh/v1alpha1:Job",
+    ),
     "mcad-v1beta1": (MCADTrainingJob, {}, "kubernetes:workload.codeflare.dev/v1beta1:AppWrapper"),
     "mcad-v1beta2": (
         MCADTrainingJob,
@@ -140,8 +145,8 @@ def remember(engine: Any, form: str) -> list[Any]:
         if item.typ.startswith("kubernetes:"):
             manifest = copy.deepcopy(item.inputs)
             manifest["metadata"] |= {"uid": f"uid-of-{item.name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
-            status = {"phase": "Running", "state": {"phase": "Running"} if form == "volcano-job" else "Running"}
-            live.append({**manifest, "status": status})
+            state = {"phase": "Running"} if FORMS[form][2].endswith(":Job") else "Running"
+            live.append({**manifest, "status": {"phase": "Running", "state": state}})
     return live
 
 

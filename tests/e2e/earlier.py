@@ -88,8 +88,14 @@ class UpgradedProject(Project):
 
     def __init__(self, folder: Path, env: dict[str, str], namespace: str, earlier: Earlier) -> None:
         self._later = env
+        self._earlier = earlier
         super().__init__(folder, earlier.environment(env), namespace, program=PROGRAM)
         self._use(earlier.folder)
+
+    def downgrade(self) -> None:
+        """Let the project run on the earlier version again."""
+        self.env = self._earlier.environment(self._later)
+        self._use(self._earlier.folder)
 
     def upgrade(self) -> None:
         """Let the project run on this checkout from now on."""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from torchx_pulumi.model.errors import InvalidJobError
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.schedulers import plan_job
+from torchx_pulumi.schedulers.appwrapper.limits import POD_STATUS_BYTES, app_wrapper_bytes
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2
+from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions
+from torchx_pulumi.schedulers.appwrapper.v1beta2 import render_mcad_v1beta2
+from torchx_pulumi.schedulers.object_size import MAX_OBJECT_BYTES, SERVER_BYTES
 
 from tests.e2e.app_wrappers import AppWrappers, is_state, shell
-from tools.local_cluster import Cluster
+from tools.local_cluster import ApiError, Cluster
 
 pytestmark = pytest.mark.e2e
 
@@ -71,3 +80,26 @@ def test_a_queue_of_kueue_is_asked_for_by_label(operated: AppWrappers) -> None:
     assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
     assert operated.end(name).state is JobState.SUCCEEDED  # no Kueue here, which would hold it back
     operated.delete(name)
+
+
+def test_the_largest_app_wrapper_that_is_planned_is_one_that_etcd_takes(operated: AppWrappers) -> None:
+    """Refused by planning: some bytes more. Refused by etcd: what planning refuses, and the server adds."""
+    empty = app_wrapper_bytes(_large(0))
+    most = (MAX_OBJECT_BYTES - empty) // 5
+    with pytest.raises(InvalidJobError, match=r"etcd takes 1\.56 MB"):
+        _large(most + 1)
+    path = f"/apis/{APP_WRAPPER_V1BETA2.api_version}/namespaces/default/appwrappers"
+    # Five pods have no status yet.
+    beyond = most + (2 * SERVER_BYTES + 5 * POD_STATUS_BYTES) // 5
+    with pytest.raises(ApiError, match="request is too large"):
+        operated.cluster.api.request("POST", path, render_mcad_v1beta2(_large(beyond, launched={"trainer": 5})))
+    operated.cluster.api.request("POST", path, render_mcad_v1beta2(_large(most)))
+    # The operator writes a status of an entry for each pod.
+    operated.wait("large", lambda status: status.reason is Reason.SUSPENDED)
+    operated.delete("large")
+
+
+def _large(length: int, launched: dict[str, int] | None = None) -> JobPlan[Any]:
+    role = RoleSpec(name="trainer", image="img:1", entrypoint="sh", args=["x" * length], num_replicas=5)
+    spec = JobSpec(name="large", roles=[role], torchx_version="0.7.0")
+    return plan_job(spec, MCADOptions(api_version=AppWrapperApi.V1BETA2, suspend=True), "large", launched=launched)

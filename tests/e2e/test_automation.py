@@ -10,7 +10,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
@@ -127,6 +126,21 @@ def test_launch_and_delete_take_one_process_each_and_reading_none(
     assert nothing_is_left(look, entry, backend)
 
 
+def test_engines_write_an_automatic_log_only_if_a_variable_asks(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: Any
+) -> None:
+    home, driver, told = tmp_path / "pulumi", AutomationDriver(), []
+    monkeypatch.setenv("PULUMI_HOME", str(home))
+    order = make()
+    driver.launch(order, told.append)
+    driver.destroy(order.entry, told.append)
+    assert [path.name for path in home.iterdir()] == ["plugins"]
+    assert not [line for line in told if "log" in line]
+    monkeypatch.setenv("TORCHX_PULUMI_ENGINE_LOG", "1")
+    driver.launch(make(), told.append)
+    assert list((home / "logs").iterdir())
+
+
 def test_pods_of_a_gang_go_before_it(make: Callable[..., Any], look: KubernetesCluster, backend: str) -> None:
     driver, order = AutomationDriver(), make(gang="pods")
     launched = driver.launch(order, print)
@@ -208,20 +222,6 @@ def test_a_cluster_that_is_gone_is_forgotten_only_when_told_to(
     assert look.get(VOLCANO_JOB, order.entry.namespace, order.entry.job_name) is not None
     driver.destroy(order.entry, print)
     assert nothing_is_left(look, order.entry, backend)
-
-
-def test_launches_at_once_from_threads(make: Callable[..., Any], look: KubernetesCluster) -> None:
-    driver = AutomationDriver()
-    orders = [make() for _ in range(int(os.environ.get("TORCHX_PULUMI_LAUNCHES", "6")))]
-    with ThreadPoolExecutor(len(orders)) as pool:
-        launched = list(pool.map(lambda order: driver.launch(order, lambda _: None), orders))
-    for order, one in zip(orders, launched, strict=True):
-        job = look.get(VOLCANO_JOB, order.entry.namespace, order.entry.job_name)
-        assert job is not None
-        assert job["metadata"]["uid"] == one.uid
-        assert one.outputs["app_id"] == order.entry.app_id
-    with ThreadPoolExecutor(len(orders)) as pool:
-        list(pool.map(lambda order: driver.destroy(order.entry, lambda _: None), orders))
 
 
 def test_a_process_forked_after_a_launch_launches_too(make: Callable[..., Any], look: KubernetesCluster) -> None:

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Request, expect
 
 from tests.e2e.test_fleet_page import browser
+from tests.loopback import LoopbackServer
 from tests.unit.web.site_server import app, eventually, served
 
 __all__ = ["browser"]
@@ -49,7 +50,7 @@ def page_of_another(text: str) -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *args: object) -> None:
             """Stay silent."""
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with LoopbackServer(Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

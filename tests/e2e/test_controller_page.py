@@ -313,6 +313,8 @@ def test_a_log_is_followed_to_its_end_and_stays_where_the_reader_is(browser: Bro
         eventually(lambda: log.open_now == 0)
         page.get_by_role("button", name="Log of trainer/0, attempt 1, exit 3").click()
         expect(page.locator("#log-run option:checked")).to_contain_text("attempt 1, exit 3")
+        # The page shows the choice before its request has arrived.
+        eventually(lambda: log.asked[-1].run == "uid-1")
         asked = log.asked[-1]
         assert (asked.run, asked.attempt, asked.container, asked.timestamps) == ("uid-1", 1, "main", False)
         page.keyboard.press("Escape")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from torchx_pulumi.inputs.rendering import plan_app, render_plan
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 pytestmark = pytest.mark.e2e
@@ -59,3 +60,17 @@ def test_quantities_are_respelled_where_a_task_has_no_retries(api: Any) -> None:
     assert changed(job["spec"], stored(api, job)["spec"]) == []
     del task["maxRetry"]
     assert any("cpu: '2000m' is stored as '2'" in line for line in changed(job["spec"], stored(api, job)["spec"]))
+
+
+def test_webhooks_take_10000_replicas_of_two_roles_and_refuse_a_gang_that_is_larger(api: Any) -> None:
+    from kubernetes.client import ApiException
+
+    role = {"image": "app:1", "entrypoint": "main", "args": ["$${${rank0_env}:=localhost}:29500"]}
+    roles = [{**role, "name": "trainer", "num_replicas": 9000}, {**role, "name": "reader", "num_replicas": 1000}]
+    options = {"queue": "default", "namespace": "default"}
+    job = render_plan(plan_app({"name": "train", "roles": roles}, "volcano", options, app_id="train-x1"))
+    assert [task["replicas"] for task in job["spec"]["tasks"]] == [1, *[1000] * 8, 999, 1000]
+    assert changed(job["spec"], stored(api, job)["spec"]) == []
+    job["spec"]["minAvailable"] = 10_001
+    with pytest.raises(ApiException, match=r"admission webhook .* denied the request.*minAvailable"):
+        stored(api, job)

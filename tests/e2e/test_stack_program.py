@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from tests.e2e.project import FAKE_NODE, changes, eventually, finite
 from tests.e2e.stack_project import StackProject
+from tests.loopback import LoopbackServer
 
 pytestmark = pytest.mark.e2e
 
@@ -214,7 +215,7 @@ def test_a_cluster_without_volcano_is_one_message(stack: StackProject, look: Kub
         def log_message(self, *args: Any) -> None:
             """Stay silent."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Bare)
+    server = LoopbackServer(Bare)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         write_app(stack, app())

@@ -123,6 +123,46 @@ def test_jobs_of_a_program_go_on_with_their_uids(
     assert [look.list(kind, namespace) for kind in (POD, SERVICE)] == [[], []]
 
 
+def test_runs_of_shared_tasks_stand_next_to_a_job_that_goes_on(
+    make_upgraded: Callable[[str], UpgradedProject], look: KubernetesCluster, namespace: str
+) -> None:
+    project = make_upgraded("layouts")
+    old = {"old": volcano(namespace)}
+    project.jobs(old)
+    project.up()
+    before = objects(look, namespace)
+    project.upgrade()
+    kept = {"old": volcano(namespace, layout="role")}
+    project.jobs(kept)
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+    # A record of 0.1.0 has no layout: each replica is a task.
+    project.jobs(
+        {
+            **kept,
+            "role": volcano(namespace, {"num_replicas": 4}, layout="role"),
+            "auto": volcano(namespace, {"num_replicas": 101}),
+        }
+    )
+    project.up()
+    tasks = {
+        key: [task["replicas"] for task in (look.get(VOLCANO_JOB, namespace, name) or {})["spec"]["tasks"]]
+        for key in ("old", "role", "auto")
+        for name in (project.output(key)["job_name"],)
+    }
+    assert tasks == {"old": [1, 1], "role": [1, 3], "auto": [1, 100]}
+    assert before.items() <= objects(look, namespace).items()
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+    project.downgrade()
+    project.jobs(
+        {**old, "role": volcano(namespace, {"num_replicas": 4}), "auto": volcano(namespace, {"num_replicas": 101})}
+    )
+    assert "has version 2, this release of torchx-pulumi reads up to 1" in project.run("preview", fails=True)
+    project.upgrade()
+    project.jobs(kept)
+    project.up()
+    assert objects(look, namespace) == before
+
+
 def _phase(look: KubernetesCluster, namespace: str, name: str) -> str | None:
     job = look.get(VOLCANO_JOB, namespace, name) or {}
     phase: str | None = job.get("status", {}).get("state", {}).get("phase")

@@ -45,6 +45,26 @@ CASES: dict[str, dict[str, Any]] = {
     "retries-mixed": {"roles": [*one(name="a", max_retries=5), *one(name="b", max_retries=2), *one(name="c")]},
     "elastic": {"roles": one(num_replicas=3, min_replicas=1)},
     "elastic-shrunk": {"roles": one(num_replicas=1, min_replicas=1), "launched": {"trainer": 3}},
+    "layout-role": {
+        "roles": one(num_replicas=2003, args=["--nnodes", "2003", "$${${rank0_env}:=localhost}:29500"]),
+        "options": {"layout": "role"},
+    },
+    "layout-role-replica-id": {
+        "roles": [
+            *one(num_replicas=2, args=["$${${rank0_env}:=localhost}:29500"]),
+            *one(name="reader", num_replicas=1000, args=["--shard=${replica_id}"], env={"SHARD": "s-${replica_id}"}),
+            *one(name="log", args=["${replica_id}"]),
+        ],
+        "options": {"layout": "role"},
+    },
+    "layout-role-retries": {"roles": one(num_replicas=4, max_retries=3), "options": {"layout": "role"}},
+    "layout-role-elastic": {"roles": one(num_replicas=9, min_replicas=3), "options": {"layout": "role"}},
+    "layout-role-shrunk": {
+        "roles": one(num_replicas=3, min_replicas=2),
+        "options": {"layout": "role"},
+        "launched": {"trainer": 9},
+    },
+    "layout-auto": {"roles": one(num_replicas=101)},
     "mounts": {
         "roles": one(
             mounts=[

@@ -30,6 +30,8 @@ ADDED: tuple[str, ...] = (
     r"urn:.*TrainingJob::.+\.outputs\.declared\.(created_by|roles\[\d+\]\.digest)",
     # H1, H4: the order of variables and ports, which Pulumi's state loses, for programs that go on with the app.
     r"files\..*\.app\.roles\[\d+\]\.key_order",
+    # The option of the tasks of a launch.
+    r"files\..*\.options\.layout",
 )
 """Paths of fields that later releases add, as patterns. Nothing else may be there that was not, or be gone."""
 

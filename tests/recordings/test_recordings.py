@@ -23,7 +23,7 @@ from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, Policy, decide
 from torchx_pulumi.runs.identity import field_digests, job_name, owner_digest, relaunch_hash
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.schedulers import variant_of
+from torchx_pulumi.schedulers import backend_of
 from torchx_pulumi_components.read_args import MCAD, VOLCANO, read_args
 
 from tests.recordings import producing
@@ -102,13 +102,7 @@ def test_owner_and_name_of_a_recorded_run_stay(job: ProgramJob) -> None:
 def tail_of(job: ProgramJob) -> int:
     """Return how many characters pod names of a job have beyond its name."""
     wanted = read_args(job.name, job.ups[0], DIALECTS[job.scheduler])
-    roles = wanted.spec.roles
-    tasks = [
-        names.task_name(dns_name, index)
-        for dns_name, role in zip(names.role_names([role.name for role in roles]), roles, strict=True)
-        for index in range(role.num_replicas)
-    ]
-    return variant_of(wanted.options).name_tail(tasks)
+    return backend_of(wanted.options).name_tail(wanted.spec, wanted.options)
 
 
 @pytest.mark.parametrize("job", REGISTERED)

@@ -14,12 +14,13 @@ from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster, LiveCluster, LogLines
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.object_watch import Change
+from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.kube.watched_cluster import WatchedCluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
@@ -29,7 +30,10 @@ DEBOUNCE_S = 0.05
 """Time in which several changes of one app become one look."""
 
 EVENT_DEBOUNCE_S = 1.0
-"""The same for events and queues, which only explain why an app waits."""
+"""The same for events and queues, which only explain why an app waits, and for the pods of apps with many replicas."""
+
+MANY_REPLICAS = 500
+"""Replicas of an app above which its pods change all the time while it starts or ends."""
 
 MOST_GONE = 2000
 """Job objects that are kept after they were deleted, until the end of their run is in its stack."""
@@ -218,7 +222,8 @@ class ClusterView:
         if self._is_job_object(change.kind, found):
             keys |= self._job_object_changed(found, gone=gone)
         for key in keys:
-            self._dirty(key, DEBOUNCE_S)
+            of_pod = self._tracked.app(key) if change.kind == POD else None
+            self._dirty(key, EVENT_DEBOUNCE_S if of_pod is not None and _has_many_replicas(of_pod) else DEBOUNCE_S)
             if change.kind == POD:
                 self._pod_changed(self, key, found, gone)
 
@@ -274,6 +279,11 @@ class ClusterView:
                 self._jobs[place] = job
 
 
+def _has_many_replicas(app: TrackedApp) -> bool:
+    roles = items_at(app.output.output, "declared", "roles")
+    return sum(number_at(role, "replicas") or 0 for role in roles) > MANY_REPLICAS
+
+
 def _words(found: Manifest) -> tuple[Any, Any]:
     """Return the part of an object of the whole cluster that explains a wait: amounts in use change all the time."""
     status = mapping_at(found, "status")
@@ -299,6 +309,10 @@ class _Fresh:
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         """Return the objects of a kind."""
         return self._of(kind).list(kind, namespace, selector)
+
+    def list_pods(self, namespace: str, selector: Selector, **options: Any) -> PodList:
+        """Return the pods that have some labels; options as of `Cluster.list_pods`."""
+        return self._of(POD).list_pods(namespace, selector, **options)
 
     def events(self, namespace: str, names: Any) -> Sequence[Manifest]:
         """Return the events of objects."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from torchx_pulumi.kube.api_errors import connection_error, response_error
-from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, Kind
+from torchx_pulumi.kube.kinds import ACCESS_REVIEW, EVENT, NAMESPACE, POD, Kind
 from torchx_pulumi.kube.kubeconfig import (
     api_server,
     authority_in_file,
@@ -23,8 +24,11 @@ from torchx_pulumi.kube.kubeconfig import (
     namespace_of,
 )
 from torchx_pulumi.kube.log_stream import GROW_S, LogStream
+from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Selector
+from torchx_pulumi.kube.request_parts import items_of, next_page, path_of, place_of, selected, version_path
 from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, transport_of, urllib3
+from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.kube.watch_stream import WatchStream
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
@@ -34,6 +38,12 @@ from torchx_pulumi.model.timestamps import format_time
 
 PAGE_SIZE = 500
 """Objects of one page of a list."""
+
+ROWS = 2000
+"""Rows of one page of a table."""
+
+WITHOUT_NORMAL = ("involvedObject.kind!=Pod", "involvedObject.kind=Pod,type=Warning")
+"""Field selectors of all events but the normal ones of pods."""
 
 WATCH_S = (240, 480)
 """Seconds after which the API server ends a watch: a random number of this range."""
@@ -134,7 +144,7 @@ class KubernetesCluster:
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object. None: it does not exist."""
-        found: Manifest | None = self._json("GET", f"{_path(kind, namespace)}/{quote(name, safe='')}", kind)
+        found: Manifest | None = self._json("GET", f"{path_of(kind, namespace)}/{quote(name, safe='')}", kind)
         return found
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
@@ -150,23 +160,45 @@ class KubernetesCluster:
         keep: Callable[[Manifest], Manifest | None] = lambda found: found,
     ) -> tuple[Manifests, str]:
         """Return the objects of a kind, sorted by namespace and name, and the version from which a watch continues."""
-        query = [("limit", str(PAGE_SIZE)), *_selected(selector)]
         kept: Manifests = []
-        token: str | None = ""
         version = ""
+        for page in self._pages(kind, namespace, [("limit", str(PAGE_SIZE)), *selected(selector)]):
+            kept += filter(None, map(keep, items_of(page, kind)))
+            version = version or str((page.get("metadata") or {}).get("resourceVersion") or "")
+        kept.sort(key=place_of)
+        return kept, version
+
+    def list_pods(
+        self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
+    ) -> PodList:
+        """Return the pods that have some labels, those that are too many in short."""
+        query = [*selected(selector), *([("fieldSelector", f"status.phase={phase}")] if phase else [])]
+        pods: Manifests = []
+        if whole != 0:
+            # One more: a page of labelled objects may name a next one that is empty.
+            size = PAGE_SIZE if whole is None else whole + 1
+            for page in self._pages(POD, namespace, [("limit", str(size)), *query]):
+                pods += map(trim, items_of(page, POD))
+                if whole is not None and len(pods) > whole:
+                    break
+            else:
+                return PodList(pods=sorted(pods, key=place_of))
+        rows: list[PodRow] = []
+        short = [("limit", str(ROWS)), ("includeObject", "None"), *query]
+        for page in self._pages(POD, namespace, short, accept=f"{TABLE},application/json"):
+            rows += read_rows(page, phase)
+        return PodList(pods=sorted(pods, key=place_of)[:whole], rows=sorted(rows, key=lambda row: row.name))
+
+    def _pages(
+        self, kind: Kind, namespace: str | None, query: Query, *, accept: str = "application/json"
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a list."""
+        token: str | None = ""
         while token is not None:
             more = [("continue", token)] if token else []
-            page = self._json("GET", _path(kind, namespace), kind, [*query, *more]) or {}
-            for item in page.get("items") or []:
-                # The items of a list have neither field; every other object has them.
-                found = keep({"apiVersion": kind.api_version, "kind": kind.kind, **item})
-                if found is not None:
-                    kept.append(found)
-            head = page.get("metadata") or {}
-            version = version or str(head.get("resourceVersion") or "")
-            token = head.get("continue") or None
-        kept.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
-        return kept, version
+            page = self._json("GET", path_of(kind, namespace), kind, [*query, *more], accept=accept) or {}
+            yield page
+            token = next_page(page)
 
     def watch(
         self, kind: Kind, namespace: str | None, selector: Selector | None = None, *, version: str
@@ -177,20 +209,30 @@ class KubernetesCluster:
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", version),
             ("timeoutSeconds", str(random.randrange(*WATCH_S))),  # noqa: S311 - spreads the load on the API server
-            *_selected(selector),
+            *selected(selector),
         ]
-        response = self._request("GET", _path(kind, namespace), kind, query)
+        response = self._request("GET", path_of(kind, namespace), kind, query)
         if response is None:
             raise ClusterError(f"{self._where} does not watch {kind.plural}", reason="NotServed")
         return WatchStream(response, self._where, kind, silence_s=SILENCE_S)
 
     def events(self, namespace: str, names: Collection[str | None]) -> Manifests:
         """Return the events that involve objects of some names, sorted by name."""
-        return [event for event in self.list(EVENT, namespace) if text_at(event, "involvedObject", "name") in names]
+        limit = ("limit", str(PAGE_SIZE))
+        pages = self._pages(EVENT, namespace, [limit])
+        first = next(pages)
+        if next_page(first):
+            # What is normal of thousands of pods explains nothing.
+            queries = [[limit, ("fieldSelector", words)] for words in WITHOUT_NORMAL]
+            pages = itertools.chain.from_iterable(self._pages(EVENT, namespace, query) for query in queries)
+        else:
+            pages = iter([first])
+        listed = itertools.chain.from_iterable(items_of(page, EVENT) for page in pages)
+        return sorted((one for one in listed if text_at(one, "involvedObject", "name") in names), key=place_of)
 
     def serves(self, kind: Kind) -> bool:
         """Return whether the cluster serves the kind."""
-        answer = self._json("GET", _version_path(kind), None) or {}
+        answer = self._json("GET", version_path(kind), None) or {}
         return any(
             resource.get("kind") == kind.kind and resource.get("name") == kind.plural
             for resource in answer.get("resources") or []
@@ -247,18 +289,18 @@ class KubernetesCluster:
             "kind": ACCESS_REVIEW.kind,
             "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
         }
-        answer = self._json("POST", _path(ACCESS_REVIEW, None), ACCESS_REVIEW, body=review) or {}
+        answer = self._json("POST", path_of(ACCESS_REVIEW, None), ACCESS_REVIEW, body=review) or {}
         return bool((answer.get("status") or {}).get("allowed"))
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create an object and return it as the API server stored it."""
         query = [("dryRun", "All")] if dry_run else []
-        made: Manifest = self._json("POST", _path(kind, namespace), kind, query, body=manifest)
+        made: Manifest = self._json("POST", path_of(kind, namespace), kind, query, body=manifest)
         return made
 
     def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
         """Replace an object as a whole, unless it was changed since it was read; return it as it was stored."""
-        path = f"{_path(kind, namespace)}/{quote(manifest['metadata']['name'], safe='')}"
+        path = f"{path_of(kind, namespace)}/{quote(manifest['metadata']['name'], safe='')}"
         stored: Manifest = self._json("PUT", path, kind, body=manifest)
         return stored
 
@@ -272,7 +314,7 @@ class KubernetesCluster:
         if conditions:
             options["preconditions"] = conditions
         try:
-            path = f"{_path(kind, namespace)}/{quote(name, safe='')}"
+            path = f"{path_of(kind, namespace)}/{quote(name, safe='')}"
             return self._json("DELETE", path, kind, body=options) is not None
         except ClusterError as error:
             if version is None and uid is not None and error.reason == "Conflict":
@@ -284,12 +326,21 @@ class KubernetesCluster:
         """Write the status of an object, unless the object was changed since it was read."""
         known = {key: manifest["metadata"][key] for key in ("uid", "resourceVersion")}
         body = manifest if whole else {"metadata": known, "status": manifest["status"]}
-        path = f"{_path(kind, namespace)}/{quote(manifest['metadata']['name'], safe='')}/status"
+        path = f"{path_of(kind, namespace)}/{quote(manifest['metadata']['name'], safe='')}/status"
         self._json("PUT" if whole else "PATCH", path, kind, body=body)
 
-    def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), *, body: Any = None) -> Any:
+    def _json(
+        self,
+        method: str,
+        path: str,
+        kind: Kind | None,
+        query: Query = (),
+        *,
+        body: Any = None,
+        accept: str = "application/json",
+    ) -> Any:
         """Return the JSON of a response. None: the object does not exist. A kind that is not served is an error."""
-        response = self._request(method, path, kind, query, body=body)
+        response = self._request(method, path, kind, query, body=body, accept=accept)
         if response is None:
             return None
         try:
@@ -332,20 +383,3 @@ class KubernetesCluster:
         if refused is None:
             return None
         raise refused
-
-
-def _selected(selector: Selector | None) -> list[tuple[str, str]]:
-    """Return the parameter of a selector. Empty: there is no selector."""
-    wanted = (key if value is None else f"{key}={value}" for key, value in (selector or {}).items())
-    return [("labelSelector", ",".join(wanted))] if selector else []
-
-
-def _version_path(kind: Kind) -> str:
-    return f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
-
-
-def _path(kind: Kind, namespace: str | None) -> str:
-    """Return the API path of the objects of a kind."""
-    start = _version_path(kind)
-    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
-    return f"{start}{inside}/{kind.plural}"

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from torchx_pulumi.kube.kinds import Kind
+from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.options import Manifest
 
@@ -100,8 +101,26 @@ class Cluster(Protocol):
             ClusterError: No answer, no permission, or the cluster does not serve the kind.
         """
 
+    def list_pods(
+        self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
+    ) -> PodList:
+        """Return the pods that have some labels, those that are too many in short.
+
+        Args:
+            namespace: Namespace of the pods.
+            selector: Labels that a pod must have.
+            whole: Pods up to which objects are returned. Of more pods all rows are returned, and objects of the first
+                ones, at most this number. 0: rows only. None: no limit.
+            phase: Phase that a pod must have. None: any.
+
+        Raises:
+            ClusterError: No answer, or no permission.
+        """
+
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
         """Return the events that involve objects of some names, sorted by name.
+
+        Where a namespace has more events than fit on a page, the normal ones of pods may be left out.
 
         Args:
             namespace: Namespace of the objects.

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects
-from torchx_pulumi.kube.kinds import EVENT, Kind
+from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.object_watch import STOP_S, Change, ObjectWatch, WatchTiming
 from torchx_pulumi.kube.outages import Outages
+from torchx_pulumi.kube.pod_list import PodList, PodRow
+from torchx_pulumi.kube.pod_rows import row_of
 from torchx_pulumi.kube.protocol import LiveCluster, LogLines, Selector
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 
 KEPT_S: Final = 30.0
 """Seconds for which the answer to a read of something that is not watched is kept and shared."""
 
 MOST_ANSWERS: Final = 64
+
+MOST_TABLES: Final = 16
+"""Large jobs of which the rows of pods are kept, until the pods change."""
 
 Manifests = list[Manifest]
 """The class has a method `list`."""
@@ -70,6 +77,8 @@ class WatchedCluster:
         self._monotonic = (timing or WatchTiming()).monotonic
         self._guard = threading.Lock()
         self._answers: dict[Any, _Answer] = {}
+        self._rows: OrderedDict[Any, dict[int, tuple[Manifest, PodRow]]] = OrderedDict()
+        """Rows of the pods of large jobs, by the identity of the pod."""
         self._most = MOST_ANSWERS
         """Number of answers at which those that are too old are dropped."""
         self._outages = Outages(f"the cluster at {cluster.api_server}")
@@ -158,6 +167,31 @@ class WatchedCluster:
             key, lambda: self.origin.list_versioned(kind, namespace, selector, keep=trim)[0]
         )
         return answer
+
+    def list_pods(
+        self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
+    ) -> PodList:
+        """Return the pods that have some labels, those that are too many in short; watched ones with their phase."""
+        key = ("pods", namespace, tuple(sorted(selector.items(), key=str)))
+        if not isinstance(self._store(POD, namespace), CachedObjects):
+            answer: PodList = self._shared(
+                (*key, whole, phase), lambda: self.origin.list_pods(namespace, selector, whole=whole, phase=phase)
+            )
+            return answer
+        listed = self.list(POD, namespace, selector)
+        pods = [pod for pod in listed if phase in (None, text_at(pod, "status", "phase"))]
+        if whole is None or (whole and len(pods) <= whole):
+            return PodList(pods=pods)
+        with self._guard:
+            known = self._rows.get(key, {})
+        # A pod that changes is another object.
+        rows = {id(pod): known.get(id(pod)) or (pod, row_of(pod, text_at(pod, "status", "phase"))) for pod in pods}
+        if phase is None:
+            with self._guard:
+                self._rows[key] = rows
+                while len(self._rows) > MOST_TABLES:
+                    self._rows.popitem(last=False)
+        return PodList(pods=pods[:whole], rows=[row for _, row in rows.values()])
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
         """Return the events that involve objects of some names, sorted by name."""

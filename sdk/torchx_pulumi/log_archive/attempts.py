@@ -9,6 +9,7 @@ from typing import Any
 
 from torchx_pulumi.kube import Cluster, LogLines
 from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.location import open_archive
@@ -159,6 +160,10 @@ class ClusterWithArchive:
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         """Return the objects of a kind in the cluster."""
         return self._cluster.list(kind, namespace, selector)
+
+    def list_pods(self, namespace: str, selector: Selector, **options: Any) -> PodList:
+        """Return the pods in the cluster that have some labels; options as of `Cluster.list_pods`."""
+        return self._cluster.list_pods(namespace, selector, **options)
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
         """Return the events of objects in the cluster."""

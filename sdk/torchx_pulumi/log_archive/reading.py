@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.log_archive.archive import Archive, newest_copies
 from torchx_pulumi.log_archive.keys import RunKey
 from torchx_pulumi.log_archive.runs import DEFAULT_CONTAINER, ArchivedJob, ArchivedRun
@@ -152,6 +153,10 @@ class ArchivedCluster:
         """Return the pod of the attempt where pods are listed, else nothing."""
         pod = self.get(kind, namespace or self._namespace, self.pod)
         return [] if pod is None else [pod]
+
+    def list_pods(self, namespace: str, selector: Mapping[str, Any], **_options: Any) -> PodList:
+        """Return the pod of the attempt."""
+        return PodList(pods=self.list(POD, namespace, selector))
 
     def events(self, namespace: str, names: Iterable[str | None]) -> Sequence[Manifest]:  # noqa: ARG002 - there are none
         """Return no events: an archive has logs only."""

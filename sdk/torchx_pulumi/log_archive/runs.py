@@ -12,7 +12,7 @@ from torchx_pulumi.model.codec import check_version, from_json, to_json, without
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at, time_at
 from torchx_pulumi.schedulers.pods.containers import Termination, read_containers
-from torchx_pulumi.schedulers.pods.status import role_of
+from torchx_pulumi.schedulers.replicas import replica_of
 
 SMALLEST_ROTATED = 64 << 10
 """Bytes of a log below which its late beginning is not a sign of removed lines."""
@@ -155,7 +155,7 @@ def runs_of_pod(pod: Mapping[str, Any]) -> list[ContainerRunRef]:
     name, uid = text_at(pod, "metadata", "name"), text_at(pod, "metadata", "uid")
     if name is None or uid is None:
         return found
-    role, replica = role_of(name, mapping_at(pod, "metadata", "labels"))
+    role, replica = replica_of(pod)
     orders = {
         init: [text_at(item, "name") for item in items_at(pod, "spec", "initContainers" if init else "containers")]
         for init in (True, False)

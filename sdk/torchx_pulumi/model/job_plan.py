@@ -70,23 +70,25 @@ class RolePlan:
     pod_overlay: Mapping[str, Any] | None
     privileged: bool
     """A device is mounted."""
-    replica_plans: Sequence[ReplicaPlan]
-    """In rank order; as many as `replicas`, then the surplus tasks of an elastic job."""
+    tasks: Sequence[TaskPlan]
+    """In rank order. In the layout `replica` one for each of `replicas`, then the surplus ones of an elastic job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaPlan:
-    """One pod: what differs from replica to replica."""
+class TaskPlan:
+    """One pod template, and the replicas that run it: one, or in the layout `role` many that differ in their index."""
 
     index: int
-    """Replica id in the role, from 0."""
+    """Replica id, in the role, of its first replica."""
     name: str
-    """`<role>-<index>`, unique in the job: Volcano's task and container."""
+    """`<role>-<index>`, unique in the job: Volcano's task, and the container."""
+    count: int = 1
+    """Replicas at the launch, at least 1."""
+    requested: int = 1
+    """Replicas that are asked for now, 0 to `count`. Fewer: the first ones; an elastic job has shrunk."""
     command: Sequence[str]
     env: Sequence[EnvPlan]
     labels: Mapping[str, str]
-    surplus: bool = False
-    """True: launched earlier and no longer requested; rendered with 0 replicas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
+from enum import Enum
 from typing import Any, ClassVar, Protocol
 
 RESERVED_CPU_MILLI = 100
@@ -15,6 +16,17 @@ RESERVED_CPU_MILLI = 100
 
 RESERVED_MEMORY_MB = 1024
 """Memory in MB that TorchX leaves to Kubernetes on each node."""
+
+
+class Layout(str, Enum):
+    """How the replicas of a role become pod templates of a job object."""
+
+    REPLICA = "replica"
+    """One task per replica, as TorchX writes it."""
+    ROLE = "role"
+    """Replicas that differ only in their index are one task with `replicas: n`."""
+    AUTO = "auto"
+    """`replica` up to `planning.layout.AUTO_REPLICAS` replicas of the job, `role` above, where the job can have it."""
 
 
 class Options(Protocol):

@@ -5,16 +5,17 @@ Data and its codec. No secrets: digests of fields, never their values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, write_identity
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
 
-RECORD_VERSION = 1
-"""Version of the written form. A reader refuses a newer one."""
+RECORD_VERSION = 2
+"""Version of the written form of a run in the layout `role`; of others it is 1. A reader refuses a newer one."""
 
 FIRST_VERSION = 1
 """Version of the identity of 0.1.0, whose records do not name it: the name of a job object ends in a hash of the name
@@ -53,8 +54,17 @@ class RunRecord:
     """The end of the run as last seen (`state`, `reason`, `message`, ...). None: it had not ended."""
     identity_version: int = FIRST_VERSION
     """Version of the identity that hash, digests and job name are of. Not written where it is the first: 0.1.0's."""
+    tasks: Mapping[str, Sequence[int]] | None = None
+    """Role name to the replica id of the first replica of each of its tasks (`planning.layout.RoleTasks`); not part of
+    the run's identity. None: layout `replica`, in which each replica is a task."""
     cluster: ClusterIdentity | None = None
     """The cluster that it was launched in; not part of the run's identity. None: not known, 0.1.0 wrote the record."""
+
+
+def are_first_replicas(found: Sequence[Any]) -> bool:
+    """Return whether these can be the first replicas of the tasks of a role: whole numbers, ascending from 0."""
+    is_whole = all(isinstance(first, int) for first in found)
+    return is_whole and list(found[:1]) == [0] and all(first < later for first, later in pairwise(found))
 
 
 def write_record(record: RunRecord) -> dict[str, Any]:
@@ -62,7 +72,7 @@ def write_record(record: RunRecord) -> dict[str, Any]:
     plain = to_json(record)
     plain["identity_version"] = None if record.identity_version == FIRST_VERSION else record.identity_version
     plain["cluster"] = write_identity(record.cluster) if record.cluster is not None else None
-    return {"version": RECORD_VERSION, **without_none(plain)}
+    return {"version": 1 if record.tasks is None else RECORD_VERSION, **without_none(plain)}
 
 
 def read_record(value: Any) -> RunRecord | None:
@@ -84,6 +94,12 @@ def read_record(value: Any) -> RunRecord | None:
         record = from_json(RunRecord, {**defaults, **without_none(value), "replicas": replicas})
     except ValueError as error:
         raise DeployError(f"{where} cannot be read: {error}; it was changed by hand") from error
+    for role, firsts in (record.tasks or {}).items():
+        if not are_first_replicas(firsts):
+            raise DeployError(
+                f"{where} cannot be read: tasks.{role}: found {list(firsts)}, replica ids from 0 upwards are needed; "
+                "it was changed by hand"
+            )
     if record.identity_version > IDENTITY_VERSION:
         raise DeployError(
             f"{where} has identity_version {record.identity_version}, this release of torchx-pulumi knows up to "

@@ -207,11 +207,16 @@ def _without_freshness(observed: Any, depth: int = 0) -> Any:
     return observed
 
 
+def listed_replicas(role: RoleStatus, most: int) -> tuple[ReplicaStatus, ...]:
+    """Return the replicas of a role; of one that has more than `most`, the failed ones only, and at most so many."""
+    if len(role.replicas) <= most:
+        return role.replicas
+    return tuple(replica for replica in role.replicas if replica.state is JobState.FAILED)[:most]
+
+
 def observe_role(role: RoleStatus, most: int = MAX_REPLICAS_LISTED) -> ObservedRole:
     """Build one role as seen; of one with more replicas than are listed, the failed ones only."""
-    listed = role.replicas
-    if len(listed) > most:
-        listed = tuple(r for r in listed if r.state is JobState.FAILED)[:most]
+    listed = listed_replicas(role, most)
     return {
         "name": role.name,
         "replicas": [_observe_replica(replica) for replica in listed],

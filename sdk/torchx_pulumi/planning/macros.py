@@ -11,20 +11,29 @@ RANK0_HOST_ENV = "TORCHX_RANK0_HOST"
 IMAGE_ENV = "TORCHX_IMAGE"
 """Variable with the image reference, in every pod."""
 
+REPLICA_ID_ENV = "TORCHX_REPLICA_ID"
+"""Variable with the index of a replica, in pods of which one task has several that use their index."""
 
-def macro_values(*, app_id: str, replica: int, rank0_env: str) -> dict[str, str]:
+REPLICA_ID_REFERENCE = f"$({REPLICA_ID_ENV})"
+"""What the kubelet replaces by the value of that variable."""
+
+FIELD_PATH = "[FIELD_PATH]"
+"""Start of an environment value that is read from a field of the pod."""
+
+
+def macro_values(*, app_id: str, replica_id: str, rank0_env: str) -> dict[str, str]:
     """Return the macros of one replica and their values.
 
     Args:
         app_id: Name of the job object.
-        replica: Index of the replica in its role, from 0.
+        replica_id: Index of the replica in its role, from 0, or a reference to it.
         rank0_env: Name of the variable that holds rank 0's host.
     """
     return {
         "img_root": "",
         "base_img_root": "DEPRECATED",
         "app_id": app_id,
-        "replica_id": str(replica),
+        "replica_id": replica_id,
         "rank0_env": rank0_env,
     }
 

@@ -129,6 +129,15 @@ def merge(base: dict[str, Any], overlay: Mapping[str, Any]) -> None:
             _merge_value(base, key, value)
 
 
+def joins_on(key: str, field: str) -> str | None:
+    """Return the field on which a key of an overlay joins the items of a list. None: it does not join that list.
+
+    >>> joins_on("__join__:containers:image", "containers"), joins_on("containers", "containers")
+    ('image', None)
+    """
+    return key[len(_JOIN) :].partition(":")[2] if key.startswith(_JOIN) and _field_of(key) == field else None
+
+
 def _field_of(key: str) -> str:
     if key.startswith(_PUT):
         return key[len(_PUT) :]
@@ -162,7 +171,7 @@ def _merge_value(base: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _join(base: dict[str, Any], key: str, value: Any, field: str) -> None:
-    on = key[len(_JOIN) :].partition(":")[2]
+    on = joins_on(key, field)
     if not on:
         raise OverlayError(f"{key!r} names no field to join on; write JOIN(field, on=name)")
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, OptionsT, ReplicaPlan, RolePlan
+from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, RoleSpec
 from torchx_pulumi.model.options import Options
 from torchx_pulumi.planning import names, quantities
-from torchx_pulumi.planning.macros import IMAGE_ENV, RANK0_HOST_ENV, macro_values, substitute
+from torchx_pulumi.planning.layout import RoleTasks, spans, uses_replica_id
+from torchx_pulumi.planning.macros import (
+    FIELD_PATH,
+    IMAGE_ENV,
+    RANK0_HOST_ENV,
+    REPLICA_ID_ENV,
+    REPLICA_ID_REFERENCE,
+    macro_values,
+    substitute,
+)
 from torchx_pulumi.planning.quantities import is_port
-
-FIELD_PATH = "[FIELD_PATH]"
-"""Start of an environment value that is read from a field of the pod."""
 
 
 def make_plan(
@@ -22,6 +29,8 @@ def make_plan(
     app_id: str,
     *,
     launched: Mapping[str, int],
+    tasks: RoleTasks | None,
+    replica_id_field: str,
     rank0_env: Callable[[str], str],
     warnings: Sequence[str],
 ) -> JobPlan[OptionsT]:
@@ -33,15 +42,27 @@ def make_plan(
         app_id: Name of the job object.
         launched: Replicas of each role when the job object was created, by role name. A role that is not in it: as the
             spec says.
+        tasks: Tasks of each role. None: each replica is one.
+        replica_id_field: Field of a pod that has its place in its task.
         rank0_env: Role name in object names -> variable with the host of rank 0.
         warnings: Warnings of the plan.
     """
     dns_names = names.role_names([role.name for role in spec.roles])
-    shared = {"app_id": app_id, "rank0_env": rank0_env(dns_names[0])}
-    roles = [
-        _plan_role(spec, options, index, dns_names[index], launched.get(role.name, 0), **shared)
-        for index, role in enumerate(spec.roles)
-    ]
+    rank0 = rank0_env(dns_names[0])
+    roles = []
+    for index, role in enumerate(spec.roles):
+        planner = _TaskPlanner(
+            role=role,
+            dns_name=dns_names[index],
+            has_rank0=index == 0,
+            app_id=app_id,
+            rank0_env=rank0,
+            labels=_role_labels(spec, index, app_id),
+            replica_id_field=replica_id_field,
+        )
+        replicas = max(role.num_replicas, launched.get(role.name, 0))
+        planned = [planner.plan(first, end - first) for first, end in spans(role.name, tasks, replicas)]
+        roles.append(_plan_role(role, options, index, dns_names[index], planned))
     return JobPlan(
         app_id=app_id,
         job_name=app_id,
@@ -53,15 +74,7 @@ def make_plan(
     )
 
 
-def _plan_role(
-    spec: JobSpec, options: Options, index: int, dns_name: str, launched: int, *, app_id: str, rank0_env: str
-) -> RolePlan:
-    role = spec.roles[index]
-    shared_labels = _role_labels(spec, index, app_id)
-    replicas = [
-        _plan_replica(role, index, dns_name, replica, app_id, rank0_env, shared_labels)
-        for replica in range(max(role.num_replicas, launched))
-    ]
+def _plan_role(role: RoleSpec, options: Options, index: int, dns_name: str, tasks: Sequence[TaskPlan]) -> RolePlan:
     return RolePlan(
         name=role.name,
         dns_name=dns_name,
@@ -81,34 +94,51 @@ def _plan_role(
         tolerations=tuple(dict(toleration) for toleration in role.tolerations),
         pod_overlay=role.pod_overlay,
         privileged=any(mount.kind == "device" for mount in role.mounts),
-        replica_plans=tuple(replicas),
+        tasks=tuple(tasks),
     )
 
 
-def _plan_replica(
-    role: RoleSpec,
-    role_index: int,
-    dns_name: str,
-    replica: int,
-    app_id: str,
-    rank0_env: str,
-    shared_labels: Mapping[str, str],
-) -> ReplicaPlan:
-    is_rank0 = role_index == 0 and replica == 0
-    values = macro_values(app_id=app_id, replica=replica, rank0_env=RANK0_HOST_ENV if is_rank0 else rank0_env)
-    env = {name: substitute(value, values) for name, value in role.env.items()}
-    if is_rank0:
-        env[RANK0_HOST_ENV] = "localhost"
-    env[IMAGE_ENV] = role.image
-    secret_env = [EnvPlan(name=name, secret=(ref.name, ref.key, ref.optional)) for name, ref in role.secret_env.items()]
-    return ReplicaPlan(
-        index=replica,
-        name=names.task_name(dns_name, replica),
-        command=(role.entrypoint, *(substitute(word, values) for word in role.args)),
-        env=(*(_plan_env(name, value) for name, value in env.items()), *secret_env),
-        labels={**shared_labels, labels.REPLICA_ID: str(replica)},
-        surplus=replica >= role.num_replicas,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TaskPlanner:
+    """Plans the tasks of one role."""
+
+    role: RoleSpec
+    dns_name: str
+    has_rank0: bool
+    app_id: str
+    rank0_env: str
+    labels: Mapping[str, str]
+    """Labels of all replicas of the role."""
+    replica_id_field: str
+
+    def plan(self, first: int, count: int) -> TaskPlan:
+        """Plan the task of some replicas: the id of the first one, and how many there are."""
+        role = self.role
+        numbered = count > 1 and uses_replica_id(role)
+        is_rank0 = self.has_rank0 and first == 0 and count == 1
+        values = macro_values(
+            app_id=self.app_id,
+            replica_id=REPLICA_ID_REFERENCE if numbered else str(first),
+            rank0_env=RANK0_HOST_ENV if is_rank0 else self.rank0_env,
+        )
+        env = {name: substitute(value, values) for name, value in role.env.items()}
+        if is_rank0:
+            env[RANK0_HOST_ENV] = "localhost"
+        env[IMAGE_ENV] = role.image
+        # First, as a variable is expanded in those after it only.
+        own = [EnvPlan(name=REPLICA_ID_ENV, field_path=self.replica_id_field)] if numbered else []
+        secret_env = [
+            EnvPlan(name=name, secret=(ref.name, ref.key, ref.optional)) for name, ref in role.secret_env.items()
+        ]
+        return TaskPlan(
+            index=first,
+            name=names.task_name(self.dns_name, first),
+            count=count,
+            requested=min(max(role.num_replicas - first, 0), count),
+            command=(role.entrypoint, *(substitute(word, values) for word in role.args)),
+            env=(*own, *(_plan_env(name, value) for name, value in env.items()), *secret_env),
+            labels=dict(self.labels) if count > 1 else {**self.labels, labels.REPLICA_ID: str(first)},
+        )
 
 
 def _plan_env(name: str, value: str) -> EnvPlan:

@@ -11,11 +11,14 @@ from torchx_pulumi.model.codec import Fallbacks, check_version, from_json, to_js
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.model.timestamps import EPOCH
-from torchx_pulumi.outputs.building import build_observed
+from torchx_pulumi.outputs.building import build_observed, listed_replicas
 from torchx_pulumi.outputs.newer import is_newer
 
 OBSERVATION_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
+
+MOST_NOTED = 500
+"""Replicas of a role up to which each is noted. An observation is written whenever something in it changes."""
 
 _LATER: Fallbacks = {JobState: JobState.UNKNOWN, Reason: Reason.UNREADABLE}
 
@@ -59,11 +62,15 @@ def observed(status: JobStatus, at: str) -> Observation:
     """Return a status as an observation.
 
     Args:
-        status: The observed status. Its conditions and diagnoses are not part of the observation.
+        status: The observed status. Its conditions and diagnoses are not part of the observation, nor are replicas of a
+            role that has more than `MOST_NOTED`, but for those that failed.
         at: Time of the observation, ISO 8601 in UTC.
     """
-    plain = to_json(status)
-    roles = {role["name"]: [without_none(replica) for replica in role["replicas"]] for role in plain["roles"]}
+    roles = {
+        role.name: [without_none(to_json(replica)) for replica in listed_replicas(role, MOST_NOTED)]
+        for role in status.roles
+    }
+    plain = to_json(dataclasses.replace(status, roles=()))
     return from_json(Observation, {**plain, "roles": roles, "observed_at": at})
 
 

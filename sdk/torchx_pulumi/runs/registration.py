@@ -6,7 +6,6 @@ their runs may be secret or unknown.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -19,18 +18,33 @@ from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord, write_record
-from torchx_pulumi.outputs.building import app_handle, assemble, build_declared, build_observed, flatten
+from torchx_pulumi.outputs.building import (
+    MAX_REPLICAS_LISTED,
+    app_handle,
+    assemble,
+    build_declared,
+    build_observed,
+    flatten,
+)
+from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.run_hash import run_hash
-from torchx_pulumi.schedulers import ObservedObjects, asked, variant_of
+from torchx_pulumi.schedulers import ObservedObjects, replicas_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 
 
 def pod_names(plan: JobPlan[Any], role: RolePlan) -> list[str]:
     """Return the names of a role's pods in rank order."""
     variant = variant_of(plan.options)
-    return [variant.pod_name(plan, replica) for replica in asked(role)]
+    return [variant.pod_name(plan, task, position) for task, position in replicas_of(role)]
+
+
+def recorded_tasks(plan: JobPlan[Any]) -> RoleTasks | None:
+    """Return the tasks of a plan for its record. None: layout `replica`."""
+    if all(task.count == 1 for role in plan.roles for task in role.tasks):
+        return None
+    return {role.name: [task.index for task in role.tasks] for role in plan.roles}
 
 
 def resource_names(name: str, plan: JobPlan[Any], objects: Sequence[Manifest]) -> list[str]:
@@ -42,7 +56,8 @@ def resource_names(name: str, plan: JobPlan[Any], objects: Sequence[Manifest]) -
         objects: The run's objects, the job object first.
     """
     variant = variant_of(plan.options)
-    tasks = {variant.pod_name(plan, item): item.name for role in plan.roles for item in asked(role)}
+    pods = (item for role in plan.roles for item in replicas_of(role)) if variant.makes_pods else ()
+    tasks = {variant.pod_name(plan, task, position): task.name for task, position in pods}
     found = [name]
     for manifest in objects[1:]:
         object_name, kind = str(manifest["metadata"]["name"]), str(manifest["kind"])
@@ -74,12 +89,17 @@ def planned_outputs(plan: JobPlan[Any], declared: Mapping[str, Any]) -> dict[str
 def planned_role(plan: JobPlan[Any], role: RolePlan, uids: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the outputs of a role that depend on the plan alone: its requests, its pods and its Service.
 
+    The pods of a role of more than `MAX_REPLICAS_LISTED` replicas are not listed; `omitted` is their number. Otherwise
+    there is no `omitted`.
+
     Args:
         plan: The plan.
         role: A role of it.
         uids: Pod name to uid, for pods that were observed.
     """
     resources = {"requests": dict(role.requests), "limits": dict(role.limits)}
+    names = pod_names(plan, role)
+    is_listed = len(names) <= MAX_REPLICAS_LISTED
     pods = [
         {
             "kind": "Pod",
@@ -88,7 +108,7 @@ def planned_role(plan: JobPlan[Any], role: RolePlan, uids: Mapping[str, str] | N
             "image": role.image,
             "resources": resources,
         }
-        for pod in pod_names(plan, role)
+        for pod in (names if is_listed else ())
     ]
     service = variant_of(plan.options).service(plan)
     return {
@@ -98,6 +118,7 @@ def planned_role(plan: JobPlan[Any], role: RolePlan, uids: Mapping[str, str] | N
         "min_replicas": role.min_replicas,
         "resources": resources,
         "objects": [*pods, *([{"kind": "Service", "name": service}] if service else [])],
+        **({} if is_listed else {"omitted": len(names)}),
     }
 
 
@@ -119,7 +140,8 @@ def plan_registration(request: LaunchRequest, now: datetime | None = None) -> Re
     """
     entry, plan, at = request.entry, request.plan, now or datetime.now(timezone.utc)
     variant = variant_of(plan.options)
-    objects = [copy.deepcopy(dict(item)) for _, item in objects_of(request.manifest)]
+    # Only labels and annotations change below; a copy of all tasks would take longer than the rest of the plan.
+    objects = [{**item, "metadata": dict(item["metadata"])} for _, item in objects_of(request.manifest)]
     job_object, *companions = objects
     found, kind = (job_object.get("apiVersion"), job_object.get("kind")), variant.job_object
     if found != (kind.api_version, kind.kind):
@@ -189,6 +211,7 @@ def _record(request: LaunchRequest, now: datetime) -> RunRecord:
         launched_at=now.isoformat(timespec="seconds"),
         identity_version=IDENTITY_VERSION,
         cluster=request.entry.cluster_identity,
+        tasks=recorded_tasks(plan),
     )
 
 

@@ -66,9 +66,9 @@ def _render(spec: JobSpec, options: Options, launched: Mapping[str, int]) -> Any
     neutral: Any = replace(options, **fixed)
     roles = [_fixed_role(role, launched.get(role.name, role.num_replicas)) for role in spec.roles]
     dns_names = names.role_names([role.name for role in roles])
-    tasks = [names.task_name(name, REPLICAS) for name in dns_names]
+    tasks = {names.task_name(name, REPLICAS): 1 for name in dns_names}
     name = names.job_name(NAME, NAME, tail=variant_of(neutral).name_tail(tasks))
-    return render_plan(plan_job(JobSpec(name=NAME, roles=roles), neutral, name))
+    return render_plan(plan_job(JobSpec(name=NAME, roles=roles), neutral, name, tasks={}))
 
 
 def _fixed_role(role: RoleSpec, launched: int) -> RoleSpec:

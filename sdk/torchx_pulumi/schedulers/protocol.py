@@ -14,13 +14,14 @@ from torchx_pulumi.kube import Cluster, LiveCluster, Selector
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
-from torchx_pulumi.model.job_plan import JobPlan, OptionsT, ReplicaPlan, RolePlan
+from torchx_pulumi.model.job_plan import JobPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.object_fields import is_being_deleted, text_at
-from torchx_pulumi.model.options import Manifest, Options
+from torchx_pulumi.model.options import Layout, Manifest, Options
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
 from torchx_pulumi.planning.checks.job import check_job_rules
+from torchx_pulumi.planning.layout import AUTO_REPLICAS, RoleTasks, layout_obstacles, task_counts, tasks_per_role
 from torchx_pulumi.planning.planner import make_plan
 from torchx_pulumi.planning.typed_reader import TypedReader, uncovered
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Expected, ObservedObjects
@@ -81,8 +82,8 @@ class Variant:
     """Read the objects of a run, by namespace and job name."""
     read: Callable[[ObservedObjects], JobStatus]
     """Read the status of a run from its objects, without messages and diagnoses."""
-    pod_name: Callable[[JobPlan[Any], ReplicaPlan], str]
-    """Name the pod of a replica."""
+    pod_name: Callable[[JobPlan[Any], TaskPlan, int], str]
+    """Name the pod of a replica, by its task and its place in the task, from 0."""
     fixed_pod_names: bool = True
     """Pods have exactly these names. False: a controller adds to them, and logs are read from the observed pod."""
     service: Callable[[JobPlan[Any]], str] = lambda _plan: ""
@@ -91,10 +92,12 @@ class Variant:
     """Name the PodGroups of some roles; the last argument is the uid of the job object."""
     pod_groups_by_uid: bool = False
     """The controller puts the uid of the job object into the names of PodGroups."""
-    name_tail: Callable[[Sequence[str]], int] = lambda _tasks: 0
-    """Task names -> characters that the longest pod name adds to the job's name."""
+    name_tail: Callable[[Mapping[str, int]], int] = lambda _tasks: 0
+    """Task names with their replicas -> characters that the job's name must leave free, of those of a pod name."""
     pod_templates: Callable[[Manifest], list[tuple[str, Mapping[str, Any]]]] = lambda _job_object: []
     """Return pod name and pod of every replica, of an observed job object. Empty: it does not have them."""
+    read_tasks: Callable[[Manifest], RoleTasks | None] = lambda _job_object: None
+    """Return the tasks of each role, by its name in object names, of an observed job object. None: layout `replica`."""
     kept_fields: tuple[str, ...] = ()
     """Fields of the job object which, while a run is kept, keep the values that it was launched with."""
     companions: tuple[Kind, ...] = ()
@@ -122,7 +125,7 @@ class Variant:
 
     def rank0_host(self, plan: JobPlan[Any]) -> str:
         """Name the host of rank 0, as the other replicas resolve it."""
-        pod, service = self.pod_name(plan, plan.roles[0].replica_plans[0]), self.service(plan)
+        pod, service = self.pod_name(plan, plan.roles[0].tasks[0], 0), self.service(plan)
         return f"{pod}.{service}" if service else pod
 
     def read_status(self, observed: ObservedObjects, now: datetime | None = None) -> JobStatus:
@@ -155,6 +158,21 @@ class NamedObject:
     """Return what is wrong with the object that was found. Empty: nothing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutChoice:
+    """The tasks of a new launch."""
+
+    tasks: RoleTasks | None = None
+    """None: layout `replica`."""
+    obstacles: Sequence[str] = ()
+    """Why the layout is `replica` although the options ask for `role`, or the job is large."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what the user should know about the choice."""
+        return [f"layout replica, one task per replica: {reason}" for reason in self.obstacles]
+
+
 def named_kinds(kinds: Iterable[Kind]) -> str:
     """Return kinds with their versions, for messages."""
     return ", ".join(f"{kind.kind} {kind.api_version}" for kind in kinds)
@@ -181,7 +199,15 @@ class SchedulerBackend(Generic[OptionsT]):
     check_options: Callable[[OptionsT], Iterator[Problem]]
     """Rules for every option by itself."""
     check_launch: Callable[[JobSpec, OptionsT, object, Mapping[str, int]], Iterator[Problem]]
-    """Rules for job, options and app id together; the last argument is the replicas of each role at the launch."""
+    """Rules for job, options and app id together; the last argument is the name of each task and its replicas."""
+    check_size: Callable[[JobPlan[OptionsT]], Iterator[Problem]] = lambda _plan: iter(())
+    """Rules for the size of a new launch."""
+    most_per_task: int = 1
+    """Replicas that one task can have. 1: the scheduler has no layout `role`, and its options have no `layout`."""
+    layout_obstacles: Callable[[JobSpec, OptionsT], Iterator[str]] = lambda _spec, _options: iter(())
+    """Yield why the scheduler cannot run a job in the layout `role`."""
+    replica_id_field: str = ""
+    """Field of a pod that has its place in its task. Empty: tasks have one replica each."""
     warnings: Callable[[JobSpec, OptionsT], Sequence[str]] = lambda _spec, _options: ()
     """What the user should know about a job that passed the checks."""
     rank0_env: Callable[[str], str]
@@ -217,6 +243,8 @@ class SchedulerBackend(Generic[OptionsT]):
     """Do at once what the scheduler's controller does with an object that is written to a `testing.FakeCluster`."""
     pod_label: str
     """Label of every pod whose value is the job's name."""
+    place_of: Callable[[Mapping[str, Any]], tuple[str, int] | None] = lambda _labels: None
+    """Labels of a pod -> its task and its place in the task, from 0. None: they do not say."""
     tolerated: frozenset[str] = frozenset()
     """Rules of `check_job` that give a warning here, where other schedulers refuse."""
     resizes: bool = False
@@ -241,6 +269,7 @@ class SchedulerBackend(Generic[OptionsT]):
         app_id: object,
         is_named: bool = True,
         launched: Mapping[str, int] | None = None,
+        tasks: RoleTasks | None = None,
     ) -> list[Problem]:
         """Return all problems of a job and its options, without those that this scheduler tolerates.
 
@@ -251,15 +280,39 @@ class SchedulerBackend(Generic[OptionsT]):
             app_id: Name of the job object.
             is_named: False: the name is made later; the rules that need it are not checked.
             launched: As for `plan`.
+            tasks: As for `plan`.
         """
         found = [*check_job_rules(spec), *self.check_options(options)]
         if is_named:
-            found += self.check_launch(spec, options, app_id, launched or {})
+            tasks = self.choose_layout(spec, options).tasks if tasks is None else tasks
+            found += self.check_launch(spec, options, app_id, task_counts(spec, tasks, launched))
         problems = [*unread, *uncovered(found, unread)]
         return [problem for problem in problems if problem.rule not in self.tolerated]
 
+    def choose_layout(self, spec: JobSpec, options: OptionsT) -> LayoutChoice:
+        """Return the tasks of a new launch, as the option `layout` says and the job allows."""
+        asked = getattr(options, "layout", Layout.REPLICA)
+        replicas = sum(role.num_replicas for role in spec.roles)
+        if self.most_per_task == 1 or asked == Layout.REPLICA or (asked == Layout.AUTO and replicas <= AUTO_REPLICAS):
+            return LayoutChoice()
+        obstacles = (*self.layout_obstacles(spec, options), *layout_obstacles(spec, self.most_per_task))
+        if obstacles:
+            return LayoutChoice(obstacles=obstacles)
+        return LayoutChoice(tasks=tasks_per_role(spec, self.most_per_task))
+
+    def name_tail(self, spec: JobSpec, options: OptionsT) -> int:
+        """Return the characters that the name of a new launch must leave free, of those of a pod name."""
+        counts = task_counts(spec, self.choose_layout(spec, options).tasks, least=1)
+        return self.variant_of(options).name_tail(counts)
+
     def plan(
-        self, spec: JobSpec, options: OptionsT, app_id: str, *, launched: Mapping[str, int] | None = None
+        self,
+        spec: JobSpec,
+        options: OptionsT,
+        app_id: str,
+        *,
+        launched: Mapping[str, int] | None = None,
+        tasks: RoleTasks | None = None,
     ) -> JobPlan[OptionsT]:
         """Plan a job by the rules of this scheduler.
 
@@ -267,21 +320,40 @@ class SchedulerBackend(Generic[OptionsT]):
             spec: What the user asks for.
             options: Options of the launch.
             app_id: Name of the job object; a DNS label, used unchanged.
-            launched: Replicas of each role when the job object was created, by role name. None: as the spec says. More
-                than the spec has: the surplus replicas stay in the plan and are rendered with 0 replicas.
+            launched: Replicas of each role when the job object was created, by role name. More than the spec has: the
+                surplus stays in the plan, and is rendered with 0 replicas. None: it is a new launch with the replicas
+                that the spec says, and its size is checked.
+            tasks: Tasks of a run that is kept (`RunRecord.tasks`). Empty: layout `replica`. None: as options say.
 
         Raises:
             InvalidJobError: The job cannot be planned; all problems at once.
         """
-        reader, launched = TypedReader(), launched or {}
+        reader = TypedReader()
         read, chosen = reader.read(JobSpec, spec, ""), reader.read(type(options), options, "options")
-        problems = self.find_problems(read, chosen, reader.problems, app_id=app_id, launched=launched)
+        choice = self.choose_layout(read, chosen) if tasks is None else LayoutChoice(tasks=tasks)
+        problems = self.find_problems(
+            read, chosen, reader.problems, app_id=app_id, launched=launched, tasks=choice.tasks or {}
+        )
         if problems:
             raise invalid_job(spec.name, problems)
-        warnings = self.warnings(spec, options)
-        return make_plan(spec, options, app_id, launched=launched, rank0_env=self.rank0_env, warnings=warnings)
+        made = make_plan(
+            spec,
+            options,
+            app_id,
+            launched=launched or {},
+            tasks=choice.tasks,
+            replica_id_field=self.replica_id_field,
+            rank0_env=self.rank0_env,
+            warnings=[*self.warnings(spec, options), *choice.warnings],
+        )
+        if launched is None:
+            problems = list(self.check_size(made))
+            if problems:
+                raise invalid_job(spec.name, problems)
+        return made
 
 
-def asked(role: RolePlan) -> list[ReplicaPlan]:
-    """Return the replicas of a role that are requested, without the surplus of an elastic job."""
-    return [replica for replica in role.replica_plans if not replica.surplus]
+def replicas_of(role: RolePlan) -> Iterator[tuple[TaskPlan, int]]:
+    """Yield the requested replicas of a role in rank order: the task of each, and its place in the task."""
+    for task in role.tasks:
+        yield from ((task, position) for position in range(task.requested))

@@ -13,7 +13,6 @@ import errno
 import fcntl
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -68,13 +67,12 @@ os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after
 
 
 @contextlib.contextmanager
-def held(path: Path, *, wait: bool = True, per_host: bool = False) -> Iterator[bool]:
+def held(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """Hold the lock of a file; the end of the process releases it.
 
     Args:
         path: The file; it is created if absent, and stays.
         wait: Wait until the lock is free.
-        per_host: On a file system without locks, exclude processes of this host only.
 
     Yields:
         Whether the lock is held. False: another process holds it, and `wait` is False.
@@ -91,8 +89,7 @@ def held(path: Path, *, wait: bool = True, per_host: bool = False) -> Iterator[b
             return
     finally:
         descriptor.close()
-    name = f"{path.name}.{socket.gethostname()}.held" if per_host else f"{path.name}.held"
-    with _marker_held(path.with_name(name), wait=wait) as taken:
+    with _marker_held(path.with_name(f"{path.name}.held"), wait=wait) as taken:
         yield taken
 
 

@@ -100,7 +100,8 @@ def write_json(path: Path, value: Any) -> None:
     try:
         handle, temporary = _temporary_file(path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(value, file, separators=(",", ":"))
+            # `json.dump` writes by Python code, which takes five times as long as `json.dumps`.
+            file.write(json.dumps(value, separators=(",", ":")))
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)

@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
@@ -172,7 +173,7 @@ class FolderStack:
         return stay
 
     def sweep(self, *, state: bool) -> None:
-        """Remove the files that the engine leaves of a stack: history, backups, lock folder.
+        """Remove the files that the engine leaves of a stack: history, backups, lock folder, unfinished files.
 
         Args:
             state: Also remove the state, which forgets the stack.
@@ -185,6 +186,10 @@ class FolderStack:
             # The state last: while it exists, an interrupted sweep is repeated.
             for folder in ("history", "backups"):
                 shutil.rmtree(self._folder / folder / project / stack, ignore_errors=True)
+            # Pulumi writes each file under such a name; of a killed engine it stays.
+            unfinished = (self._lock_folder().glob("*.tmp"), self.path.parent.glob(f"{stack}.json*.tmp"))
+            for path in chain(*unfinished):
+                path.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError, OSError):
                 self._lock_folder().rmdir()
             names = [f"{stack}.json.bak", f"{stack}.json.gz.bak"]

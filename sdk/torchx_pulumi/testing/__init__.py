@@ -12,7 +12,10 @@ from torchx_pulumi.kube import kinds
 from torchx_pulumi.kube.cached_objects import matches
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.kubeconfig import identity_of
+from torchx_pulumi.kube.pod_list import PodList
+from torchx_pulumi.kube.pod_rows import row_of
 from torchx_pulumi.kube.protocol import Selector
+from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity, authority_digest
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
@@ -188,6 +191,18 @@ class FakeCluster:
         """Return the objects of a kind, sorted by namespace and name."""
         self._check_readable("list", kind, namespace)
         return [*self.find_all(kind, namespace, selector)]
+
+    def list_pods(
+        self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
+    ) -> PodList:
+        """Return the pods that have some labels, those that are too many in short."""
+        found = [
+            trim(pod)
+            for pod in self.list(kinds.POD, namespace, selector)
+            if phase in (None, text_at(pod, "status", "phase"))
+        ]
+        many = whole is not None and (len(found) > whole or not whole)
+        return PodList(pods=found[:whole], rows=[row_of(pod, phase) for pod in found] if many else None)
 
     def list_versioned(
         self,

@@ -86,8 +86,14 @@ def attributed(value: Any) -> Any:
     return [attributed(item) for item in value] if isinstance(value, list) else value
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def plain(value: Any) -> Any:
     """Return a value without attributes and models of the official client: as JSON and YAML have it."""
+    if type(value) in _PLAIN:
+        # Most values of a manifest are; the checks below take twice as long as the rest of a large one.
+        return value
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

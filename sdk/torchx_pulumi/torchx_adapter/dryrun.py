@@ -29,7 +29,7 @@ from torchx_pulumi.model.options import Manifest, Options
 from torchx_pulumi.model.redaction import path_shown
 from torchx_pulumi.outputs.ui_url import check_ui_url
 from torchx_pulumi.planning import names
-from torchx_pulumi.schedulers import backend_of, plan_job, variant_of
+from torchx_pulumi.schedulers import backend_of, plan_job
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.preflight import discover
 from torchx_pulumi.stack_state.backend import choose_backend
@@ -235,13 +235,7 @@ def _with_remote_images(
 
 def _new_name(spec: JobSpec, options: Options) -> str:
     """Make a name that no other launch has; the one place where there is randomness."""
-    dns_names = names.role_names([role.name for role in spec.roles])
-    tasks = [
-        names.task_name(dns_name, index)
-        for dns_name, role in zip(dns_names, spec.roles, strict=True)
-        for index in range(max(role.num_replicas, 1))
-    ]
-    tail = variant_of(options).name_tail(tasks)
+    tail = backend_of(options).name_tail(spec, options)
     unique = names.normalize(make_unique(names.normalize(spec.name)))
     if len(unique) + tail <= names.MAX_LABEL and names.is_service_name(unique):
         return unique

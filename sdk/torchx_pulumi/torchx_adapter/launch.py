@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchx_pulumi import schedulers
 from torchx_pulumi.inputs.appdef import OVERLAY_KEY
 from torchx_pulumi.inputs.json_values import write_value
 from torchx_pulumi.kube import LiveCluster
@@ -38,10 +37,11 @@ from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.lease import Lease
 from torchx_pulumi.runs.observation import observed
+from torchx_pulumi.runs.registration import pod_names
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.runs.whereabouts import ambient
-from torchx_pulumi.schedulers import backend_of
+from torchx_pulumi.schedulers import backend_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
@@ -137,7 +137,7 @@ def make_entry(
     _, job = job_object(request.resource)
     name = str(job["metadata"]["name"])
     namespace = str(job["metadata"].get("namespace") or plan.namespace)
-    variant = schedulers.variant_of(plan.options)
+    variant = variant_of(plan.options)
     backend = choose_backend(chosen.get("pulumi_backend"))
     place = StackRef(
         backend=backend,
@@ -167,9 +167,7 @@ def make_entry(
         name=plan.spec.name,
         queue=queue,
         app=_with_overlay_files(dict(request.app or {}), plan.spec),
-        pods={
-            role.name: [variant.pod_name(plan, replica) for replica in schedulers.asked(role)] for role in plan.roles
-        },
+        pods={role.name: pod_names(plan, role) for role in plan.roles},
         declared=build_declared(plan, spec_hash=run, created_by=user),
         launch=owner_digest(place.organization, place.project, place.stack, urn),
         run=run,

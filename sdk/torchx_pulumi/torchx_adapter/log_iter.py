@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,6 @@ from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import Reason
-from torchx_pulumi.planning import names
 from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.torchx_adapter import compat
@@ -192,19 +192,23 @@ def _containers(option: Any) -> tuple[str, ...] | str | None:
 
 def _label(entry: RunEntry, role: str, replica: int, pod: str) -> Label:
     """Return what lines of a container begin with: nothing where it is the replica's own."""
-    # The container has the name of its task, or that of its pod; pods of one template have the task's of replica 0.
-    return _label_of({pod, *(names.task_name(dns_names(entry)[role], index) for index in (0, replica))})
+    # The container has the name of its task, or that of its pod. A task has the number of its first replica.
+    task = re.compile(rf"{re.escape(dns_names(entry)[role])}-(0|[1-9]\d*)")
+
+    def label(name: str) -> str:
+        found = task.fullmatch(name)
+        own = name == pod or (found is not None and int(found[1]) <= replica)
+        return "" if own else compat.container_label(name) or ""
+
+    return label
 
 
 def _label_of_archived(entry: RunEntry | None, kept: ArchivedReplica, found: ArchivedCluster) -> Label:
     """Return the same for the containers of an archived pod."""
     if entry is None:
-        return _label_of({run.container for run in found.runs if run.default})
+        own = {run.container for run in found.runs if run.default}
+        return lambda name: "" if name in own else compat.container_label(name) or ""
     return _label(entry, kept.role, kept.replica, found.pod)
-
-
-def _label_of(own: Collection[str]) -> Label:
-    return lambda name: "" if name in own else compat.container_label(name) or ""
 
 
 def _pod_of(entry: RunEntry, role: str, replica: int) -> str:
@@ -274,11 +278,11 @@ class _PodOfApp:
             raise ClusterError(text, retryable=error.retryable, reason=error.reason)
         # In a cluster that is not known to be the one of the launch, the app's object is absent.
         over = error is not None or status.state.terminal or status.reason is Reason.NOT_FOUND
-        pods = snapshot.seen.pods
+        pods, rows = snapshot.seen.pods, snapshot.seen.rows or {}
         pod = next((item for item in pods or () if item["metadata"]["name"] == self._pod), None)
         listed = pods is not None and snapshot.seen.listed
-        if pod is None and (over or (not listed and status.state not in WAITS)):
-            # Pods outlive the object of their app for a moment; or they may not be listed.
+        if pod is None and (over or self._pod in rows or (not listed and status.state not in WAITS)):
+            # Pods outlive the object of their app for a moment; they may not be listed, or be too many to read each.
             pod = self._cluster.get(POD, self._entry.namespace, self._pod)
         return ObservedPod(pod=pod, over=over)
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from torchx_pulumi.kube import Cluster, LogLines, Selector
-from torchx_pulumi.kube.kinds import EVENT, POD, Kind
+from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.waiting import GONE_S, REFUSED_S, UNREACHABLE_S, Patience, progress_line
@@ -254,10 +254,16 @@ class _CachingCluster:
         key = ("list", kind, namespace, tuple(sorted((selector or {}).items())))
         return self._cached(key, lambda: self._cluster.list(kind, namespace, selector))
 
+    def list_pods(
+        self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
+    ) -> PodList:
+        """Return the pods that have some labels, those that are too many in short."""
+        return self._cluster.list_pods(namespace, selector, whole=whole, phase=phase)
+
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
         """Return the events that involve objects of some names."""
-        listed = self.list(EVENT, namespace)
-        return [event for event in listed if text_at(event, "involvedObject", "name") in names]
+        key = ("events", namespace, frozenset(names))
+        return self._cached(key, lambda: self._cluster.events(namespace, names))
 
     def serves(self, kind: Kind) -> bool:
         """Return whether the cluster knows the kind."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from torchx import specs
 
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus
 from torchx_pulumi.planning import names
+from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.app_json import read_metadata, read_roles
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot
@@ -35,7 +35,7 @@ def describe_app(entry: RunEntry, snapshot: AppSnapshot, now: datetime) -> Any:
         ui_url=entry.ui_url,
         metadata=read_metadata(entry.app),
         roles=read_roles(entry.app),
-        roles_statuses=_role_statuses(entry, status, snapshot.seen.pods or (), now),
+        roles_statuses=_role_statuses(entry, status, snapshot.seen, now),
     )
 
 
@@ -46,11 +46,12 @@ def message_of(status: JobStatus) -> str:
     return f"{reason}{status.message}{advice}"
 
 
-def _role_statuses(entry: RunEntry, status: JobStatus, pods: Sequence[Manifest], now: datetime) -> list[Any]:
+def _role_statuses(entry: RunEntry, status: JobStatus, seen: ObservedObjects, now: datetime) -> list[Any]:
     """Return every requested replica: its observed status, or the one that follows from the job's state."""
     by_pod = {replica.pod: replica for role in status.roles for replica in role.replicas if replica.pod}
     by_role = {role.name: {replica.id: replica for replica in role.replicas} for role in status.roles}
-    addresses = {pod["metadata"]["name"]: _hostname(pod, entry.namespace) for pod in pods}
+    addresses = {pod["metadata"]["name"]: text_at(pod, "status", "podIP") for pod in seen.pods or ()}
+    addresses |= {name: row.address for name, row in (seen.rows or {}).items()}
     statuses = []
     for role, dns_name in dns_names(entry).items():
         known = next((by_role[name] for name in (role, names.label_value(role), dns_name) if name in by_role), {})
@@ -62,7 +63,7 @@ def _role_statuses(entry: RunEntry, status: JobStatus, pods: Sequence[Manifest],
                     id=index,
                     role=role,
                     state=app_state(replica.state),
-                    hostname=addresses.get(pod, ""),
+                    hostname=_hostname(addresses.get(pod), entry.namespace),
                     structured_error_msg=_error(replica, now) if replica.state is JobState.FAILED else specs.NONE,
                 )
             )
@@ -84,10 +85,9 @@ def _unseen(index: int, pod: str, status: JobStatus) -> ReplicaStatus:
     return ReplicaStatus(id=index, pod=pod, state=state, reason=Reason.POD_GONE, message="its pod is not there")
 
 
-def _hostname(pod: Mapping[str, Any], namespace: str) -> str:
+def _hostname(address: str | None, namespace: str) -> str:
     """Return a pod's name in the cluster's DNS, as TorchX has it. Empty: it has no address yet."""
-    address = (pod.get("status") or {}).get("podIP")
-    return f"{str(address).replace('.', '-').replace(':', '-')}.{namespace}.pod.cluster.local" if address else ""
+    return f"{address.replace('.', '-').replace(':', '-')}.{namespace}.pod.cluster.local" if address else ""
 
 
 def _error(status: JobStatus | ReplicaStatus, now: datetime) -> str:

@@ -152,8 +152,12 @@ def _run_values(app: TrackedApp, uid: str, archived: ArchivedApp, pods: Sequence
     attempts: list[dict[str, Any]] = []
     omitted = sum(replica.omitted for replica in replicas.values())
     for place in sorted({*replicas, *live}, key=lambda one: _order(one, [uid])):
-        found = _replica_values(job, replicas.get(place) or _Replica(), live.get(place, []))
         room = MOST_ATTEMPTS - len(attempts)
+        replica = replicas.get(place) or _Replica()
+        if not room:
+            omitted += len({key.run for key, _ in (*replica.runs, *live.get(place, []))})
+            continue
+        found = _replica_values(job, replica, live.get(place, []))
         attempts += found[:room]
         omitted += len(found[room:])
     times = [(item["started_at"], item["finished_at"]) for item in attempts if not item["init"]]

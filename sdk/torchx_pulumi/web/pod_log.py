@@ -13,6 +13,7 @@ from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.kube import Cluster, LogLines
 from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.log_archive.attempts import ArchivedReplica, ClusterWithArchive
 from torchx_pulumi.log_archive.reading import ArchivedCluster
@@ -22,12 +23,12 @@ from torchx_pulumi.logs.containers import chosen_containers, run_of
 from torchx_pulumi.logs.watching import ObservedPod, PodWatch
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.planning.names import label_value
 from torchx_pulumi.schedulers.pods.observe import has_secrets
-from torchx_pulumi.schedulers.pods.status import role_of
+from torchx_pulumi.schedulers.replicas import replica_of
 
 LAST_S = 60.0
 """Seconds for which a container that still runs is followed after its run is over."""
@@ -193,8 +194,7 @@ class PodLog:
         return pod
 
     def _is_mine(self, pod: Manifest) -> bool:
-        name, given = text_at(pod, "metadata", "name") or "", mapping_at(pod, "metadata", "labels")
-        role, replica = role_of(name, given)
+        role, replica = replica_of(pod)
         return role in (self.kept.role, label_value(self.kept.role)) and replica == self.kept.replica
 
 
@@ -243,6 +243,9 @@ class _StoppingCluster:
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
         return self._cluster.list(kind, namespace, selector)
+
+    def list_pods(self, namespace: str, selector: Selector, **options: Any) -> PodList:
+        return self._cluster.list_pods(namespace, selector, **options)
 
     def events(self, namespace: str, names: Any) -> Any:
         return self._cluster.events(namespace, names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
@@ -29,9 +29,10 @@ from torchx_pulumi.stack_state.stack_locks import (
 )
 from torchx_pulumi.stack_state.stacks import read_checkpoint
 
-from torchx_pulumi_stacks.engine.engine_semaphore import engine_slot
+from torchx_pulumi_stacks.engine.engine_semaphore import EngineSlot
 from torchx_pulumi_stacks.engine.event_log import EngineNotes, is_of_other_passphrase
 from torchx_pulumi_stacks.engine.orphans import (
+    delete_awaited,
     delete_objects,
     delete_recorded,
     delete_unrecorded,
@@ -40,12 +41,16 @@ from torchx_pulumi_stacks.engine.orphans import (
     wait_for_pods,
 )
 from torchx_pulumi_stacks.engine.process import CliResult, RunningCli, end_orphaned_engines, run_cli
-from torchx_pulumi_stacks.engine.program_host import serve
+from torchx_pulumi_stacks.engine.program_host import preload, serve
+from torchx_pulumi_stacks.engine.pulumi_home import without_log
 from torchx_pulumi_stacks.engine.relay import Relay
 from torchx_pulumi_stacks.engine.work_dir import WorkDir
 
 UP = ("up", "--yes", "--skip-preview", "--suppress-outputs", "--suppress-progress", "--exec-kind", "auto.inline")
 """Command of the CLI that the Automation API uses for an inline program."""
+
+NOT_READY = "error reading server preface"
+"""Message of an engine that waited for the program for 20 s, while this process loaded Pulumi; nothing was changed."""
 
 NO_ADDRESS = "127.0.0.1:1"
 NO_PROGRAM = f"--client={NO_ADDRESS}"
@@ -79,7 +84,8 @@ class AppStack:
         self.entry = entry
         self.progress = progress
         self.work_dir = WorkDir(root, entry)
-        self._slots = root / "slots"
+        self._engine_root = root
+        self._slot = EngineSlot(root / "slots", lambda line: progress(f"{entry.app_id}: {line}"), check)
         self._connect = connect
         self._root = backend_folder(entry.place.backend)
         self._files = None if self._root is None else FolderStack(self._root, entry.place)
@@ -125,9 +131,12 @@ class AppStack:
             ClusterError: The cluster cannot be reached.
         """
         notes = EngineNotes(self.progress)
-        with engine_slot(self._slots, self.check), self.work_dir.open() as folder:
-            self.check()
-            ended = self._retried(lambda: self._up(run, folder, notes))
+        cli, env = find_cli(), self._env()
+        self._slot.acquire(preload)
+        ended = self._retried(lambda folder: self._up(run, cli, env, folder, notes))
+        if ended.code != 0 and NOT_READY in ended.stderr:
+            notes = EngineNotes(self.progress)
+            ended = self._retried(lambda folder: self._up(run, cli, env, folder, notes))
         self.check()
         if ended.code != 0:
             raise notes.error(self.entry.app_id, "launched", f"{ended.stdout}\n{ended.stderr}", code=ended.code)
@@ -167,6 +176,9 @@ class AppStack:
             if objects and not engine_reaches(checkpoint, self.entry, self.cluster()):
                 self._remove_without_engine(checkpoint, "the access in its state cannot be used here")
                 return
+            find_cli()
+            if not any(checkpoint.others()):
+                delete_awaited(checkpoint, self.entry, self.cluster, self.progress, self.check)
             notes = EngineNotes(self.progress)
             words = ["destroy", "--yes", "--skip-preview", "--remove", "--suppress-progress"]
             ended = self._run([*words, NO_PROGRAM], notes)
@@ -268,14 +280,16 @@ class AppStack:
         self.entry = reachable(self.entry, self._connect)
         check_before_change(self.entry, self.cluster())
 
-    def _up(self, run: RegistrationPlan, folder: Path, notes: EngineNotes) -> CliResult:
+    def _up(
+        self, run: RegistrationPlan, cli: str, env: Mapping[str, str], folder: Path, notes: EngineNotes
+    ) -> CliResult:
         """Start the engine, load Pulumi meanwhile, and connect the two by a relay."""
         relay = Relay()
         try:
             words = [*UP, f"--client=127.0.0.1:{relay.port}", "--stack", self.entry.place.cli_name]
-            env = self._env()
             automation = {**env, "PULUMI_AUTOMATION_API": "true"}
-            running = RunningCli(find_cli(), words, folder, automation, notes, self.work_dir.locks, self.check)
+            locks, free = self.work_dir.locks, self._slot.release
+            running = RunningCli(cli, words, folder, automation, notes, locks, self.check, free)
 
             def wait(port: int) -> None:
                 relay.pass_on_to(port)
@@ -298,19 +312,23 @@ class AppStack:
 
     def _run(self, words: Sequence[str], notes: EngineNotes | None = None, *, on_stack: bool = True) -> CliResult:
         whole = [*words, *(["--stack", self.entry.place.cli_name] if on_stack else [])]
-        locks = self.work_dir.locks
-        with engine_slot(self._slots, self.check), self.work_dir.open() as folder:
-            self.check()
-            cli, env = find_cli(), self._env()
-            ended = self._retried(lambda: run_cli(cli, whole, folder, env, notes, locks, self.check))
-            if ended.code != 0 and self._files is None and LOCKED in ended.stderr:
-                held = read_locked_message(ended.stderr)
-                if not held or not all(self._is_dead(lock) for lock in held):
-                    raise self._locked(held)
-                # `pulumi cancel` removes all locks of a stack, and all of them are dead.
-                self.check()
-                run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env)
-                ended = run_cli(cli, whole, folder, env, notes, locks, self.check)
+        locks, free = self.work_dir.locks, self._slot.release
+        cli, env = find_cli(), self._env()
+
+        def run(folder: Path) -> CliResult:
+            return run_cli(cli, whole, folder, env, notes, locks, self.check, free)
+
+        def cancel_and_run(folder: Path) -> CliResult:
+            run_cli(cli, ["cancel", "--yes", "--stack", self.entry.place.cli_name], folder, env)
+            return run(folder)
+
+        ended = self._retried(run)
+        if ended.code != 0 and self._files is None and LOCKED in ended.stderr:
+            held = read_locked_message(ended.stderr)
+            if not held or not all(self._is_dead(lock) for lock in held):
+                raise self._locked(held)
+            # `pulumi cancel` removes all locks of a stack, and all of them are dead.
+            ended = self._in_slot(cancel_and_run)
         self.check()
         return ended
 
@@ -330,15 +348,21 @@ class AppStack:
             return True
         return self.work_dir.locks.is_dead(lock)
 
-    def _retried(self, run: Callable[[], CliResult]) -> CliResult:
+    def _in_slot(self, run: Callable[[Path], CliResult]) -> CliResult:
+        """Wait for a slot, and run the CLI in a folder of its own."""
+        with self._slot, self.work_dir.open() as folder:
+            self.check()
+            return run(folder)
+
+    def _retried(self, run: Callable[[Path], CliResult]) -> CliResult:
         """Run the CLI again if it found a lock: status writers hold one for a moment.
 
-        The CLI acquires the lock before it changes anything.
+        The CLI acquires the lock before it changes anything. While this waits for the lock, other engines may run.
 
         Raises:
             DeployError: The lock stays.
         """
-        ended = run()
+        ended = self._in_slot(run)
         for pause_s in LOCK_RETRY_PAUSES_S:
             if ended.code == 0 or LOCKED not in f"{ended.stdout}\n{ended.stderr}":
                 break
@@ -347,11 +371,11 @@ class AppStack:
                 break
             self.clear_dead_locks()
             time.sleep(pause_s)
-            ended = run()
+            ended = self._in_slot(run)
         return ended
 
     def _env(self) -> dict[str, str]:
-        return engine_environment(self.entry, self.work_dir.key)
+        return without_log(engine_environment(self.entry, self.work_dir.key), self._engine_root)
 
     def _taken(self) -> DeployError:
         place = self.entry.place

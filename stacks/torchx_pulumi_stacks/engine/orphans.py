@@ -1,6 +1,7 @@
-"""Deletion of objects without the engine: objects that no state records, or whose state cannot be used here.
+"""Deletion of objects without the engine.
 
-A launch that is killed between the creation of an object and the write of the state leaves such objects.
+These are objects that no state records, as a launch leaves them that is killed between the creation of an object and
+the write of the state; objects whose state cannot be used here; and job objects, whose deletion waits for their pods.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
 
-GONE_TIMEOUT_S = 300.0
+GONE_TIMEOUT_S = 600.0
+"""Longest wait for the end of a deletion, as long as that of the Kubernetes provider."""
+
 POLL_S = 0.2
 
 CLOCK_SKEW = timedelta(minutes=5)
@@ -109,6 +112,33 @@ def delete_recorded(
         if found is not None and found["metadata"]["uid"] == item["metadata"].get("uid"):
             same.append((kind, namespace, found))
     _delete(cluster, same, progress, check)
+
+
+def delete_awaited(
+    checkpoint: Checkpoint,
+    entry: RunEntry,
+    connect: Callable[[], LiveCluster],
+    progress: ProgressCallback,
+    check: CheckOwner = unowned,
+) -> None:
+    """Delete the job object of a state before the engine does, which would wait for the end of its pods in a slot.
+
+    Nothing is deleted if the state has several objects, as the engine does not wait for those; if the state has no uid,
+    or a user protects the object from the engine; and without permission, as the engine may have it.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or the object is not deleted in time.
+    """
+    objects = list(checkpoint.objects())
+    if len(objects) != 1 or objects[0].get("protect") or objects[0].get("retainOnDelete"):
+        return
+    if not ((objects[0].get("outputs") or {}).get("metadata") or {}).get("uid"):
+        return
+    try:
+        delete_recorded(checkpoint, entry, connect, progress, check)
+    except ClusterError as error:
+        if error.reason != "Forbidden":
+            raise
 
 
 def delete_objects(

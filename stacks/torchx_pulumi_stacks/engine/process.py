@@ -58,6 +58,7 @@ class RunningCli:
         notes: EngineNotes | None = None,
         locks: OwnedLocks | None = None,
         check: CheckOwner = unowned,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Start the process.
 
@@ -69,6 +70,7 @@ class RunningCli:
             notes: Receives its events. None: the command has none.
             locks: Receives a note of the process, which acquires a lock. None: the command acquires none.
             check: Renews the lease while the process runs; if the app is taken over, the process is interrupted.
+            on_end: Called when the process has ended, before the remaining events are passed on.
 
         Raises:
             DeployError: The process cannot be started.
@@ -107,6 +109,7 @@ class RunningCli:
                 locks.note_pid(self._note, self._process.pid)
             self._ends.enter_context(_tailed(log, notes))
             self._ends.enter_context(_renewing(check, self._process.pid))
+            self._ends.callback(on_end)
         except BaseException:
             self.interrupt()
             raise
@@ -150,6 +153,7 @@ def run_cli(
     notes: EngineNotes | None = None,
     locks: OwnedLocks | None = None,
     check: CheckOwner = unowned,
+    on_end: Callable[[], None] = lambda: None,
 ) -> CliResult:
     """Run the CLI until it ends; see `RunningCli`.
 
@@ -157,7 +161,7 @@ def run_cli(
         DeployError: The process cannot be started.
         KeyboardInterrupt: The user interrupted the process, which has ended.
     """
-    return RunningCli(cli, words, folder, env, notes, locks, check).wait()
+    return RunningCli(cli, words, folder, env, notes, locks, check, on_end).wait()
 
 
 def end_orphaned_engines(key: str, locks: OwnedLocks) -> int:

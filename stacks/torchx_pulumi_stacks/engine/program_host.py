@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,12 @@ def load_inline() -> Any:
     # A fork with a gRPC that watches for forks hangs; without that, children that start programs are fine.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     return importlib.import_module("torchx_pulumi_stacks.engine.inline_program")
+
+
+def preload() -> None:
+    """Load Pulumi in the background, if `serve` will need it in this process."""
+    if not is_forked():
+        threading.Thread(target=load_inline, name="torchx-pulumi-preload").start()
 
 
 def serve(run: RegistrationPlan, stack: str, folder: Path, env: Mapping[str, str], wait: Callable[[int], None]) -> None:

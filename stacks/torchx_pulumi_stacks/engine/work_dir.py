@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,8 @@ class WorkDir:
         Raises:
             DeployError: The file cannot be written.
         """
-        write_json(self._folder / "order.json", dataclasses.asdict(run))
+        # `dataclasses.asdict` copies the manifests.
+        write_json(self._folder / "order.json", {field.name: getattr(run, field.name) for field in fields(run)})
 
     def order(self) -> RegistrationPlan | None:
         """Return the request of a pending launch. None: there is none, or another release wrote it.

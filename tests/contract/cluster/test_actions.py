@@ -11,7 +11,7 @@ import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.control import CONTROL
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 
 from tests.contract.cluster.conftest import World
 
@@ -139,6 +139,9 @@ def test_a_job_is_aborted_and_resumed(world: World, name: str) -> None:
     CONTROL.resume(world.cluster, world.namespace, name, uid)
     eventually(lambda: phase() in ("Pending", "Running"), phase)
     assert world.cluster.delete(VOLCANO_JOB, world.namespace, name, uid=uid)
+    # Other tests list the pods of the namespace.
+    of_job = {VOLCANO_JOB_NAME: name}
+    eventually(lambda: not world.cluster.list(kinds.POD, world.namespace, of_job), lambda: "its pods are still there")
 
 
 def test_nothing_is_created_of_a_kind_that_nobody_defines(world: World, name: str) -> None:

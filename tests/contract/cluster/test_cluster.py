@@ -51,6 +51,46 @@ def test_a_selector_wants_every_label(world: World) -> None:
     assert world.cluster.list(kinds.POD, world.namespace, {"app": "z"}) == []
 
 
+def test_few_pods_are_listed_as_a_whole(world: World) -> None:
+    found = world.cluster.list_pods(world.namespace, {"app": "x"}, whole=2)
+    assert (names([*found.pods]), found.rows) == (["a", "b"], None)
+    assert found.pods[0]["spec"]["containers"][0]["name"] == "main"
+    assert "command" not in found.pods[0]["spec"]["containers"][0]
+    assert world.cluster.list_pods(world.namespace, {"app": "x"}).rows is None
+
+
+def test_of_many_pods_all_are_listed_in_short(world: World) -> None:
+    found = world.cluster.list_pods(world.namespace, {"app": "x"}, whole=1)
+    assert names([*found.pods]) == ["a"]
+    assert found.rows is not None
+    assert [row.name for row in found.rows] == ["a", "b"]
+    assert {(row.containers, row.restarts, row.phase) for row in found.rows} == {(1, 0, None)}
+    whole = {pod["metadata"]["name"]: pod for pod in world.cluster.list(kinds.POD, world.namespace)}
+    for row in found.rows:
+        pod = whole[row.name]
+        assert row.node == pod["spec"].get("nodeName")
+        assert row.status in ("Completed", "Running", "Pending", "ContainerCreating", "Succeeded")
+
+
+def test_pods_are_listed_in_short_alone(world: World) -> None:
+    found = world.cluster.list_pods(world.namespace, {"app": "x"}, whole=0)
+    assert [row.name for row in found.rows or ()] == ["a", "b"]
+    assert not found.pods
+    assert world.cluster.list_pods(world.namespace, {"app": "z"}, whole=0).rows == []
+
+
+def test_pods_are_listed_by_phase(world: World) -> None:
+    phases = {
+        phase: world.cluster.list_pods(world.namespace, {"app": "x"}, whole=0, phase=phase).rows or ()
+        for phase in ("Pending", "Running", "Succeeded", "Failed")
+    }
+    assert {row.phase for row in phases["Failed"]} == set()
+    assert all(row.phase == phase for phase, rows in phases.items() for row in rows)
+    real = world.cluster.get(kinds.POD, world.namespace, "a")
+    phase = ((real or {}).get("status") or {}).get("phase")
+    assert phase is None or "a" in [row.name for row in phases[phase]]
+
+
 def test_a_list_without_a_namespace_covers_all(world: World) -> None:
     found = world.cluster.list(kinds.POD, None, {"app": "y"})
     assert (world.namespace, "c") in {(i["metadata"]["namespace"], i["metadata"]["name"]) for i in found}

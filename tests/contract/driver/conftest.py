@@ -80,7 +80,7 @@ class DriverWorld:
             name="train",
             queue=self.queue,
             app={"name": "train", "roles": [], "metadata": {}},
-            pods={role.name: [form.pod_name(plan, replica) for replica in plan.roles[0].replica_plans]},
+            pods={role.name: [form.pod_name(plan, task, 0) for task in plan.roles[0].tasks]},
             declared=build_declared(plan, spec_hash="0123456789abcdef", created_by="tester"),
             launch=owner_digest("organization", "torchx", place.stack, urn),
             run="0123456789abcdef",

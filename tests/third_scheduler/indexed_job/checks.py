@@ -30,7 +30,7 @@ def check_options(options: IndexedJobOptions) -> Iterator[Problem]:
 
 
 def check_launch(
-    spec: JobSpec, options: IndexedJobOptions, app_id: object, launched: Mapping[str, int]
+    spec: JobSpec, options: IndexedJobOptions, app_id: object, tasks: Mapping[str, int]
 ) -> Iterator[Problem]:
     """Refuse a job whose pods differ in more than their index: an Indexed Job has one pod template."""
     yield from check_app_id(app_id, options)

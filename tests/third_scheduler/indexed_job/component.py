@@ -45,7 +45,7 @@ class IndexedTrainingJob(TrainingJob):
             opts: As for every component.
 
         Raises:
-            pulumi.RunError: The arguments are wrong, or the job cannot be launched.
+            pulumi.RunError: The state of the stack cannot be read.
         """
         self._construct(name, args, None, opts)
 

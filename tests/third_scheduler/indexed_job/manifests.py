@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx_pulumi.kube.kinds import SERVICE, Kind
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan
+from torchx_pulumi.model.job_plan import JobPlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.macros import RANK0_HOST_ENV
 from torchx_pulumi.schedulers.pods.template import job_metadata, render_pod_template
@@ -48,9 +48,9 @@ def render(plan: Plan) -> list[Manifest]:
     return [job, service]
 
 
-def pod_name(plan: Plan, replica: ReplicaPlan) -> str:
+def pod_name(plan: Plan, task: TaskPlan, _position: int = 0) -> str:
     """Return the host name of a replica. The Job controller adds random letters to it in the name of the pod."""
-    return f"{plan.job_name}-{replica.index}"
+    return f"{plan.job_name}-{task.index}"
 
 
 # endregion
@@ -63,7 +63,7 @@ def _not_awaited(metadata: Manifest) -> Manifest:
 
 def _pod_template(plan: Plan) -> Manifest:
     (role,) = plan.roles
-    rank0 = role.replica_plans[0]
+    rank0 = role.tasks[0]
     template = render_pod_template(plan, role, rank0)
     # The template is of all replicas: the index comes from the controller, and rank 0 finds itself by its host name.
     del template["metadata"]["labels"][labels.REPLICA_ID]

@@ -244,10 +244,16 @@ def test_an_object_of_the_same_name_with_another_uid_is_another_run(world: World
 
 
 def cancelled(world: World, app: App, state: str = "RUNNING") -> None:
-    """Write what `torchx cancel` writes."""
-    observed = {**world.observed(app), "state": state, "reason": "Cancelled", "message": "cancelled at noon"}
-    observed["observed_at"] = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
-    assert world.driver().record_at(app.entry.place, {**observed, "uid": app.entry.uid}) is Recorded.WRITTEN
+    """Write what `torchx cancel` writes, which tries again where the controller has written something newer."""
+
+    def write() -> bool:
+        observed = {**world.observed(app), "state": state, "reason": "Cancelled", "message": "cancelled at noon"}
+        observed["observed_at"] = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+        outcome = world.driver().record_at(app.entry.place, {**observed, "uid": app.entry.uid})
+        assert outcome in (Recorded.WRITTEN, Recorded.KNOWN)
+        return outcome is Recorded.WRITTEN
+
+    wait_for(write)
 
 
 def test_a_cancelled_job_whose_object_was_deleted_is_cancelled(world: World) -> None:

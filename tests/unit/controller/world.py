@@ -110,7 +110,7 @@ class World:
             name="train",
             queue="default",
             app={"name": "train", "roles": [], "metadata": {}},
-            pods={"trainer": [variant.pod_name(plan, plan.roles[0].replica_plans[0])]},
+            pods={"trainer": [variant.pod_name(plan, plan.roles[0].tasks[0], 0)]},
             declared=build_declared(plan, spec_hash="0123456789abcdef", created_by="tester"),
             launch=owner_digest("organization", project, place.stack, urn),
             run="0123456789abcdef",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.loopback import LoopbackServer
 
 
 class FakeRegistry:
@@ -60,11 +62,10 @@ class FakeRegistry:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = LoopbackServer(Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()
-        self.host = f"127.0.0.1:{self._server.server_address[1]}"
+        self.host = f"127.0.0.1:{self._server.server_port}"
         self.url = f"http://{self.host}"
 
     def basic(self) -> str:

@@ -18,6 +18,8 @@ import pytest
 from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.model.errors import ClusterError
 
+from tests.loopback import LoopbackServer
+
 Config = dict[str, Any]
 Heard = tuple[int, list[Message]]
 
@@ -49,7 +51,7 @@ def heard() -> Iterator[Heard]:
         def log_message(self, *args: Any) -> None:
             """Stay silent."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = LoopbackServer(Handler)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield server.server_port, headers
     server.shutdown()
@@ -157,7 +159,7 @@ def test_a_client_certificate_is_shown_and_leaves_no_file(tmp_path: Path, monkey
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=certificate.decode())
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(pair)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = LoopbackServer(Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     scratch = tmp_path / "scratch"

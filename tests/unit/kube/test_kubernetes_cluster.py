@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.control import CONTROL
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+
+from tests.loopback import LoopbackServer
 
 pytest.importorskip("kubernetes")
 
@@ -57,7 +59,7 @@ class Server:
             def log_message(self, *args: Any) -> None:
                 """Stay silent."""
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http = LoopbackServer(Handler)
         threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     @property
@@ -308,3 +310,53 @@ def test_a_cancellation_that_is_not_allowed_in_any_way_names_the_ways(server: Se
     with pytest.raises(ClusterError, match="changed during each attempt") as caught:
         CONTROL.suspend(KubernetesCluster.connect(server.kubeconfig), "n", "x", "u")
     assert caught.value.retryable
+
+
+COLUMNS = [{"name": name} for name in ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node")]
+
+
+def test_many_pods_are_read_as_pages_of_a_table(server: Server) -> None:
+    pods = [{"metadata": {"name": f"p{number}", "namespace": "a"}, "spec": {}} for number in range(3)]
+    first = {
+        "columnDefinitions": COLUMNS,
+        "rows": [{"cells": ["p1", "0/2", "Error", "3 (5m ago)", "1h", "<none>", "<none>"]}],
+    }
+    second = {
+        "columnDefinitions": COLUMNS,
+        "rows": [{"cells": ["p0", "1/1", "Running", "0", "1h", "10.0.0.1", "n0"]}, {}],
+    }
+    server.answers += [
+        (200, {"items": pods, "metadata": {"continue": "more"}}),
+        (200, {**first, "metadata": {"continue": "next"}}),
+        (200, second),
+    ]
+    found = KubernetesCluster.connect(server.kubeconfig).list_pods("a", {"job": "x"}, whole=2, phase="Failed")
+    assert [pod["metadata"]["name"] for pod in found.pods] == ["p0", "p1"]
+    assert found.rows is not None
+    assert [(row.name, row.status, row.phase, row.ready, row.containers, row.restarts) for row in found.rows] == [
+        ("p0", "Running", "Failed", 1, 1, 0),
+        ("p1", "Error", "Failed", 0, 2, 3),
+    ]
+    assert [(row.address, row.node) for row in found.rows] == [("10.0.0.1", "n0"), (None, None)]
+    assert "limit=3&" in server.asked[0]
+    assert all("labelSelector=job%3Dx&fieldSelector=status.phase%3DFailed" in asked for asked in server.asked)
+    assert ["includeObject=None" in asked for asked in server.asked] == [False, True, True]
+    assert server.asked[2].endswith("continue=next")
+
+
+def test_normal_events_of_pods_are_left_out_of_large_namespaces(server: Server) -> None:
+    def event(name: str, about: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "namespace": "a"}, "involvedObject": {"name": about}}
+
+    server.answers += [
+        (200, {"items": [event("e9", "other")], "metadata": {"continue": "more"}}),
+        (200, {"items": [event("e2", "job"), event("e3", "other")]}),
+        (200, {"items": [event("e1", "pod")]}),
+    ]
+    assert [
+        one["metadata"]["name"] for one in KubernetesCluster.connect(server.kubeconfig).events("a", {"job", "pod"})
+    ] == ["e1", "e2"]
+    assert [asked.rpartition("fieldSelector=")[2] for asked in server.asked[1:]] == [
+        "involvedObject.kind%21%3DPod",
+        "involvedObject.kind%3DPod%2Ctype%3DWarning",
+    ]

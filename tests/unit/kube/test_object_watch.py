@@ -405,3 +405,24 @@ def test_the_rest_is_passed_on() -> None:
     assert cluster.serves(kinds.POD)
     assert cluster.identify() == fake.identify()
     assert [*cluster.logs("a", "x", tail_lines=1, since=datetime(2020, 1, 1, tzinfo=timezone.utc))] == ["two"]
+
+
+def test_many_watched_pods_have_rows_that_are_made_again_for_those_that_change() -> None:
+    fake = Counting([made(f"p{number}", status={"phase": "Running"}) for number in range(4)])
+    with Watched(fake, (kinds.POD, {"mine": None})) as watched:
+        until(watched.synced)
+        fake.asked.clear()
+        few = watched.cluster.list_pods("a", {"mine": "yes"}, whole=4)
+        assert (len(few.pods), few.rows) == (4, None)
+        before = watched.cluster.list_pods("a", {"mine": "yes"}, whole=1)
+        assert len(before.pods) == 1
+        assert [(row.name, row.phase) for row in before.rows or ()] == [
+            (f"p{number}", "Running") for number in range(4)
+        ]
+        fake.put(made("p2", status={"phase": "Failed"}))
+        failed = {"whole": 0, "phase": "Failed"}
+        until(lambda: bool(watched.cluster.list_pods("a", {"mine": "yes"}, **failed).rows))
+        after = watched.cluster.list_pods("a", {"mine": "yes"}, whole=1)
+        same = [one is other for one, other in zip(before.rows or (), after.rows or (), strict=True)]
+        assert same == [True, True, False, True]
+        assert fake.asked == []

@@ -16,7 +16,7 @@ from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.testing import FakeCluster
 
-from tests.loopback import ApiServer
+from tests.loopback import ApiServer, LoopbackServer
 
 CODES = {"Forbidden": 403, "Expired": 410, "NotServed": 404}
 PATHS = {"/api/v1/pods": kinds.POD, "/api/v1/events": kinds.EVENT, "/api/v1/services": kinds.SERVICE}
@@ -68,14 +68,7 @@ class WatchServer:
             def log_message(self, *args: Any) -> None:
                 """Stay silent."""
 
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            block_on_close = False
-
-            def handle_error(self, *args: Any) -> None:
-                """Stay silent: clients hang up."""
-
-        self._server = Server(("127.0.0.1", self.port), Handler)
+        self._server = LoopbackServer(Handler, self.port)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 

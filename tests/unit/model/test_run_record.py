@@ -1,5 +1,9 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
@@ -52,6 +56,34 @@ def test_a_record_of_the_first_release_names_no_cluster() -> None:
         read_record({**written, "cluster": "here"})
 
 
+def test_a_run_of_shared_tasks_has_version_2_which_0_1_0_refuses_and_others_are_read_by_it() -> None:
+    shared = replace(RECORD, tasks={"trainer": (0, 1)})
+    assert read_record(json.loads(json.dumps(write_record(shared)))) == replace(RECORD, tasks={"trainer": [0, 1]})
+    assert [write_record(record)["version"] for record in (RECORD, shared)] == [1, 2]
+    (wheel,) = (Path(__file__).parents[2] / "e2e" / "released").glob("torchx_pulumi-0.1.0-*.whl")
+    text = "import json, sys; from torchx_pulumi.relaunch.record import read_record; read_record(json.load(sys.stdin))"
+    texts = []
+    for record in (RECORD, shared):
+        done = subprocess.run(
+            [sys.executable, "-c", text],
+            input=json.dumps(write_record(record)),
+            env={**os.environ, "PYTHONPATH": str(wheel)},
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        texts.append(done.stderr)
+    assert texts[0] == ""
+    assert "has version 2, this release of torchx-pulumi reads up to 1; install the release that wrote it" in texts[1]
+
+
+@pytest.mark.parametrize("firsts", [[], [1, 0], [-1, 0], [3], [0, 0], [0, 0.5], [float("nan")], ["0"]])
+def test_tasks_that_no_release_writes_are_refused_by_their_role(firsts: list[object]) -> None:
+    written = {**write_record(replace(RECORD, tasks={"trainer": (0, 1)})), "tasks": {"trainer": firsts}}
+    with pytest.raises(DeployError, match=r"tasks\.trainer.*changed by hand"):
+        read_record(written)
+
+
 def test_no_record_is_none() -> None:
     assert read_record(None) is None
 
@@ -60,7 +92,7 @@ def test_no_record_is_none() -> None:
     ("value", "text"),
     [
         ("x", "found str without a version"),
-        ({**write_record(RECORD), "version": 2}, "has version 2"),
+        ({**write_record(RECORD), "version": 3}, "has version 3"),
         ({"version": 1, "hash": "aa"}, "lacks attempt, job_name, launched, namespace"),
     ],
 )

@@ -44,7 +44,7 @@ def role_plan(role: RoleSpec, index: int) -> RolePlan:
         tolerations=(),
         pod_overlay=None,
         privileged=False,
-        replica_plans=(),
+        tasks=(),
     )
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torchx_pulumi.planning.macros import macro_values, substitute
 
-VALUES = macro_values(app_id="a-1", replica=3, rank0_env="RANK0")
+VALUES = macro_values(app_id="a-1", replica_id="3", rank0_env="RANK0")
 
 
 def test_every_macro_is_filled_in() -> None:

@@ -42,7 +42,7 @@ def test_job_name_fits_with_its_longest_pod_name(app: str, tail: int) -> None:
 
 @given(st.lists(ROLE_NAMES, unique=True, min_size=1, max_size=4), ROLE_NAMES)
 def test_some_job_name_fits_whatever_the_roles_are_called(roles: list[str], app: str) -> None:
-    tasks = [names.task_name(name, replica) for name in names.role_names(roles) for replica in range(50)]
+    tasks = {names.task_name(name, replica): 1 for name in names.role_names(roles) for replica in range(50)}
     tail = longest_tail(tasks)
     assert len(names.job_name(app, "x", tail=tail)) + tail <= names.MAX_LABEL
 

@@ -12,7 +12,7 @@ from tests.unit.builders import job, options, plan, role
 
 
 def env_of(made: object, role_index: int, replica: int) -> dict[str, str | None]:
-    return {env.name: env.value for env in made.roles[role_index].replica_plans[replica].env}  # type: ignore[attr-defined]
+    return {env.name: env.value for env in made.roles[role_index].tasks[replica].env}  # type: ignore[attr-defined]
 
 
 def test_rank_0_finds_itself_on_localhost() -> None:
@@ -24,25 +24,25 @@ def test_rank_0_finds_itself_on_localhost() -> None:
 
 def test_other_replicas_find_rank_0_by_the_variable_that_volcano_exports() -> None:
     made = plan(role(name="my-train", num_replicas=2, args=["${rank0_env}"]), role(name="b", args=["${rank0_env}"]))
-    assert made.roles[0].replica_plans[1].command == ("main", "VC_MY_TRAIN_0_HOSTS")
-    assert made.roles[1].replica_plans[0].command == ("main", "VC_MY_TRAIN_0_HOSTS")
+    assert made.roles[0].tasks[1].command == ("main", "VC_MY_TRAIN_0_HOSTS")
+    assert made.roles[1].tasks[0].command == ("main", "VC_MY_TRAIN_0_HOSTS")
 
 
 def test_role_with_a_hash_is_found_by_its_hashed_name() -> None:
     made = plan(role(name="a_b", args=["${rank0_env}"], num_replicas=2), role(name="ab"))
     expected = made.roles[0].dns_name.replace("-", "_").upper()
-    assert made.roles[0].replica_plans[1].command[1] == f"VC_{expected}_0_HOSTS"
+    assert made.roles[0].tasks[1].command[1] == f"VC_{expected}_0_HOSTS"
 
 
 def test_surplus_replicas_of_a_launched_job_stay_in_the_plan() -> None:
     made = plan(role(num_replicas=2), launched={"trainer": 4, "gone": 9})
-    assert [replica.surplus for replica in made.roles[0].replica_plans] == [False, False, True, True]
+    assert [task.requested for task in made.roles[0].tasks] == [1, 1, 0, 0]
     assert made.roles[0].replicas == 2
 
 
 def test_more_replicas_than_launched_have_no_surplus() -> None:
     made = plan(role(num_replicas=3), launched={"trainer": 1})
-    assert [replica.surplus for replica in made.roles[0].replica_plans] == [False] * 3
+    assert [task.requested for task in made.roles[0].tasks] == [1] * 3
 
 
 def test_spec_is_not_changed() -> None:
@@ -54,7 +54,7 @@ def test_spec_is_not_changed() -> None:
 
 def test_secret_environment_holds_references_only() -> None:
     made = plan(role(secret_env={"TOKEN": SecretRef(name="s", key="k")}))
-    (env,) = [env for env in made.roles[0].replica_plans[0].env if env.name == "TOKEN"]
+    (env,) = [env for env in made.roles[0].tasks[0].env if env.name == "TOKEN"]
     assert env.secret == ("s", "k", False)
     assert env.value is None
 
@@ -74,7 +74,7 @@ def test_secret_mount_is_read_only_and_not_privileged() -> None:
 
 def test_version_label_is_left_out_without_torchx() -> None:
     made = plan_job(job(torchx_version=None), options(), "app-x1")
-    assert "torchx.pytorch.org/version" not in made.roles[0].replica_plans[0].labels
+    assert "torchx.pytorch.org/version" not in made.roles[0].tasks[0].labels
 
 
 def test_mixed_retries_are_reported() -> None:

@@ -14,7 +14,7 @@ import pytest
 from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, RoleSpec, SecretRef
-from torchx_pulumi.model.options import Options
+from torchx_pulumi.model.options import Layout, Options
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.decision import Action, Policy, decide
@@ -241,6 +241,15 @@ def test_what_may_change_in_place_is_not_in_the_hash(kind: type[Any]) -> None:
     options = {"queue": "q"} if kind is VolcanoOptions else {}
     elastic = replace(spec, name="other", torchx_version="9", roles=[replace(spec.roles[0], min_replicas=1)])
     assert hash_of(elastic, kind(**options, **IN_PLACE[kind])) == hash_of(spec, kind(**options))
+
+
+@pytest.mark.parametrize("args", [(), ("--shard=${replica_id}",), ("$${${rank0_env}:=localhost}",)])
+def test_the_layout_is_not_in_the_hash(args: tuple[str, ...]) -> None:
+    spec, options = volcano(num_replicas=3, args=args)
+    jobs = [(spec, replace(options, layout=layout)) for layout in Layout]
+    assert len({manifest_of(*job) for job in jobs}) == 2
+    assert [digests_of(*job) for job in jobs] == [digests_of(spec, options)] * len(jobs)
+    assert {hash_of(*job) for job in jobs} == {hash_of(spec, options)}
 
 
 def test_replicas_and_rerun_are_in_the_hash() -> None:

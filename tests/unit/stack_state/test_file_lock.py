@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -184,15 +183,6 @@ def test_an_owner_elsewhere_is_named_when_it_does_not_end(
     (tmp_path / ".lock.held").write_text("")
     with pytest.raises(DeployError, match="another process has held it"), locked(tmp_path):
         pass
-
-
-def test_slots_of_hosts_that_share_a_folder_are_their_own(tmp_path: Path, flock_says: Callable[[int], None]) -> None:
-    flock_says(errno.EOPNOTSUPP)
-    with held(tmp_path / "0", wait=False, per_host=True) as one, held(tmp_path / "0", wait=False) as other:
-        assert (one, other) == (True, True)
-        assert (tmp_path / f"0.{socket.gethostname()}.held").exists()
-        with held(tmp_path / "0", wait=False, per_host=True) as second:
-            assert not second
 
 
 def test_any_other_error_is_told(tmp_path: Path, flock_says: Callable[[int], None]) -> None:

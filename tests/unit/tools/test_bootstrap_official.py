@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from tests.loopback import LoopbackServer
 from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.official import Https, NotReachable, OfficialReleases
 from tools.bootstrap.part import OfficialSource, Part
@@ -118,7 +119,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sums.txt").write_text("abc")
     handler = partial(QuietHandler, directory=str(tmp_path / "site"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
+    with LoopbackServer(handler) as site:
         serving = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
         serving.start()
         yield f"http://127.0.0.1:{site.server_port}"

@@ -17,7 +17,13 @@ from torchx_pulumi.schedulers.appwrapper.checks import (
     check_mcad_options,
     mcad_warnings,
 )
-from torchx_pulumi.schedulers.appwrapper.diagnosis import REPLICA_MESSAGES, describe_mcad, diagnose_mcad
+from torchx_pulumi.schedulers.appwrapper.diagnosis import (
+    REPLICA_MESSAGES,
+    describe_mcad,
+    diagnose_mcad,
+    diagnose_refusal,
+)
+from torchx_pulumi.schedulers.appwrapper.limits import check_size
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -79,6 +85,7 @@ BACKEND = SchedulerBackend(
     foreign_options={
         "queue": "is an option of Volcano, MCAD has one queue; use priority, or local_queue with Kueue",
         "gang": "is an option of Volcano, MCAD makes the pods itself; use coscheduler_name for gangs",
+        "layout": "is an option of Volcano, an AppWrapper has one pod per replica; remove it",
         "network_topology": "is an option of Volcano, MCAD places pods one by one; remove it",
         "plugins": "is an option of Volcano, MCAD has no plugins; remove it",
         "ttl_seconds_after_finished": "is an option of Volcano, MCAD keeps what has finished; remove it",
@@ -90,10 +97,12 @@ BACKEND = SchedulerBackend(
     variant_option="api_version",
     check_options=check_mcad_options,
     check_launch=check_mcad_launch,
+    check_size=check_size,
     warnings=mcad_warnings,
     rank0_env=hosts_env,
     describe=describe_mcad,
     replica_messages=REPLICA_MESSAGES,
+    diagnose_refusal=diagnose_refusal,
     diagnose=diagnose_mcad,
     kinds=(APP_WRAPPER, APP_WRAPPER_V1BETA2, X_K8S_POD_GROUP, SIGS_POD_GROUP),
     explaining_kinds=tuple(

@@ -21,6 +21,10 @@ from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptio
 GROWTHS = ("exponential", "linear", "none")
 """How MCAD lets the time between requeuings grow."""
 
+MAX_POD_SETS = 8
+"""Pod sets of an AppWrapper v1beta2 that the operator's webhook lets pass (`internal/webhook/appwrapper_webhook.go`),
+for the sake of Kueue; every Pod is one."""
+
 
 def check_mcad_options(options: MCADOptions) -> Iterator[Problem]:
     """Check every option by itself, and then those that fit one version of the AppWrapper only."""
@@ -62,7 +66,7 @@ def _check_version(options: MCADOptions) -> Iterator[Problem]:
 
 
 def check_mcad_launch(
-    spec: JobSpec, options: MCADOptions, app_id: object, _launched: Mapping[str, int]
+    spec: JobSpec, options: MCADOptions, app_id: object, _tasks: Mapping[str, int]
 ) -> Iterator[Problem]:
     """Check what only shows with job and options together."""
     yield from check_mcad_app_id(app_id, options)
@@ -87,7 +91,12 @@ def check_mcad_app_id(app_id: object, _options: MCADOptions) -> Iterator[Problem
 
 def mcad_warnings(spec: JobSpec, options: MCADOptions) -> Sequence[str]:
     """Return what the user should know about a job that passed the checks."""
-    return [*_retry_warnings(spec, options), *_port_warnings(spec), *_option_warnings(options)]
+    return [
+        *_retry_warnings(spec, options),
+        *_size_warnings(spec, options),
+        *_port_warnings(spec),
+        *_option_warnings(options),
+    ]
 
 
 def _retry_warnings(spec: JobSpec, options: MCADOptions) -> Iterator[str]:
@@ -104,6 +113,16 @@ def _retry_warnings(spec: JobSpec, options: MCADOptions) -> Iterator[str]:
         yield f"roles differ in max_retries ({listed}); an AppWrapper has one count for the job, which is {least}"
     if least and any(role.retry_policy == "REPLICA" for role in spec.roles):
         yield "retry_policy REPLICA: an AppWrapper is started again as a whole"
+
+
+def _size_warnings(spec: JobSpec, options: MCADOptions) -> Iterator[str]:
+    replicas = sum(role.num_replicas for role in spec.roles)
+    if options.api_version == AppWrapperApi.V1BETA2 and replicas > MAX_POD_SETS:
+        yield (
+            f"{replicas} replicas are {replicas} pod sets of the AppWrapper: the operator's webhook refuses more than "
+            f"{MAX_POD_SETS} (Kueue too; newer ones 18). Only an operator without webhooks runs this job; MCAD "
+            f"(api_version v1beta1) and the scheduler volcano have no such limit"
+        )
 
 
 def _port_warnings(spec: JobSpec) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -37,6 +38,25 @@ REPLICA_MESSAGES: Final[Mapping[Reason, str]] = {
 """Reason -> message of a replica without an observed pod, where an AppWrapper has its own."""
 
 WAITING: Final = (JobState.PENDING, JobState.SUBMITTED)
+
+
+def diagnose_refusal(message: str) -> Diagnosis | None:
+    """Return why the operator's webhook refused an AppWrapper v1beta2 for its number of pods.
+
+    The message has all bytes of the AppWrapper before that.
+
+    >>> diagnose_refusal("components contains 9 podspecs; at most 8 are allowed").summary
+    'the AppWrapper has 9 pods; the webhook of its operator lets 8 pass'
+    """
+    many = re.search(r"components contains (\d+) podspecs; at most (\d+) are allowed", message)
+    if many is None:
+        return None
+    return Diagnosis(
+        reason=Reason.REFUSED,
+        summary=f"the AppWrapper has {many[1]} pods; the webhook of its operator lets {many[2]} pass",
+        detail=many[0],
+        resolution=f"ask for at most {many[2]} replicas, or use api_version v1beta1 (MCAD) or the scheduler volcano",
+    )
 
 
 def describe_mcad(evidence: Evidence) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.quantities import service_port
@@ -52,9 +52,9 @@ def hosts_env(role: str) -> str:
     return f"TORCHX_MCAD_{role.lstrip('0123456789').replace('-', '').upper()}_0_HOSTS"
 
 
-def pod_name(plan: JobPlan[MCADOptions], replica: ReplicaPlan) -> str:
+def pod_name(plan: JobPlan[MCADOptions], task: TaskPlan, _position: int = 0) -> str:
     """Name a replica's pod and its container; unlike TorchX's, the name has the role in it."""
-    return object_name(plan.job_name, replica.name)
+    return object_name(plan.job_name, task.name)
 
 
 def pod_group_name(plan: JobPlan[MCADOptions], role: RolePlan) -> str:
@@ -84,7 +84,7 @@ def render_pod_groups(plan: JobPlan[MCADOptions]) -> list[Manifest]:
 
 def render_pods(plan: JobPlan[MCADOptions]) -> list[Manifest]:
     """Render the pods in rank order."""
-    return [_pod(plan, role, replica) for role in plan.roles for replica in role.replica_plans if not replica.surplus]
+    return [_pod(plan, role, task) for role in plan.roles for task in role.tasks if task.requested]
 
 
 def render_service(plan: JobPlan[MCADOptions]) -> Manifest:
@@ -115,10 +115,10 @@ def _object_labels(plan: JobPlan[MCADOptions]) -> Manifest:
     }
 
 
-def _pod(plan: JobPlan[MCADOptions], role: RolePlan, replica: ReplicaPlan) -> Manifest:
-    name = pod_name(plan, replica)
+def _pod(plan: JobPlan[MCADOptions], role: RolePlan, task: TaskPlan) -> Manifest:
+    name = pod_name(plan, task)
     options = plan.options
-    template = render_pod_template(plan, role, replica)
+    template = render_pod_template(plan, role, task)
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
     if options.network is not None:
@@ -134,7 +134,7 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, replica: ReplicaPlan) -> Ma
     rank0 = _rank0_env(plan)
     for container in spec["containers"]:
         # An overlay knows the container by the same name under every scheduler.
-        if container.get("name") == replica.name:
+        if container.get("name") == task.name:
             container["name"] = name
     for container in [*spec["containers"], *spec.get("initContainers", ())]:
         container["env"] = [*container.get("env", ()), dict(rank0)]
@@ -144,5 +144,5 @@ def _pod(plan: JobPlan[MCADOptions], role: RolePlan, replica: ReplicaPlan) -> Ma
 def _rank0_env(plan: JobPlan[MCADOptions]) -> Manifest:
     """Render the variable with the host of rank 0."""
     first = plan.roles[0]
-    host = f"{pod_name(plan, first.replica_plans[0])}.{plan.job_name}"
+    host = f"{pod_name(plan, first.tasks[0])}.{plan.job_name}"
     return {"name": hosts_env(first.dns_name), "value": host}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import text_at, time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import Diagnosis, JobStatus, ObjectRef, Reason
@@ -38,7 +39,9 @@ class ObservedObjects:
     job_object: Manifest | None = None
     """The object that stands for the run. None: it does not exist."""
     pods: Sequence[Manifest] | None = None
-    """None: not read, or the credentials may not read pods."""
+    """None: not read, or the credentials may not read pods. With `rows`, some of them."""
+    rows: Mapping[str, PodRow] | None = None
+    """All pods in short, by name, where there are too many to read each. None: `pods` has all."""
     listed: bool = True
     """False: pods may not be listed, and `pods` has only those that were requested by name."""
     expected: Expected = None
@@ -56,6 +59,18 @@ class ObservedObjects:
     """When the cluster was read; aware. None: the objects are not from a cluster."""
     last_lines: Mapping[str, str] = field(default_factory=dict)
     """Pod name to the last lines of its log, for the pod that failed first."""
+
+    @property
+    def pod_count(self) -> int:
+        """Return how many pods the run has, as far as they were read."""
+        return len(self.pods or ()) if self.rows is None else len(self.rows)
+
+    @property
+    def placed_count(self) -> int:
+        """Return how many of them are on a node."""
+        if self.rows is not None:
+            return sum(row.node is not None for row in self.rows.values())
+        return sum(text_at(pod, "spec", "nodeName") is not None for pod in self.pods or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -71,12 +71,16 @@ def requests_of(spec: Observed) -> dict[str, float]:
     return {resource: value for resource, value in total.items() if value > 0}
 
 
-def find_room(specs: Iterable[Observed], nodes: Sequence[Observed]) -> list[Room]:
+def find_room(specs: Sequence[Observed], nodes: Sequence[Observed]) -> list[Room]:
     """Judge pods by their specs, those that ask for the same together."""
     groups: dict[str, list[Observed]] = {}
+    known: dict[int, str] = {}
     for spec in specs:
-        asked = [requests_of(spec), spec.get("nodeSelector"), spec.get("tolerations")]
-        groups.setdefault(repr(asked), []).append(spec)
+        # The pods of one template have one spec.
+        asked = known.get(id(spec))
+        if asked is None:
+            asked = known[id(spec)] = repr([requests_of(spec), spec.get("nodeSelector"), spec.get("tolerations")])
+        groups.setdefault(asked, []).append(spec)
     return [_room(group[0], len(group), nodes) for group in groups.values()]
 
 

@@ -88,13 +88,12 @@ def diagnose_gang(
     where = [*(ref(group, "PodGroup") for _, group in refused), *objects]
     if messages:
         yield diagnose_placement(evidence, request, messages, where)
-    pods, needed = evidence.pods or (), request.gang_size
-    placed = sum(bool(text_at(pod, "spec", "nodeName")) for pod in pods)
-    could = max(placed, _schedulable(messages))
+    pods, needed = evidence.pod_count, request.gang_size
+    could = max(evidence.placed_count, _schedulable(messages))
     if needed > 1 and 0 < could < needed:
         yield _gang_waits(f"room for {could} of the {needed} replicas that it needs at once", where[:1])
-    elif 0 < len(pods) < needed:
-        yield _gang_waits(f"{len(pods)} of the {needed} replicas that it needs at once exist", where[:1])
+    elif 0 < pods < needed:
+        yield _gang_waits(f"{pods} of the {needed} replicas that it needs at once exist", where[:1])
 
 
 def _gang_waits(why: str, where: Sequence[ObjectRef]) -> Diagnosis:

@@ -6,11 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import items_at, text_at, time_at
 from torchx_pulumi.model.status import STUCK, Diagnosis, JobState, Reason, ReplicaStatus
 from torchx_pulumi.schedulers.diagnosis.containers import find_container_problem, refused_container, termination_problem
 from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS, Evidence, Observed, PodProblem, ref
-from torchx_pulumi.schedulers.pods.containers import read_containers
+from torchx_pulumi.schedulers.pods.containers import (
+    CRASH_LOOP,
+    IMAGE_WAITS,
+    REFUSED_WAITS,
+    START_ERRORS,
+    read_containers,
+)
 
 MAX_MESSAGE: Final = 500
 """Characters of a message that is made of a summary and its details."""
@@ -71,6 +78,15 @@ AWAY: Final[Mapping[str, tuple[Reason, str, str]]] = {
 EVICTIONS: Final = frozenset({"Evicted", "Preempting", "NodeLost", "Shutdown", "Terminated"})
 """Reasons in the status of a failed pod for which its replica counts as evicted, whatever its containers report."""
 
+HEALTHY: Final = frozenset({"Running", "Completed"})
+"""Words of kubectl's column STATUS for pods without a problem."""
+
+NOT_READ: Final = "kubectl shows it as {}; of so many pods not each is read as a whole"
+"""Message of a replica whose pod was read in short."""
+
+PLACED: Final = "placed on its node; the container is being created"
+UNPLACED: Final = "waiting to be placed on a node"
+
 REPLICA_REASONS: Final[Mapping[Reason, Reason]] = {
     Reason.INIT_FAILED: Reason.EXIT_CODE,
     Reason.SIDECAR_FAILED: Reason.EXIT_CODE,
@@ -84,13 +100,50 @@ def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem]]:
     for event in evidence.events:
         by_pod[text_at(event, "involvedObject", "name") or ""].append(event)
     groups: dict[tuple[Reason, str], list[tuple[Observed, PodProblem]]] = {}
-    pods = evidence.pods or ()
-    for pod in pods:
+    for pod in evidence.pods or ():
         name = text_at(pod, "metadata", "name") or ""
         for problem in _find_problems(pod, by_pod[name], evidence, evidence.last_lines.get(name, "")):
             groups.setdefault((problem.reason, problem.what), []).append((pod, problem))
+    unread = _unread_phases(evidence)
     for found in groups.values():
-        yield _merge(found, len(pods))
+        least = "at least " if any((text_at(pod, "status", "phase") == "Failed") in unread for pod, _ in found) else ""
+        yield _merge(found, evidence.pod_count, least)
+
+
+def _unread_phases(evidence: Evidence) -> set[bool]:
+    """Return whether pods failed, or wait, that were not read as a whole and may have the problem of others as well."""
+    if evidence.rows is None:
+        return set()
+    read = {text_at(pod, "metadata", "name") for pod in evidence.pods or ()}
+    return {
+        row.phase == "Failed" for row in evidence.rows.values() if row.status not in HEALTHY and row.name not in read
+    }
+
+
+def explain_row(row: PodRow, state: JobState) -> tuple[Reason, str]:
+    """Return reason and message of a replica whose pod was read in short.
+
+    Args:
+        row: The row of the pod.
+        state: State of the replica.
+    """
+    word = row.status.removeprefix("Init:")
+    if state is JobState.RUNNING:
+        return (Reason.CRASH_LOOP, NOT_READ.format(word)) if word == CRASH_LOOP else (Reason.RUNNING, "running")
+    if state is JobState.SUCCEEDED:
+        return Reason.COMPLETED, "exited with code 0"
+    if word in IMAGE_WAITS:
+        return Reason.IMAGE_UNAVAILABLE, NOT_READ.format(word)
+    if word in REFUSED_WAITS or word in START_ERRORS:
+        return Reason.CONTAINER_REFUSED, NOT_READ.format(word)
+    if state is JobState.FAILED:
+        if word in AWAY:
+            return AWAY[word][0], AWAY[word][1]
+        reason = Reason.OUT_OF_MEMORY if word == "OOMKilled" else Reason.EXIT_CODE if word == "Error" else Reason.FAILED
+        return reason, NOT_READ.format(word)
+    if state is not JobState.PENDING:
+        return Reason.UNREADABLE, NOT_READ.format(word)
+    return (Reason.STARTING, PLACED) if row.node else (Reason.WAITING_FOR_PODS, UNPLACED)
 
 
 def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
@@ -227,29 +280,35 @@ def _explain_pending(pod: Observed) -> tuple[Reason, str]:
         if text_at(condition, "status") == "False":
             return Reason.UNSCHEDULABLE, text_at(condition, "message") or "no node was found"
     if text_at(pod, "spec", "nodeName"):
-        return Reason.STARTING, "placed on its node; the container is being created"
+        return Reason.STARTING, PLACED
     scheduler = text_at(pod, "spec", "schedulerName")
     if scheduler and not scheduled:
         return Reason.WAITING_FOR_PODS, f"scheduler {scheduler!r} has not looked at the pod yet; check that it runs"
-    return Reason.WAITING_FOR_PODS, "waiting to be placed on a node"
+    return Reason.WAITING_FOR_PODS, UNPLACED
 
 
 def _where(pod: str | None, node: str | None) -> str:
     return f"pod {pod}" + (f" on node {node}" if node else "")
 
 
-def _share(count: int, total: int) -> str:
-    return f" ({count} of {total} replicas)" if total > 1 else ""
+def _share(count: int, total: int, least: str = "") -> str:
+    return f" ({least}{count} of {total} replicas)" if total > 1 else ""
 
 
-def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int) -> tuple[Diagnosis, PodProblem]:
-    """Return one diagnosis for all pods with the same problem; it names the pod that had it first."""
+def _merge(found: Sequence[tuple[Observed, PodProblem]], pods: int, least: str) -> tuple[Diagnosis, PodProblem]:
+    """Return one diagnosis for all pods with the same problem; it names the pod that had it first.
+
+    Args:
+        found: Pods and their problem.
+        pods: Pods of the run.
+        least: Words before the number of pods.
+    """
     pod, problem = min(found, key=lambda one: (one[1].at is None, one[1].at.timestamp() if one[1].at else 0))
     where = _where(text_at(pod, "metadata", "name") or "?", text_at(pod, "spec", "nodeName"))
     objects = [ref(pod, "Pod"), *(ref(other, "Pod") for other, _ in found if other is not pod)]
     diagnosis = Diagnosis(
         reason=problem.reason,
-        summary=f"{where}: {problem.what}{_share(len(found), pods)}",
+        summary=f"{where}: {problem.what}{_share(len(found), pods, least)}",
         detail=problem.detail or next((one.detail for _, one in found if one.detail), ""),
         resolution=problem.resolution,
         objects=tuple(objects[:MAX_OBJECTS]),

@@ -37,9 +37,9 @@ GONE_LOG: Final = "unable to retrieve container logs for "
 LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
-def list_pods(cluster: Cluster, namespace: str, selector: Mapping[str, str]) -> list[Manifest] | None:
-    """Return the pods that have some labels. None: pods may not be listed."""
-    return if_permitted(cluster, LIST_PODS, namespace, lambda: cluster.list(POD, namespace, selector))
+def list_pods(cluster: Cluster, namespace: str, selector: Mapping[str, str]) -> Sequence[Manifest] | None:
+    """Return the pods that have some labels, trimmed. None: pods may not be listed."""
+    return if_permitted(cluster, LIST_PODS, namespace, lambda: cluster.list_pods(namespace, selector).pods)
 
 
 def get_pods(cluster: Cluster, namespace: str, names: Sequence[str]) -> tuple[Manifest, ...] | None:

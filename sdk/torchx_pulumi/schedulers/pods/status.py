@@ -7,11 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import earliest, latest, mapping_at, number_at, text_at
 from torchx_pulumi.model.status import Condition, JobState, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.schedulers.diagnosis.pods import explain_pod
-from torchx_pulumi.schedulers.pods.containers import Container, read_containers
+from torchx_pulumi.schedulers.diagnosis.pods import explain_pod, explain_row
+from torchx_pulumi.schedulers.pods.containers import (
+    CRASH_LOOP,
+    IMAGE_WAITS,
+    REFUSED_WAITS,
+    Container,
+    read_containers,
+)
 
 Outcome = tuple[JobState, Reason]
 
@@ -24,6 +31,11 @@ POD_PHASES: Final[Mapping[str, Outcome]] = {
 """State of a replica by the phase of its pod; the reason is for pods of which only the phase is known."""
 
 UNREADABLE: Final[Outcome] = (JobState.UNKNOWN, Reason.UNREADABLE)
+
+RUNS: Final = frozenset({"Running", "NotReady"})
+WAITS: Final = frozenset({"Pending", "SchedulingGated", "PodInitializing"})
+WAITS_FOR_CONTAINER: Final = frozenset({"ContainerCreating"}) | IMAGE_WAITS | REFUSED_WAITS
+"""Words of kubectl's column STATUS by what a pod does; the last ones only where it has one container."""
 
 
 def read_replica(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
@@ -55,6 +67,35 @@ def _started_at(containers: Sequence[Container]) -> datetime | None:
 
 def _finished_at(containers: Sequence[Container]) -> datetime | None:
     return latest(one.ended.finished_at for one in containers if one.ended and not one.init)
+
+
+def state_of_row(row: PodRow) -> JobState | None:
+    """Return the state of a replica by the row of its pod. None: the row does not say.
+
+    A row has no exit code and no times. Rows of failed pods have their phase; see `rows.read_many`.
+    """
+    if row.phase is not None:
+        return POD_PHASES.get(row.phase, UNREADABLE)[0]
+    if row.status in RUNS:
+        return JobState.RUNNING
+    if row.status == "Completed":
+        return JobState.SUCCEEDED
+    if row.status in WAITS or row.status.startswith("Init:"):
+        return JobState.PENDING
+    if row.containers == 1 and row.status in WAITS_FOR_CONTAINER:
+        return JobState.PENDING
+    return JobState.RUNNING if row.containers == 1 and row.status == CRASH_LOOP else None
+
+
+def read_row(replica_id: int, row: PodRow) -> ReplicaStatus | None:
+    """Return the status of a replica by the row of its pod. None: the row does not say."""
+    state = state_of_row(row)
+    if state is None:
+        return None
+    reason, message = explain_row(row, state)
+    return ReplicaStatus(
+        id=replica_id, pod=row.name, state=state, reason=reason, message=message, node=row.node, restarts=row.restarts
+    )
 
 
 def started_at(pods: Iterable[Mapping[str, Any]]) -> datetime | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import InvalidJobError, Problem
-from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.job_plan import EnvPlan, JobPlan, MountPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.overlay import OverlayError, overlay_pod
 
@@ -18,7 +18,7 @@ SHM_VOLUME = "dshm"
 """Memory-backed /dev/shm: the default of 64 MB is too small for PyTorch's data loaders."""
 
 
-def render_pod_template(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan) -> Manifest:
+def render_pod_template(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> Manifest:
     """Render metadata and spec of a replica's pod.
 
     Raises:
@@ -26,7 +26,7 @@ def render_pod_template(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan
     """
     template: Manifest = {
         "metadata": {"annotations": {labels.ISTIO_SIDECAR: "false"}, "labels": {}},
-        "spec": _pod_spec(plan, role, replica),
+        "spec": _pod_spec(plan, role, task),
     }
     if role.pod_overlay:
         try:
@@ -34,7 +34,7 @@ def render_pod_template(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan
         except OverlayError as error:
             raise InvalidJobError(plan.spec.name, [Problem(f"roles[{role.index}].pod_overlay", str(error))]) from error
         _resolve_cluster_names(template["spec"])
-    template["metadata"].setdefault("labels", {}).update(replica.labels)
+    template["metadata"].setdefault("labels", {}).update(task.labels)
     return template
 
 
@@ -47,9 +47,9 @@ def _resolve_cluster_names(spec: Manifest) -> None:
         spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
 
 
-def _pod_spec(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan) -> Manifest:
+def _pod_spec(plan: JobPlan[Any], role: RolePlan, task: TaskPlan) -> Manifest:
     spec: Manifest = {
-        "containers": [_container(role, replica)],
+        "containers": [_container(role, task)],
         "nodeSelector": dict(role.node_selector),
         "restartPolicy": "Never",
         "volumes": [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}, *map(_volume, role.mounts)],
@@ -63,12 +63,12 @@ def _pod_spec(plan: JobPlan[Any], role: RolePlan, replica: ReplicaPlan) -> Manif
     return spec
 
 
-def _container(role: RolePlan, replica: ReplicaPlan) -> Manifest:
+def _container(role: RolePlan, task: TaskPlan) -> Manifest:
     return {
-        "name": replica.name,
+        "name": task.name,
         "image": role.image,
-        "command": list(replica.command),
-        "env": [_env_var(env) for env in replica.env],
+        "command": list(task.command),
+        "env": [_env_var(env) for env in task.env],
         "ports": [{"name": name, "containerPort": port} for name, port in role.ports.items()],
         "resources": {"limits": dict(role.limits), "requests": dict(role.requests)},
         "securityContext": {"privileged": True} if role.privileged else {},

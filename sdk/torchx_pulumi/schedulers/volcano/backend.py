@@ -7,30 +7,35 @@ from typing import Any
 
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
-from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
+from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
+from torchx_pulumi.model.object_fields import items_at, number_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
+from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected
+from torchx_pulumi.schedulers.pods.status import role_of
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 from torchx_pulumi.schedulers.volcano import cluster_checks
-from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options, volcano_warnings
+from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options, volcano_obstacles, volcano_warnings
 from torchx_pulumi.schedulers.volcano.control import CONTROL, simulate
 from torchx_pulumi.schedulers.volcano.diagnosis import describe_volcano, diagnose_refusal, diagnose_volcano
 from torchx_pulumi.schedulers.volcano.gang_pods import render_gang_pods
 from torchx_pulumi.schedulers.volcano.job import render_volcano
-from torchx_pulumi.schedulers.volcano.names import hosts_env, longest_tail, pod_name
+from torchx_pulumi.schedulers.volcano.limits import check_size
+from torchx_pulumi.schedulers.volcano.names import MAX_PER_TASK, hosts_env, name_tail, pod_name
 from torchx_pulumi.schedulers.volcano.objects import (
     VOLCANO_COMMAND,
     VOLCANO_JOB,
     VOLCANO_JOB_NAME,
     VOLCANO_POD_GROUP,
     VOLCANO_QUEUE,
+    VOLCANO_TASK_INDEX,
 )
 from torchx_pulumi.schedulers.volcano.observe import observe_job, observe_pods, read_job, read_pods
 from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
+from torchx_pulumi.schedulers.volcano.tasks import place_of, tasks_of
 
 IMMUTABLE_JOB_FIELDS = (
     "spec.schedulerName", "spec.queue", "spec.maxRetry", "spec.plugins", "spec.policies", "spec.volumes",
@@ -41,8 +46,8 @@ IMMUTABLE_JOB_FIELDS = (
 """Fields that Volcano's webhook `jobs/admission/admit_job.go` does not let a client change."""
 
 
-def _pod_name(plan: JobPlan[Any], replica: ReplicaPlan) -> str:
-    return pod_name(plan.job_name, replica.name)
+def _pod_name(plan: JobPlan[Any], task: TaskPlan, position: int) -> str:
+    return pod_name(plan.job_name, task.name, position)
 
 
 def _service_of_job(plan: JobPlan[Any]) -> str:
@@ -71,10 +76,18 @@ def _shows_abort(status: JobStatus, _job_object: Mapping[str, Any] | None) -> bo
 
 
 def _pod_templates(job: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
-    name = str(text_at(job, "metadata", "name"))
-    return [
-        (pod_name(name, str(task.get("name"))), mapping_at(task, "template")) for task in items_at(job, "spec", "tasks")
-    ]
+    return [(task.pod_name(place), task.template) for task in tasks_of(job) for place in range(task.count)]
+
+
+def _read_tasks(job: Manifest) -> RoleTasks | None:
+    tasks = items_at(job, "spec", "tasks")
+    if all((number_at(task, "replicas") or 0) <= 1 for task in tasks):
+        return None
+    found: dict[str, list[int]] = {}
+    for task in tasks:
+        role, first = role_of(str(task.get("name")), {})
+        found.setdefault(role, []).append(first)
+    return found
 
 
 JOB = Variant(
@@ -88,8 +101,9 @@ JOB = Variant(
     service=_service_of_job,
     pod_groups=_pod_groups_of_job,
     pod_groups_by_uid=True,
-    name_tail=longest_tail,
+    name_tail=name_tail,
     pod_templates=_pod_templates,
+    read_tasks=_read_tasks,
     kept_fields=IMMUTABLE_JOB_FIELDS,
     listed_with_pods=False,
     shows_cancel=_shows_abort,
@@ -106,7 +120,7 @@ PODS = Variant(
     pod_name=_pod_name,
     service=lambda plan: plan.job_name,
     pod_groups=_pod_groups_of_pods,
-    name_tail=longest_tail,
+    name_tail=name_tail,
     kept_fields=("spec.queue",),
     companions=(SERVICE, POD),
     recorded_pods=_recorded_pods,
@@ -120,6 +134,10 @@ BACKEND = SchedulerBackend(
     variant_option="gang",
     check_options=check_options,
     check_launch=check_launch,
+    check_size=check_size,
+    most_per_task=MAX_PER_TASK,
+    layout_obstacles=volcano_obstacles,
+    replica_id_field=f"metadata.labels['{VOLCANO_TASK_INDEX}']",
     warnings=volcano_warnings,
     rank0_env=hosts_env,
     describe=describe_volcano,
@@ -135,5 +153,6 @@ BACKEND = SchedulerBackend(
     check_installed=cluster_checks.check_installed,
     doctor_checks=(("webhooks", cluster_checks.check_webhooks), ("queue", cluster_checks.check_queue)),
     pod_label=VOLCANO_JOB_NAME,
+    place_of=place_of,
     resizes=True,
 )

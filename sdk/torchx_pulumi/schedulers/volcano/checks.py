@@ -58,13 +58,11 @@ def _check_network_topology(topology: NetworkTopology) -> Iterator[Problem]:
         yield Problem(f"{path}.highest_tier_allowed", f"{found(tier)}, must be a whole number, 0 or more, or unset")
 
 
-def check_launch(
-    spec: JobSpec, options: VolcanoOptions, app_id: object, launched: Mapping[str, int]
-) -> Iterator[Problem]:
+def check_launch(spec: JobSpec, options: VolcanoOptions, app_id: object, tasks: Mapping[str, int]) -> Iterator[Problem]:
     """Check what only shows with job and options together: names, and what a gang of bare pods cannot do."""
     yield from check_app_id(app_id, options)
     if is_text(app_id) and all(role.num_replicas <= MAX_REPLICAS for role in spec.roles):
-        yield from check_pod_names(app_id, spec.roles, launched)
+        yield from check_pod_names(app_id, tasks)
     if options.gang == Gang.PODS:
         yield from check_gang_pods(spec.roles, options)
 
@@ -84,14 +82,8 @@ def _has_service(options: VolcanoOptions) -> bool:
     return options.gang == Gang.PODS or ("svc" in plugins)
 
 
-def check_pod_names(app_id: str, roles: Sequence[RoleSpec], launched: Mapping[str, int]) -> Iterator[Problem]:
+def check_pod_names(app_id: str, tasks: Mapping[str, int]) -> Iterator[Problem]:
     """The longest pod name must be a host name."""
-    dns_names = names.role_names([role.name for role in roles])
-    tasks = [
-        names.task_name(dns_name, replica)
-        for dns_name, role in zip(dns_names, roles, strict=True)
-        for replica in range(max(role.num_replicas, launched.get(role.name, 0)))
-    ]
     room = names.MAX_LABEL - longest_tail(tasks)
     if len(app_id) > room:
         yield Problem(
@@ -112,6 +104,15 @@ def check_gang_pods(roles: Sequence[RoleSpec], options: VolcanoOptions) -> Itera
     for field in ("ttl_seconds_after_finished", "plugins"):
         if getattr(options, field) is not None:
             yield Problem(f"options.{field}", "must be unset with gang=pods, which has no job controller; use gang=job")
+
+
+def volcano_obstacles(spec: JobSpec, options: VolcanoOptions) -> Iterator[str]:
+    """Yield why Volcano cannot run a job in the layout `role`."""
+    if options.gang == Gang.PODS:
+        yield "gang=pods makes each pod by itself"
+    for index, role in enumerate(spec.roles):
+        if role.max_retries > 0 and role.retry_policy == "REPLICA" and role.num_replicas > 1:
+            yield f"roles[{index}].retry_policy is REPLICA: Volcano would restart all replicas that share a task"
 
 
 def volcano_warnings(spec: JobSpec, options: VolcanoOptions) -> Sequence[str]:

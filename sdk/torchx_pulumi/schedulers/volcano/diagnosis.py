@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
 from torchx_pulumi.model.status import Diagnosis, JobState, ObjectRef, Reason
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, Observed, absent_controller, quote, ref
 from torchx_pulumi.schedulers.diagnosis.placement import (
@@ -17,11 +17,9 @@ from torchx_pulumi.schedulers.diagnosis.placement import (
 )
 from torchx_pulumi.schedulers.volcano.queues import closed_queue, diagnose_queue, missing_queue, queue_of, what_runs
 from torchx_pulumi.schedulers.volcano.status import ADMITTED_PHASES, missing_pods, pod_counts, unschedulable
+from torchx_pulumi.schedulers.volcano.tasks import tasks_of
 
 CONTROLLER = "Volcano's job controller"
-
-MAX_TASK_REPLICAS = 10_000
-"""Replicas of a task whose placement is computed."""
 
 
 def describe_volcano(evidence: Evidence) -> str | None:
@@ -76,7 +74,7 @@ def diagnose_volcano(evidence: Evidence) -> Iterator[Diagnosis]:
     is_job, groups = _is_job(evidence), _groups(evidence)
     if is_job and not text_at(job_object, "status", "state", "phase") and evidence.is_old(job_object):
         yield absent_controller(CONTROLLER, ref(job_object, "Job"))
-    elif is_job and not groups and not evidence.pods and evidence.is_old(job_object):
+    elif is_job and not groups and not evidence.pod_count and evidence.is_old(job_object):
         yield absent_controller(CONTROLLER, ref(job_object, "Job"), "it has created neither PodGroup nor pods")
     elif any(text_at(group, "status", "phase") in ADMITTED_PHASES for group in groups):
         yield from _diagnose_gang(evidence, _request(evidence))
@@ -94,10 +92,10 @@ def _groups(evidence: Evidence) -> list[Observed]:
 
 
 def _request(evidence: Evidence) -> Request:
-    job_object, specs = evidence.job_object, []
-    for task in items_at(job_object, "spec", "tasks"):
-        count = min(max(number_at(task, "replicas") or 0, 0), MAX_TASK_REPLICAS)
-        specs += [mapping_at(task, "template", "spec")] * count
+    job_object = evidence.job_object
+    specs: list[Observed] = []
+    for task in tasks_of(job_object):
+        specs += [mapping_at(task.template, "spec")] * task.count
     return request_of(
         evidence, specs, number_at(job_object, "spec", "minAvailable") or number_at(job_object, "spec", "minMember")
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.planning.quantities import canonical
 from torchx_pulumi.schedulers.pods.template import job_metadata, render_pod_template
@@ -23,16 +23,14 @@ from torchx_pulumi.schedulers.volcano.objects import (
 def render_gang_pods(plan: JobPlan) -> list[Manifest]:
     """Render PodGroup, Service and Pods, in the order of creation. The same plan gives the same bytes."""
     hosts = _hosts_env(plan)
-    pods = [
-        _pod(plan, role, replica, hosts) for role in plan.roles for replica in role.replica_plans if not replica.surplus
-    ]
+    pods = [_pod(plan, role, task, hosts) for role in plan.roles for task in role.tasks if task.requested]
     return [_pod_group(plan), _service(plan), *pods]
 
 
 def _pod_group(plan: JobPlan) -> Manifest:
     spec: Manifest = {
         # No minResources: the scheduler rewrites the quantities and becomes the owner of the field.
-        "minMember": sum(min_available(role, replica) for role in plan.roles for replica in role.replica_plans),
+        "minMember": sum(min_available(role, task) for role in plan.roles for task in role.tasks),
         "queue": plan.options.queue,
     }
     if plan.options.priority_class is not None:
@@ -61,13 +59,13 @@ def _service(plan: JobPlan) -> Manifest:
     }
 
 
-def _pod(plan: JobPlan, role: RolePlan, replica: ReplicaPlan, hosts: list[tuple[str, str]]) -> Manifest:
-    template = render_pod_template(plan, role, replica)
-    name = pod_name(plan.job_name, replica.name)
+def _pod(plan: JobPlan, role: RolePlan, task: TaskPlan, hosts: list[tuple[str, str]]) -> Manifest:
+    template = render_pod_template(plan, role, task)
+    name = pod_name(plan.job_name, task.name)
     metadata, spec = template["metadata"], template["spec"]
     metadata.update({"name": name, "namespace": plan.namespace})
-    metadata["labels"].update(_volcano_labels(plan, replica))
-    metadata.setdefault("annotations", {}).update({labels.GROUP_NAME: plan.job_name, VOLCANO_TASK_SPEC: replica.name})
+    metadata["labels"].update(_volcano_labels(plan, task))
+    metadata.setdefault("annotations", {}).update({labels.GROUP_NAME: plan.job_name, VOLCANO_TASK_SPEC: task.name})
     spec.setdefault("schedulerName", plan.options.scheduler_name)
     spec.setdefault("hostname", name)
     spec.setdefault("subdomain", plan.job_name)
@@ -101,12 +99,12 @@ def _write_as_stored(container: Manifest) -> None:
             del env["value"]
 
 
-def _volcano_labels(plan: JobPlan, replica: ReplicaPlan) -> dict[str, str]:
+def _volcano_labels(plan: JobPlan, task: TaskPlan) -> dict[str, str]:
     return {
         VOLCANO_JOB_NAME: plan.job_name,
         VOLCANO_JOB_NAMESPACE: plan.namespace,
         VOLCANO_QUEUE_NAME: plan.options.queue,
-        VOLCANO_TASK_SPEC: replica.name,
+        VOLCANO_TASK_SPEC: task.name,
         VOLCANO_TASK_INDEX: "0",
     }
 
@@ -115,9 +113,9 @@ def _hosts_env(plan: JobPlan) -> list[tuple[str, str]]:
     """List the hosts of every replica, as Volcano's svc plugin gives them to every pod."""
     env = []
     for role in plan.roles:
-        for replica in role.replica_plans:
-            if not replica.surplus:
-                host = f"{pod_name(plan.job_name, replica.name)}.{plan.job_name}"
-                env.append((hosts_env(role.dns_name, replica.index), host))
-                env.append((count_env(role.dns_name, replica.index), "1"))
+        for task in role.tasks:
+            if task.requested:
+                host = f"{pod_name(plan.job_name, task.name)}.{plan.job_name}"
+                env.append((hosts_env(role.dns_name, task.index), host))
+                env.append((count_env(role.dns_name, task.index), "1"))
     return env

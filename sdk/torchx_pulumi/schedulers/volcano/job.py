@@ -1,8 +1,11 @@
-"""Render a plan as a Volcano Job (batch.volcano.sh/v1alpha1), one task per replica: their macros differ."""
+"""Render a plan as a Volcano Job (batch.volcano.sh/v1alpha1).
+
+In the layout `replica` each replica is a task, since macros differ; in the layout `role` replicas share tasks.
+"""
 
 from __future__ import annotations
 
-from torchx_pulumi.model.job_plan import JobPlan, ReplicaPlan, RolePlan
+from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.pods.template import job_metadata, render_pod_template
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -14,14 +17,14 @@ would also rewrite the quantities of the task, and the next `up` would show a ch
 
 RETRY_POLICIES = {
     "APPLICATION": ({"event": "PodEvicted", "action": "RestartJob"}, {"event": "PodFailed", "action": "RestartJob"}),
-    # A task is one replica. An evicted pod needs no policy: Volcano creates it again and does not count a retry.
+    # A task is one replica then. An evicted pod needs no policy: Volcano creates it again and does not count a retry.
     "REPLICA": ({"event": "PodFailed", "action": "RestartTask"},),
 }
 
 
 def render_volcano(plan: JobPlan) -> Manifest:
     """Render the Volcano Job. The same plan gives the same bytes."""
-    tasks = [_task(plan, role, replica) for role in plan.roles for replica in role.replica_plans]
+    tasks = [_task(plan, role, task) for role in plan.roles for task in role.tasks]
     return {
         "apiVersion": VOLCANO_JOB.api_version,
         "kind": VOLCANO_JOB.kind,
@@ -30,11 +33,11 @@ def render_volcano(plan: JobPlan) -> Manifest:
     }
 
 
-def min_available(role: RolePlan, replica: ReplicaPlan) -> int:
-    """Return the number of pods of a replica that the gang needs: 1 for the first `min_replicas`, 0 for the others."""
-    if replica.surplus:
-        return 0
-    return 1 if role.min_replicas is None or replica.index < role.min_replicas else 0
+def min_available(role: RolePlan, task: TaskPlan) -> int:
+    """Return the number of pods of a task that the gang needs: those of the first `min_replicas` of the role."""
+    if role.min_replicas is None:
+        return task.requested
+    return min(max(role.min_replicas - task.index, 0), task.requested)
 
 
 def network_topology(topology: NetworkTopology) -> Manifest:
@@ -66,14 +69,14 @@ def _job_spec(plan: JobPlan, tasks: list[Manifest]) -> Manifest:
     return spec
 
 
-def _task(plan: JobPlan, role: RolePlan, replica: ReplicaPlan) -> Manifest:
-    task: Manifest = {
-        "name": replica.name,
-        "replicas": 0 if replica.surplus else 1,
-        "minAvailable": min_available(role, replica),
+def _task(plan: JobPlan, role: RolePlan, task: TaskPlan) -> Manifest:
+    rendered: Manifest = {
+        "name": task.name,
+        "replicas": task.requested,
+        "minAvailable": min_available(role, task),
         "maxRetry": role.max_retries or DEFAULT_MAX_RETRY,
-        "template": render_pod_template(plan, role, replica),
+        "template": render_pod_template(plan, role, task),
     }
     if role.max_retries > 0:
-        task["policies"] = [dict(policy) for policy in RETRY_POLICIES[role.retry_policy]]
-    return task
+        rendered["policies"] = [dict(policy) for policy in RETRY_POLICIES[role.retry_policy]]
+    return rendered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -25,27 +26,28 @@ from torchx_pulumi.schedulers.pods.observe import (
     read_if,
     with_last_lines,
 )
+from torchx_pulumi.schedulers.pods.rows import MOST_WHOLE, read_many
 from torchx_pulumi.schedulers.volcano.cluster_checks import GET_POD_GROUP, GET_QUEUE, LIST_POD_GROUPS
-from torchx_pulumi.schedulers.volcano.names import pod_name
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano
+from torchx_pulumi.schedulers.volcano.tasks import tasks_of
 
 
 def observe_job(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
     """Read a Volcano Job, its pods, and what explains why it waits."""
-    job_object, pods = run_concurrently(
+    many = sum(map(len, (expected or {}).values())) > MOST_WHOLE
+    job_object, read = run_concurrently(
         lambda: cluster.get(VOLCANO_JOB, namespace, name),
-        lambda: list_pods(cluster, namespace, {VOLCANO_JOB_NAME: name}),
+        lambda: read_many(cluster, namespace, {VOLCANO_JOB_NAME: name}, many=many),
     )
     if job_object is None:
         return ObservedObjects()
-    listed = pods is not None
-    if not listed:
-        pods = get_pods(cluster, namespace, telling_pods(job_object))
+    pods, rows = read or (get_pods(cluster, namespace, telling_pods(job_object)), None)
     observed = ObservedObjects(
         job_object=job_object,
         pods=pods,
-        listed=listed,
+        rows=rows,
+        listed=read is not None,
         expected=expected,
         at=datetime.now(timezone.utc),
     )
@@ -67,14 +69,23 @@ def _may_be_unplaced(status: JobStatus) -> bool:
 
 
 def telling_pods(job_object: Manifest) -> list[str]:
-    """Return the names of pods that explain more than the counts of a Volcano Job: at most 16, failed ones first."""
-    job = text_at(job_object, "metadata", "name")
+    """Return the names of pods that explain more than the counts of a Volcano Job: at most 16.
+
+    Those of tasks with failed pods come first, then those of tasks of which no pod has started; of each task the first.
+    """
+    tasks = [*tasks_of(job_object)]
     counts = {
         task: mapping_at(found, "phase") for task, found in mapping_at(job_object, "status", "taskStatusCount").items()
     }
-    failed = [task for task, found in counts.items() if found.get("Failed")]
-    others = [task for task, found in counts.items() if not found.keys() & {"Running", "Succeeded", "Failed"}]
-    return [pod_name(str(job), task) for task in (*failed, *others)][:AT_ONCE]
+    failed = [task for task in tasks if counts.get(task.name, {}).get("Failed")]
+    others = [
+        task
+        for task in tasks
+        if task.name in counts and not counts[task.name].keys() & {"Running", "Succeeded", "Failed"}
+    ]
+    places = itertools.product((failed, others), range(AT_ONCE))
+    told = (task.pod_name(place) for group, place in places for task in group if place < task.count)
+    return list(itertools.islice(told, AT_ONCE))
 
 
 def observe_pods(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
@@ -100,7 +111,7 @@ def observe_pods(cluster: Cluster, namespace: str, name: str, expected: Expected
 
 def read_job(observed: ObservedObjects) -> JobStatus:
     """Read the status of a Volcano Job."""
-    return read_volcano(observed.job_object, observed.pods, next(iter(observed.pod_groups), None))
+    return read_volcano(observed.job_object, observed.pods, next(iter(observed.pod_groups), None), observed.rows)
 
 
 def read_pods(observed: ObservedObjects) -> JobStatus:

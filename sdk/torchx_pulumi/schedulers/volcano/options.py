@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import ClassVar
 
-from torchx_pulumi.model.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB
+from torchx_pulumi.model.options import RESERVED_CPU_MILLI, RESERVED_MEMORY_MB, Layout
 
 DEFAULT_PLUGINS: Mapping[str, Sequence[str]] = MappingProxyType(
     {"svc": ("--publish-not-ready-addresses",), "env": ()},
@@ -60,6 +60,8 @@ class VolcanoOptions:
     """EFA devices of each replica: unset keeps the resource's own number, 0 removes them, N sets N"""
     gang: Gang = Gang.JOB
     """Who makes the pods: `job` (Volcano's job controller) or `pods` (PodGroup, Service and Pods as resources)"""
+    layout: Layout = Layout.AUTO
+    """Tasks of the Volcano Job: `replica` (one per replica), `role` (shared) or `auto` (shared above 100 replicas)"""
     scheduler_name: str = "volcano"
     """Scheduler that binds the pods"""
     ttl_seconds_after_finished: int | None = None

@@ -7,14 +7,15 @@ the job's own phase. Messages are in `volcano.diagnosis`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
+from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model.object_fields import (
     earliest,
     is_being_deleted,
     items_at,
     latest,
-    mapping_at,
     number_at,
     text_at,
     time_at,
@@ -29,11 +30,10 @@ from torchx_pulumi.schedulers.pods.status import (
     group_pods,
     job_conditions,
     make_roles,
-    read_roles,
     started_at,
     sum_up,
 )
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_TASK_SPEC
+from torchx_pulumi.schedulers.volcano.tasks import read_tasks
 
 PHASES: Final[Mapping[str, Outcome]] = {
     "Pending": (JobState.PENDING, Reason.WAITING_FOR_PODS),
@@ -57,6 +57,7 @@ def read_volcano(
     job: Mapping[str, Any] | None,
     pods: Iterable[Mapping[str, Any]] | None = (),
     pod_group: Mapping[str, Any] | None = None,
+    rows: Mapping[str, PodRow] | None = None,
 ) -> JobStatus:
     """Return the status of a Volcano Job, without messages.
 
@@ -65,20 +66,25 @@ def read_volcano(
         pods: Its observed pods. Replicas without one are read from the counts that the job itself has. None: pods may
             not be read.
         pod_group: Its observed PodGroup, which says why a gang waits.
+        rows: All pods in short, by name, where `pods` has only some. Times are then those of the job, except that
+            `started_at` is earlier where a pod of `pods` started earlier. None: `pods` has all.
     """
     if job is None:
         return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND)
     found = list(pods or ())
     phase = text_at(job, "status", "state", "phase")
     state, reason = _read_phase(job, phase)
-    roles = _read_roles(job, found, state)
+    roles = read_tasks(job, found, rows or {}, state)
     replicas = [replica for role in roles for replica in role.replicas]
     reason = _find_reason(state, reason, replicas, pod_group)
     if is_being_deleted(job) and not state.terminal:
         reason = Reason.STOPPING
-    ended = None
+    began, ended = started_at(found), None
+    if rows is not None:
+        began = earliest((began, _since(job, "Running")))
     if state.terminal:
-        ended = finished_at(found) or time_at(job, "status", "state", "lastTransitionTime")
+        of_pods = finished_at(found) if rows is None else None
+        ended = of_pods or time_at(job, "status", "state", "lastTransitionTime")
     return JobStatus(
         state=state,
         reason=reason,
@@ -87,7 +93,7 @@ def read_volcano(
         conditions=job_conditions(state, reason, replicas, _is_admitted(state, pod_group, replicas), ended),
         attempt=1 + (number_at(job, "status", "retryCount") or 0),
         queued_at=time_at(job, "metadata", "creationTimestamp"),
-        started_at=started_at(found),
+        started_at=began,
         finished_at=ended,
     )
 
@@ -226,43 +232,10 @@ def _read_phase(job: Mapping[str, Any], phase: str | None) -> Outcome:
     return PHASES.get(phase, UNREADABLE)
 
 
-def _read_roles(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], state: JobState) -> tuple[RoleStatus, ...]:
-    """Return every replica that the job requests, with or without a pod; tasks with 0 replicas are left out."""
-    job_name = text_at(job, "metadata", "name") or ""
-    by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
-    by_task = {text_at(pod, "metadata", "labels", VOLCANO_TASK_SPEC): pod for pod in pods}
-    tasks = [
-        (
-            name,
-            mapping_at(task, "template", "metadata", "labels"),
-            by_name.get(f"{job_name}-{name}-0") or by_task.get(name),
-        )
-        for task in items_at(job, "spec", "tasks")
-        if (name := text_at(task, "name")) and number_at(task, "replicas") != 0
-    ]
-    return read_roles(
-        tasks, lambda replica_id, task: _without_pod(replica_id, f"{job_name}-{task}-0", job, task, state)
-    )
-
-
-def _without_pod(replica_id: int, pod: str, job: Mapping[str, Any], task: str, state: JobState) -> ReplicaStatus:
-    """Return a replica whose pod was not observed, from the job's count of its task and from the job's state."""
-    found: Outcome
-    if counted := counted_phase(job, task):
-        found = POD_PHASES[counted]
-    elif state is JobState.SUCCEEDED:
-        found = (state, Reason.COMPLETED)
-    elif state is JobState.CANCELLED:
-        found = (state, Reason.CANCELLED)
-    else:
-        found = (JobState.UNKNOWN, Reason.POD_GONE) if state is JobState.FAILED else POD_PHASES["Pending"]
-    return ReplicaStatus(id=replica_id, pod=pod, state=found[0], reason=found[1])
-
-
-def counted_phase(job: Mapping[str, Any] | None, task: str) -> str | None:
-    """Return the phase by which a Volcano Job counts the pod of a task. None: it does not count it, or in several."""
-    counted = [word for word, count in mapping_at(job, "status", "taskStatusCount", task, "phase").items() if count]
-    return counted[0] if len(counted) == 1 and counted[0] in POD_PHASES else None
+def _since(job: Mapping[str, Any], phase: str) -> datetime | None:
+    """Return when a job was first in a phase. None: it was not, or that is not reported."""
+    conditions = items_at(job, "status", "conditions")
+    return earliest(time_at(one, "lastTransitionTime") for one in conditions if text_at(one, "status") == phase)
 
 
 def _find_reason(

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import RoleSpec
+from torchx_pulumi.model.status import Reason
 from torchx_pulumi.planning.typed_reader import check_typed
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.appwrapper.checks import check_mcad_launch, check_mcad_options
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
+from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
 
 from tests.unit.builders import job, role
 
@@ -125,3 +127,25 @@ def test_a_port_out_of_range_is_warned_of_and_one_that_is_no_number_refused() ->
     assert "'bad' of role 'trainer' is 70000" in warnings(role(port_map={"bad": 70000}))
     with pytest.raises(InvalidJobError, match="must be a whole number"):
         warnings(role(port_map={"bad": "70000"}))
+
+
+@pytest.mark.parametrize(
+    ("version", "replicas", "warned"), [("v1beta2", 8, False), ("v1beta2", 9, True), ("v1beta1", 9, False)]
+)
+def test_more_pods_than_the_operators_webhook_lets_pass_are_a_warning(
+    version: str, replicas: int, *, warned: bool
+) -> None:
+    # The limit counts the pods of all roles.
+    said = warnings(role(num_replicas=replicas - 1), role(name="reader"), api_version=version)
+    assert ("the operator's webhook refuses more than 8" in said) is warned
+
+
+def test_a_refusal_for_the_number_of_pods_says_what_to_do() -> None:
+    message = (
+        'admission webhook "vappwrapper.kb.io" denied the request: spec.components: Invalid value: '
+        "[]v1beta2.AppWrapperComponent{Raw:[]uint8{0x7b, 0x22}}: components contains 9 podspecs; at most 8 are allowed"
+    )
+    found = diagnose_refusal(message)
+    assert found is not None
+    assert (found.reason, found.detail) == (Reason.REFUSED, "components contains 9 podspecs; at most 8 are allowed")
+    assert "at most 8 replicas" in found.resolution

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.errors import Problem
+from torchx_pulumi.planning.layout import task_counts
 from torchx_pulumi.planning.typed_reader import check_typed
 from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options
 from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
@@ -69,7 +70,9 @@ def test_wrong_option_is_named(field: str, value: Any) -> None:
 
 
 def launch_problems(app_id: Any, *roles: Any, launched: dict[str, int] | None = None, **chosen: Any) -> list[str]:
-    return [str(problem) for problem in check_launch(job(roles=roles), options(**chosen), app_id, launched or {})]
+    spec = job(roles=roles)
+    tasks = task_counts(spec, None, launched)
+    return [str(problem) for problem in check_launch(spec, options(**chosen), app_id, tasks)]
 
 
 @pytest.mark.parametrize("app_id", ["", "A", "a_b", "-a", "a-", "a.b", "a" * 64, None, 5])

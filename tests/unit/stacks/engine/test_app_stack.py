@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.app_stack import NO_STACK, AppStack
+from torchx_pulumi_stacks.engine.engine_semaphore import VARIABLE, EngineSlot
 
 BASE = "urn:pulumi:default.train-1::torchx::"
 COMPONENT = "torchx:index:VolcanoTrainingJob"
@@ -139,3 +141,144 @@ def test_a_colleague_with_another_passphrase_deletes_the_recorded_object_and_no_
 def test_a_stack_that_went_while_it_was_read_is_gone(said: str) -> None:
     assert NO_STACK.search(said)
     assert not NO_STACK.search('error: failed to load checkpoint: blob (key "a") (code=PermissionDenied): 403')
+
+
+class SlotLab(Lab):
+    """An app with one object, one slot for engines, and a look at the slot when the deletion calls back."""
+
+    def __init__(self, make_order: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(make_order, tmp_path, monkeypatch)
+        monkeypatch.setenv(VARIABLE, "1")
+        self.slots = tmp_path / "engine" / "slots"
+        self.made = self.cluster.create(VOLCANO_JOB, "default", {"metadata": {"name": "train-1"}})
+        job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": self.made["metadata"]}
+        kind = "kubernetes:batch.volcano.sh/v1alpha1:Job"
+        self.recorded = {"type": kind, "urn": f"{BASE}{kind}::train-1", "inputs": job, "outputs": job}
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether an engine could start now; this does not wait for longer than a moment."""
+
+        def interrupted() -> None:
+            if len(tries) > 1:
+                raise TimeoutError
+            tries.append(0)
+
+        tries: list[int] = []
+        try:
+            with EngineSlot(self.slots, print, interrupted):
+                return True
+        except DeployError:  # it makes one of an OSError
+            return False
+
+    @property
+    def present(self) -> bool:
+        return self.cluster.get(VOLCANO_JOB, "default", "train-1") is not None
+
+
+@pytest.fixture
+def slot_lab(make_order: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlotLab:
+    return SlotLab(make_order, tmp_path, monkeypatch)
+
+
+def test_a_deletion_waits_for_the_end_of_its_pods_without_a_slot(slot_lab: SlotLab) -> None:
+    lab, seen = slot_lab, list[tuple[bool, bool]]()
+    lab.holds(*OURS, lab.recorded)
+    get, left = lab.cluster.get, [3]
+
+    def slow(*args: Any) -> Any:
+        """Answer as if the object stayed until its pods have ended."""
+        left[0] -= 1
+        seen.append((lab.is_free, lab.destroyed))
+        return get(*args) or (lab.made if left[0] > 0 else None)
+
+    lab.cluster.get = slow  # type: ignore[method-assign]
+    lab.stack.remove()
+    assert len(seen) >= 3
+    assert set(seen) == {(True, False)}
+    assert lab.destroyed
+
+
+@pytest.mark.parametrize("mark", ["protect", "retainOnDelete"])
+def test_an_object_that_is_protected_from_the_engine_is_left_to_it(slot_lab: SlotLab, mark: str) -> None:
+    slot_lab.holds(*OURS, {**slot_lab.recorded, mark: True})
+    slot_lab.stack.remove()
+    assert slot_lab.destroyed
+    assert slot_lab.present
+
+
+def test_the_engine_deletes_what_this_user_may_not(slot_lab: SlotLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_args: Any, **_more: Any) -> bool:
+        raise ClusterError("jobs is forbidden", reason="Forbidden")
+
+    slot_lab.holds(*OURS, slot_lab.recorded)
+    monkeypatch.setattr(slot_lab.cluster, "delete", forbidden)
+    slot_lab.stack.remove()
+    assert slot_lab.destroyed
+
+
+def test_an_engine_that_waits_for_the_lock_of_its_stack_holds_no_slot(
+    slot_lab: SlotLab, make_order: Callable[..., Any], tmp_path: Path
+) -> None:
+    lab = slot_lab
+    said = "error: the stack is currently locked by 1 lock(s). Either wait or delete the lock file"
+    lock = tmp_path / "backend/.pulumi/locks/organization/torchx/default.train-1/a.json"
+    lock.parent.mkdir(parents=True)
+    content = json.dumps({"pid": 7, "hostname": "elsewhere", "username": "u", "timestamp": "2026-01-01T00:00:00Z"})
+    lab.cli.write_text(f"""#!/bin/sh
+if [ -e "{tmp_path}/refused" ]; then exit 0; fi
+touch "{tmp_path}/refused"
+echo '{content}' > "{lock}"
+echo "{said}" >&2
+exit 255
+""")
+    free: list[bool] = []
+
+    def check() -> None:
+        # The lock is there between the two runs only; the first look finds it, and the second one waits for it.
+        if lock.exists():
+            free.append(lab.is_free)
+        if len(free) > 1:
+            lock.unlink(missing_ok=True)
+
+    lab.holds(*OURS, OTHERS["bucket"])
+    AppStack(make_order().entry, tmp_path / "engine", print, lambda *_: lab.cluster, check).remove()
+    assert free == [True, True]
+
+
+def test_the_slot_is_free_while_progress_is_shown_of_an_engine_that_has_ended(
+    slot_lab: SlotLab, make_order: Callable[..., Any], tmp_path: Path
+) -> None:
+    lab = slot_lab
+    event = {"diagnosticEvent": {"urn": f"{BASE}x::y", "severity": "warning", "message": "slow", "prefix": ""}}
+    lab.cli.write_text(f"""#!/bin/sh
+for word; do log="$word"; done
+while [ $# -gt 0 ]; do if [ "$1" = --event-log ]; then log="$2"; fi; shift; done
+echo '{json.dumps(event)}' >> "$log"
+""")
+    free: list[bool] = []
+
+    def show(_line: str) -> None:
+        # As a terminal that is stopped, or a pager: the line is shown when a slot is free, or after a while.
+        free.append(any(lab.is_free for _ in range(5)))
+
+    lab.holds(*OURS, OTHERS["bucket"])
+    AppStack(make_order().entry, tmp_path / "engine", show, lambda *_: lab.cluster).remove()
+    assert free == [True]
+
+
+def test_a_launch_whose_program_was_not_ready_in_time_is_repeated(
+    lab: Lab, make_order: Callable[..., Any], tmp_path: Path
+) -> None:
+    said = 'connection error: desc = "error reading server preface: use of closed network connection"'
+    lab.cli.write_text(f"""#!/bin/sh
+echo run >> "{tmp_path}/runs"
+if [ $(wc -l < "{tmp_path}/runs") -lt 2 ]; then echo '{said}' >&2; exit 1; fi
+""")
+    order = plan_registration(make_order())
+    lab.stack.create(order, seed=True)
+    lab.stack.up(order)
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+    lab.cli.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    with pytest.raises(DeployError, match="server preface"):
+        lab.stack.up(order)

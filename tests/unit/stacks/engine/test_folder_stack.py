@@ -178,8 +178,13 @@ def test_sweeping_keeps_the_state_unless_told_otherwise(stack: FolderStack, tmp_
         folder.mkdir(parents=True)
         (folder / "x.json").write_text("{}")
     stack.path.with_name(f"{stack.path.name}.bak").write_text("{}")
+    locked = lock(stack, 2**22 + 1)
+    for killed in (stack.path, stack.path.with_name(f"{stack.path.name}.bak"), locked):
+        killed.with_name(f"{killed.name}.18eac572269854bc.tmp").write_text("{")
+    locked.unlink()
     stack.sweep(state=False)
     assert stack.exists()
+    assert list((tmp_path / "backend").rglob("*.tmp")) == []
     stack.sweep(state=True)
     assert list((tmp_path / "backend").rglob("*train-1*")) == []
     stack.sweep(state=True)

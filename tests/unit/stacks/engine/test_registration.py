@@ -1,9 +1,11 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from torchx_pulumi.inputs.rendering import plan_app, render_plan
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage, read_entry
 from torchx_pulumi.model.errors import DeployError
@@ -65,6 +67,22 @@ def test_resources_of_a_gang_of_pods_are_called_as_the_components_call_them(make
     run = plan_registration(make_order(gang="pods"), NOW)
     assert [item["kind"] for item in run.objects] == ["PodGroup", "Service", "Pod", "Pod"]
     assert list(run.names) == ["train", "train-service", "train-trainer-0", "train-trainer-1"]
+
+
+def test_roles_list_their_pods_up_to_the_limit_of_observed(make_order: Callable[..., Any]) -> None:
+    order = make_order()
+
+    def role_of(replicas: int) -> dict[str, Any]:
+        role = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "num_replicas": replicas}
+        app = {"name": "train", "roles": [role]}
+        plan = plan_app(app, "volcano", {"queue": "default", "layout": "replica"}, app_id="train-1")
+        return dict(plan_registration(replace(order, plan=plan, manifest=render_plan(plan)), NOW).roles["trainer"])
+
+    assert [item["name"] for item in role_of(64)["objects"]][63:] == ["train-1-trainer-63-0", "train-1"]
+    assert "omitted" not in role_of(64)
+    large = role_of(65)
+    assert [item["kind"] for item in large["objects"]] == ["Service"]
+    assert (large["omitted"], large["replicas"]) == (65, 65)
 
 
 def test_an_order_survives_being_written_down(make_order: Callable[..., Any]) -> None:

@@ -1,0 +1,385 @@
+"""What a training job component does after its constructor has returned: decide, register, and wait.
+
+`launch` decides, `resources` registers, `stack_state` reads what the last deployment left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pulumi
+from torchx_pulumi.inputs.appdef import read_app
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
+from torchx_pulumi.model.job_plan import JobPlan
+from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.model.registration_plan import RegistrationPlan
+from torchx_pulumi.planning.typed_reader import snake_case
+from torchx_pulumi.runs.decision import Action
+from torchx_pulumi.schedulers import variant_of
+from torchx_pulumi.schedulers.registry import component_type
+
+from torchx_pulumi_components.args import WaitFor
+from torchx_pulumi_components.cluster_access import check_provider, connect
+from torchx_pulumi_components.input_resolution import (
+    Leaves,
+    ValuePath,
+    copied,
+    is_placeholder,
+    path_of,
+    with_other_unknowns,
+)
+from torchx_pulumi_components.launch import Launch, LaunchPlanner
+from torchx_pulumi_components.log_keeping import copying_ended_run
+from torchx_pulumi_components.marked_plan import MarkedPlan, mark_plan
+from torchx_pulumi_components.notes import entry_of, record_of
+from torchx_pulumi_components.outputs import role_outputs, run_outputs
+from torchx_pulumi_components.program_jobs import (
+    JobRefusedError,
+    behind_barrier,
+    current_deferral,
+    program_jobs,
+)
+from torchx_pulumi_components.read_args import ParsedArgs, read_args
+from torchx_pulumi_components.resources import (
+    ChildOptions,
+    KubernetesObject,
+    create_provider,
+    dependencies,
+    register_notes,
+    register_objects,
+)
+from torchx_pulumi_components.run_objects import run_objects, wait_until_gone
+from torchx_pulumi_components.stack_state import StackState, read_stack_state
+from torchx_pulumi_components.waiting import wait_until
+
+if TYPE_CHECKING:
+    from torchx_pulumi_components.training_job import TrainingJob
+
+CREATED_BEFORE = ("namespace", "queue", "priority_class", "service_account", "image_secret")
+"""Options whose objects a deployment may create before the job."""
+
+
+class Construction:
+    """One call of a component's constructor, and what it found."""
+
+    plan: JobPlan[Any]
+    """The plan that was rendered, or that of the run which is kept."""
+    app: Mapping[str, Any] | None
+    """Index entry of the app (`model.app_entry`). None: a program launched it."""
+
+    def __init__(
+        self,
+        component: TrainingJob,
+        name: str,
+        given: Mapping[str, Any],
+        app: Any,
+        opts: pulumi.ResourceOptions,
+    ) -> None:
+        """Prepare the construction of a component, which is not registered yet.
+
+        Args:
+            component: The component.
+            name: Its name.
+            given: Its arguments.
+            app: The job, where it came as an AppDef; `given` then has no roles. None: it did not.
+            opts: Its options.
+        """
+        self.component, self.name, self.given, self.opts = component, name, copied(given), opts
+        self.leaves, self.reader = Leaves(), component._arguments
+        self.token = component_type(self.reader.scheduler)
+        self.now = datetime.now(timezone.utc)
+        self.failure: str | None = None
+        self.outputs: Mapping[str, Any] = {}
+        """Outputs of the component, once they are `noted`."""
+        self.spec: JobSpec | None = None
+        self._unreadable: pulumi.RunError | None = None
+        try:
+            # Now: the program may change the AppDef later.
+            self.spec = None if app is None else spec_of(app)
+        except pulumi.RunError as error:
+            self._unreadable = error
+        self.decided: asyncio.Future[None] = asyncio.Future()
+        """The job may be registered."""
+        self.noted: asyncio.Future[None] = asyncio.Future()
+        """Everything is registered, and the goal of `wait_for` was reached or missed: `outputs` is complete."""
+        self.finished: asyncio.Future[str] = asyncio.Future()
+        """URN of the record, which was registered last. An error also if the goal was missed."""
+        self._deferral = current_deferral()
+        self._jobs = program_jobs()
+
+    @property
+    def kube_context(self) -> str | None:
+        """Context of the kubeconfig. None: the current one."""
+        context = self.args.settings.kube_context
+        return None if is_placeholder(context) else context
+
+    @property
+    def log_archive(self) -> str | None:
+        """URL of the archive of the containers' logs. None: not set, or not known before `up`."""
+        url = self.args.settings.log_archive
+        return None if is_placeholder(url) else url
+
+    @property
+    def is_secret(self) -> bool:
+        """Return whether the queue, the context or the archive is secret, and with it the outputs that name it."""
+        return any(place in self.leaves.secret_places for place in (("queue",), ("kube_context",), ("log_archive",)))
+
+    async def allowed(self) -> None:
+        """Wait until the job may be registered.
+
+        Raises:
+            JobRefusedError: It is refused.
+        """
+        await asyncio.shield(self.decided)
+
+    def begin(self) -> None:
+        """Decide about the job and register what it takes, in a task for which the program waits."""
+        task = asyncio.ensure_future(self._run())
+        self._jobs.add(self.component, task, self.finished)
+        if self._deferral is not None:
+            self._deferral.jobs.append(task)
+
+    async def _run(self) -> None:
+        try:
+            record = await self._launch()
+            urn = str(await record.urn.future())
+        except JobRefusedError as error:
+            refusal = f"job {self.name!r}: nothing was changed, because it depends on job {error.job!r}"
+        except (TorchxPulumiError, pulumi.RunError) as error:
+            # Not kept as the cause: it may have what the message hides.
+            shown = self.leaves.without_values(error) if isinstance(error, InvalidJobError) else error
+            refusal = self.leaves.hide(str(shown))
+        except Exception as error:
+            # Pulumi reports it: the engine or the provider refused an object, for example.
+            self._fail(error)
+            raise
+        else:
+            if self.failure is None or self._deferral is not None:
+                self.finished.set_result(urn)
+            if self.failure is None:
+                return
+            refusal = self.leaves.hide(f"job {self.name!r}: {self.failure}")
+            if self._deferral is not None:
+                self._deferral.failures.append(refusal)
+                return
+        self._jobs.refuse(self.component, refusal)
+        self._fail(JobRefusedError(refusal, self.name))
+
+    def _fail(self, error: Exception) -> None:
+        """Let everything that depends on the job fail."""
+        for future in (self.decided, self.noted, self.finished):
+            if not future.done():
+                future.set_exception(error)
+                # Seen: what depends on nothing of the job does not ask for it.
+                future.exception()
+
+    async def _launch(self) -> pulumi.Resource:
+        """Decide about the job, register what it takes, and return its record."""
+        opts = self.opts
+        await self._read_args()
+        args, settings = self.args, self.args.settings
+        other = self._read_other(with_other_unknowns(self.resolved)) if self.leaves.unknown else None
+        state = await read_stack_state(self.token, self.name, opts, variant_of(args.options).job_object)
+        own_provider = has_provider(opts)
+        cluster, why_not = connect(
+            settings.kubeconfig, settings.kube_context, self._jobs.connections, own_provider=own_provider
+        )
+        if why_not and settings.wait_for is not WaitFor.CREATED and not pulumi.runtime.is_dry_run():
+            message = f"{settings.wait_for.value} cannot be waited for: {why_not}; set kubeconfig, or `created`"
+            raise invalid_job(self.name, [Problem("wait_for", message)])
+        planner = LaunchPlanner(
+            name=self.name,
+            args=args,
+            other=other,
+            unknown=bool(self.leaves.unknown),
+            state=state,
+            # Under mocks there is no organization.
+            organization=(pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack()),
+            cluster=self._jobs.shared_reads(cluster),
+            created_here=self._created_here(),
+            importing=opts.import_ is not None,
+            now=self.now,
+        )
+
+        def plan() -> Launch:
+            launch = planner.plan()
+            if not launch.launching and launch.decision.action is not Action.DONE_AND_GONE:
+                check_provider(
+                    self.name, launch.run, state, given=self.given, own_provider=own_provider, cluster=planner.cluster
+                )
+            return launch
+
+        launch = await self._jobs.plan(plan)
+        if launch.decision.action is Action.IGNORE:
+            marked = MarkedPlan(leaves=self.leaves, plan=launch.plan, kept=state.outputs)
+        else:
+            marked = mark_plan(self.leaves, launch, args, self._read_changed, other)
+        self.plan, self.app = launch.plan, state.app
+        self.decided.set_result(None)
+        self._log(launch, why_not)
+        return await self._register(launch, marked, state, cluster, own_provider=own_provider)
+
+    async def _read_args(self) -> None:
+        """Wait for the arguments and for the jobs that this one depends on, and read the arguments."""
+        if self._unreadable is not None:
+            raise self._unreadable
+        self.depends_on = await dependencies(self.opts.depends_on)
+        self.resolved = await self.leaves.resolve(self.given)
+        await self._jobs.wait_for(self.component, [*self.depends_on, *self.leaves.resources])
+        self.args = read_args(self.name, self.resolved, self.reader, self.spec)
+
+    async def _register(
+        self, launch: Launch, marked: MarkedPlan, state: StackState, cluster: Cluster | None, *, own_provider: bool
+    ) -> pulumi.Resource:
+        log, loop, context = pulumi.log.info, asyncio.get_running_loop(), copy_context()
+
+        def say(line: str) -> None:
+            loop.call_soon_threadsafe(log, self.leaves.hide(line), self.component, context=context)
+
+        with behind_barrier(self.component):
+            names, children = run_objects(
+                self.name, launch, marked, state, self._child_options(launch, own_provider=own_provider)
+            )
+        run = RegistrationPlan(
+            scheduler=launch.plan.options.scheduler,
+            name=self.name,
+            objects=list(names.values()),
+            names=list(names),
+            intent=record_of(launch.intent, launch, marked),
+            record={},
+            entry=None,
+            outputs={},
+            roles={},
+        )
+        async with copying_ended_run(launch, cluster, self.log_archive, say) as deleted:
+            with behind_barrier(self.component):
+                objects = register_objects(
+                    self.component, run, children, before_companions=lambda: wait_until_gone(launch, cluster)
+                )
+            if objects:
+                await deleted(objects[0])
+            # The object of a run that is over is registered in previews only, and its outputs are not used.
+            job_object = None if launch.decision.action is Action.DONE_AND_GONE else objects[0]
+            current = launch if job_object is None else await self._wait(launch, objects, cluster)
+            outputs = run_outputs(current, job_object, marked, state, self.now)
+            finished = replace(
+                run,
+                outputs=outputs,
+                roles=role_outputs(current, job_object, marked, state),
+                record=record_of(launch.run, launch, marked, None if job_object is None else job_object.uid),
+                entry=None if state.app is None else entry_of(state.app, launch, outputs, self._noted_archive()),
+            )
+            with behind_barrier(self.component):
+                record = register_notes(self.component, finished, objects)
+        self.outputs = outputs
+        self.noted.set_result(None)
+        return record
+
+    def _noted_archive(self) -> str | None:
+        """Return the URL of the archive for the index entry, which readers could not read with a secret in it."""
+        return None if ("log_archive",) in self.leaves.secret_places else self.args.settings.log_archive
+
+    def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
+        opts, settings, given = self.opts, self.args.settings, self.given
+        provider = None
+        if not own_provider:
+            kubeconfig = given.get("kubeconfig")
+            hidden = None if kubeconfig is None else pulumi.Output.secret(kubeconfig)
+            provider = create_provider(self.component, self.name, hidden, given.get("kube_context"))
+        timeouts = opts.custom_timeouts
+        if timeouts is None and settings.delete_timeout_s is not None:
+            timeouts = pulumi.CustomTimeouts(delete=f"{settings.delete_timeout_s}s")
+        return ChildOptions(
+            depends_on=[*self.depends_on, *self.leaves.resources],
+            provider=provider,
+            ignore_changes=opts.ignore_changes or (),
+            custom_timeouts=timeouts,
+            import_id=opts.import_ if launch.confirmed is None and not launch.launching else None,
+            replacement_trigger=None if settings.job_name is None else launch.run.hash,
+            retain_on_delete=opts.retain_on_delete,
+            secret_outputs=("metadata", "status") if self.leaves.secret_places else (),
+        )
+
+    async def _wait(self, launch: Launch, objects: Sequence[KubernetesObject], cluster: Cluster | None) -> Launch:
+        """Wait as the arguments ask for; return the launch with the run as last observed, and note a failure."""
+        settings = self.args.settings
+        if settings.wait_for is WaitFor.CREATED or pulumi.runtime.is_dry_run():
+            return launch
+        if cluster is None:
+            self.failure = f"wait_for {settings.wait_for.value} needs a look at the cluster, which was not possible"
+            return launch
+        observed, status, self.failure = await wait_until(
+            launch.plan, objects, cluster, settings.wait_for, settings.timeout_s, self.leaves.hide
+        )
+        return replace(launch, observed=observed, status=status)
+
+    def _read_changed(self) -> ParsedArgs | None:
+        return self._read_other(self.leaves.changed(self.resolved))
+
+    def _read_other(self, resolved: Mapping[str, Any]) -> ParsedArgs | None:
+        """Read arguments with other values in some places. None: they are refused although the given ones are not."""
+        # No object is made of the archive, and not every other text is the URL of one.
+        others = {name: value for name, value in resolved.items() if snake_case(name) != "log_archive"}
+        try:
+            return read_args(self.name, others, self.reader, self.spec)
+        except InvalidJobError:
+            return None
+
+    def _log(self, launch: Launch, why_not: str) -> None:
+        component, leaves = self.component, self.leaves
+        if launch.decision.message:
+            pulumi.log.info(leaves.hide(launch.decision.message), component)
+        if launch.undecided:
+            paths = ", ".join(launch.undecided)
+            pulumi.log.info(f"{paths}: not known before `up`, which decides whether this is a new run", component)
+        if why_not:
+            pulumi.log.info(why_not, component)
+        for warning in launch.warnings:
+            pulumi.log.warn(leaves.hide(warning), component)
+        shown = [path_of(place) for place in leaves.secret_places if _names_objects(place)]
+        if shown:
+            pulumi.log.warn(
+                f"{', '.join(shown)}: is secret, and names objects or counts them, so that it shows in their names",
+                component,
+            )
+        for pod in launch.missing_pods():
+            pulumi.log.warn(f"pod {pod} of run {launch.run.job_name} is gone; it is not started again", component)
+
+    def _created_here(self) -> frozenset[str]:
+        """Return the options whose objects this deployment may create before the job."""
+        if self.depends_on:
+            return frozenset(CREATED_BEFORE)
+        return frozenset(option for option in CREATED_BEFORE if isinstance(self.given.get(option), pulumi.Output))
+
+
+def _names_objects(place: ValuePath) -> bool:
+    """Return whether a value is part of names of objects, or is their number. Pulumi cannot hide these."""
+    return place == ("job_name",) or (place[:1] == ("roles",) and place[2:] in (("name",), ("num_replicas",)))
+
+
+def spec_of(app: Any) -> JobSpec:
+    """Read a TorchX AppDef; a `JobSpec` is returned as it is.
+
+    Raises:
+        pulumi.RunError: It cannot be read.
+    """
+    try:
+        return app if isinstance(app, JobSpec) else read_app(app)
+    except TorchxPulumiError as error:
+        raise pulumi.RunError(str(error)) from error
+
+
+def has_provider(opts: pulumi.ResourceOptions) -> bool:
+    """Return whether the program chose a Kubernetes provider for this component or one of its parents."""
+    given: Any = opts.providers or []
+    listed = list(given.values()) if isinstance(given, Mapping) else list(given)
+    if opts.provider is not None:
+        listed.append(opts.provider)
+    inherited = getattr(opts.parent, "_providers", None) or {}
+    return "kubernetes" in inherited or any(provider.package == "kubernetes" for provider in listed)

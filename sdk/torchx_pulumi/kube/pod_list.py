@@ -1,0 +1,83 @@
+"""Pods of one job in a list: the first ones as objects, and where there are more, every pod as a row of a table.
+
+A row has what `kubectl get pods -o wide` prints, in a hundredth of the bytes of the pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torchx_pulumi.model.object_fields import items_at, text_at
+from torchx_pulumi.model.options import Manifest
+
+TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
+"""Media type of rows."""
+
+ABSENT: Final = "<none>"
+"""What a table shows in place of a missing value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRow:
+    """One pod in short."""
+
+    name: str
+    status: str
+    """The column STATUS of kubectl: a phase, why a container waits or ended, or `Terminating`."""
+    phase: str | None = None
+    """None: not known, `status` alone is."""
+    ready: int
+    """Containers that are ready."""
+    containers: int
+    """Containers, without init containers."""
+    restarts: int
+    address: str | None
+    """IP address. None: it has none yet."""
+    node: str | None
+    """None: not placed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodList:
+    """The pods that have some labels."""
+
+    pods: Sequence[Manifest]
+    """The pods, or the first ones, by name; trimmed (`kube.trimming`)."""
+    rows: Sequence[PodRow] | None = None
+    """All of them in short, by name. None: `pods` has all."""
+
+
+def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:
+    """Yield the rows of a table of pods.
+
+    Args:
+        table: The response of an API server.
+        phase: Phase of all its pods. None: not known.
+    """
+    places = {text_at(column, "name"): place for place, column in enumerate(items_at(table, "columnDefinitions"))}
+
+    def cell(cells: Any, column: str) -> str | None:
+        place = places.get(column)
+        known = place is not None and isinstance(cells, list) and place < len(cells) and cells[place] not in ("", None)
+        return str(cells[place]) if known and cells[place] != ABSENT else None
+
+    for row in items_at(table, "rows"):
+        cells = row.get("cells")
+        name = cell(cells, "Name")
+        if name is None:
+            continue
+        ready = re.fullmatch(r"(\d+)/(\d+)", cell(cells, "Ready") or "")
+        restarts = re.match(r"\d+", cell(cells, "Restarts") or "")
+        yield PodRow(
+            name=name,
+            status=cell(cells, "Status") or "",
+            phase=phase,
+            ready=int(ready[1]) if ready else 0,
+            containers=int(ready[2]) if ready else 0,
+            restarts=int(restarts[0]) if restarts else 0,
+            address=cell(cells, "IP"),
+            node=cell(cells, "Node"),
+        )

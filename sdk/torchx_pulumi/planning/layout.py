@@ -1,0 +1,212 @@
+"""Which replicas of a role are one task, and what keeps a job from the layout `role`. Pure.
+
+A replica of such a task knows its index only at run time: `${replica_id}` becomes a reference to a variable of the
+container, which the kubelet expands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
+from torchx_pulumi.planning import names
+from torchx_pulumi.planning.macros import (
+    FIELD_PATH,
+    RANK0_HOST_ENV,
+    REPLICA_ID_ENV,
+    REPLICA_ID_REFERENCE,
+    macro_values,
+    substitute,
+)
+from torchx_pulumi.planning.overlay import joins_on
+
+AUTO_REPLICAS: Final = 100
+"""Most replicas of a job of which the layout `auto` is `replica`."""
+
+RoleTasks = Mapping[str, Sequence[int]]
+"""Role name to the replica id of the first replica of each of its tasks, ascending; the first one is 0."""
+
+_SAMPLES: Final = ("0", "7", "12")
+"""Replica ids for which both layouts are compared."""
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+
+def tasks_per_role(spec: JobSpec, most: int) -> RoleTasks:
+    """Return the tasks of a job in the layout `role`.
+
+    Rank 0 is a task of its own, with the values that TorchX gives to it; the other replicas of a role are tasks of at
+    most `most`. Kubernetes has no arithmetic, so a role whose replicas use their index is one task.
+
+    Args:
+        spec: The job.
+        most: Replicas that one task can have.
+    """
+    found: dict[str, Sequence[int]] = {}
+    for position, role in enumerate(spec.roles):
+        if uses_replica_id(role):
+            found[role.name] = (0,)
+        elif position == 0:
+            found[role.name] = (0, *range(1, role.num_replicas, most))
+        else:
+            found[role.name] = tuple(range(0, role.num_replicas, most)) or (0,)
+    return found
+
+
+def task_counts(
+    spec: JobSpec, tasks: RoleTasks | None, launched: Mapping[str, int] | None = None, *, least: int = 0
+) -> dict[str, int]:
+    """Return the name of each task, in the order of the job, and its replicas at the launch.
+
+    Args:
+        spec: The job.
+        tasks: Its tasks. None: each replica is one.
+        launched: Replicas of each role at the launch, where it had more. None: as the job says.
+        least: Replicas of a role that has fewer, whose number is not known yet.
+    """
+    dns_names = names.role_names([role.name for role in spec.roles])
+    counts = {}
+    for dns_name, role in zip(dns_names, spec.roles, strict=True):
+        replicas = max(role.num_replicas, (launched or {}).get(role.name, 0), least)
+        for first, end in spans(role.name, tasks, replicas):
+            counts[names.task_name(dns_name, first)] = end - first
+    return counts
+
+
+def spans(role: str, tasks: RoleTasks | None, replicas: int) -> Iterator[tuple[int, int]]:
+    """Yield the replica ids of each task of a role: the first one, and the one after the last.
+
+    Args:
+        role: Name of the role.
+        tasks: The tasks of the job. None, or a role that it does not have: each replica is one.
+        replicas: Replicas of the role at the launch.
+    """
+    firsts = range(replicas) if tasks is None or role not in tasks else tasks[role]
+    yield from pairwise([*(first for first in firsts if first < replicas), replicas])
+
+
+def uses_replica_id(role: RoleSpec) -> bool:
+    """Return whether the arguments or the environment of a role contain the macro `${replica_id}`."""
+    return any(_differs(text, "replica_id") for _, text in _texts(role))
+
+
+def layout_obstacles(spec: JobSpec, most: int) -> Iterator[str]:
+    """Yield why a job cannot have the layout `role`, whatever its scheduler is; each names its role."""
+    dns_names = names.role_names([role.name for role in spec.roles])
+    for position, role in enumerate(spec.roles):
+        if role.num_replicas > 1:
+            yield from (f"roles[{position}]{reason}" for reason in _role_obstacles(role, dns_names[position], most))
+    first = spec.roles[0] if spec.roles else None
+    if first is None or first.num_replicas <= 1 or not uses_replica_id(first):
+        return
+    if RANK0_HOST_ENV in first.env:
+        yield f"roles[0].env sets {RANK0_HOST_ENV}, which is localhost for rank 0 only; roles[0] uses ${{replica_id}}"
+    for position, role in enumerate(spec.roles):
+        for path, text in _texts(role):
+            if _differs(text, "rank0_env"):
+                yield (
+                    f"roles[{position}].{path} uses ${{rank0_env}}, and roles[0] uses ${{replica_id}}: as one task its "
+                    "replicas would all have the values of rank 0"
+                )
+                return
+
+
+def _role_obstacles(role: RoleSpec, dns_name: str, most: int) -> Iterator[str]:
+    if role.pod_overlay is not None and (name := _task_named_in(role.pod_overlay, dns_name)) is not None:
+        yield f".pod_overlay names {name!r}, the container of one replica"
+    # Labels of a template are fixed, so that pods of a shared task cannot have their own.
+    if role.pod_overlay is not None and _has_text(role.pod_overlay, labels.REPLICA_ID):
+        yield f".pod_overlay uses the label {labels.REPLICA_ID}, which only a pod of a task of its own has"
+    for path, text in _texts(role):
+        if text.startswith(FIELD_PATH) and labels.REPLICA_ID in text:
+            yield f".{path} reads the label {labels.REPLICA_ID}, which only a pod of a task of its own has"
+    if not uses_replica_id(role):
+        return
+    if role.pod_overlay is not None and (other := _other_join(role.pod_overlay)) is not None:
+        yield f".pod_overlay joins containers on {other!r}, which may replace {REPLICA_ID_ENV}, the index of a replica"
+    if role.num_replicas > most:
+        yield (
+            f".num_replicas is {role.num_replicas}: a role that uses ${{replica_id}} is one task, which has at most "
+            f"{most} replicas"
+        )
+    for field in ("env", "secret_env"):
+        if REPLICA_ID_ENV in getattr(role, field):
+            yield f".{field} sets {REPLICA_ID_ENV}, the variable with the index of a replica"
+    for path, text in _texts(role):
+        if not _is_expanded(text):
+            yield f".{path} has ${{replica_id}} where the kubelet expands no variable"
+
+
+def _texts(role: RoleSpec) -> Iterator[tuple[str, str]]:
+    yield from ((f"args[{index}]", text) for index, text in enumerate(role.args))
+    yield from ((f"env[{name!r}]", text) for name, text in role.env.items())
+
+
+def _values(**chosen: str) -> dict[str, str]:
+    return {**macro_values(app_id="app", replica_id="0", rank0_env="RANK0"), **chosen}
+
+
+def _differs(text: str, macro: str) -> bool:
+    return "$" in text and substitute(text, _values(**{macro: "a"})) != substitute(text, _values(**{macro: "b"}))
+
+
+def _is_expanded(text: str) -> bool:
+    """Return whether the kubelet makes the same of a text in both layouts."""
+    if not _differs(text, "replica_id"):
+        # A reference of the user's own would be expanded in one of them.
+        return REPLICA_ID_REFERENCE not in text
+    if text.startswith(FIELD_PATH):
+        return False
+    compact = substitute(text, _values(replica_id=REPLICA_ID_REFERENCE))
+    return all(
+        expand(compact, {REPLICA_ID_ENV: sample}) == expand(substitute(text, _values(replica_id=sample)), {})
+        for sample in _SAMPLES
+    )
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Expand references to variables as the kubelet does in arguments and environment.
+
+    `$(NAME)` is the value of a variable, or stays as it is where it is not known; `$$` is one dollar sign (Kubernetes:
+    `third_party/forked/golang/expansion/expand.go`).
+
+    >>> expand("$(A) $(B) $$(A) ${A} $(", {"A": "1"})
+    '1 $(B) $(A) ${A} $('
+    """
+
+    def read(found: re.Match[str]) -> str:
+        return "$" if found[1] is None else variables.get(found[1], found[0])
+
+    return _REFERENCE.sub(read, text)
+
+
+def _task_named_in(value: Any, dns_name: str) -> str | None:
+    """Return the first `name` in an overlay that is that of a task of the role. None: it has no such name."""
+    if isinstance(value, Mapping):
+        name = value.get("name")
+        if isinstance(name, str) and re.fullmatch(rf"{re.escape(dns_name)}-\d+", name):
+            return name
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return next((name for item in value if (name := _task_named_in(item, dns_name)) is not None), None)
+    return None
+
+
+def _has_text(value: Any, text: str) -> bool:
+    """Return whether a key or a text in an overlay contains a text."""
+    if isinstance(value, Mapping):
+        return any(_has_text(key, text) or _has_text(item, text) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return any(_has_text(item, text) for item in value)
+    return isinstance(value, str) and text in value
+
+
+def _other_join(overlay: Mapping[str, Any]) -> str | None:
+    """Return the field other than the name on which an overlay joins containers. None: on the name, or not at all."""
+    spec = overlay.get("spec")
+    found = (joins_on(key, "containers") for key in spec) if isinstance(spec, Mapping) else ()
+    return next((on for on in found if on not in (None, "name")), None)

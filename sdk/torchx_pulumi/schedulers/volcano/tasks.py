@@ -1,0 +1,135 @@
+"""The replicas of a Volcano Job by its tasks, each of which runs one or more: replica id, pod, and status.
+
+A replica whose pod was not observed is read from what the job counts of its task. The counts say how many pods are in a
+phase, and not which. Where that leaves a choice, the numbers are right and `pod` is None: replicas count as running or
+succeeded first, in rank order, then as pending, then as failed. What is not counted follows from the job's state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torchx_pulumi.kube.pod_list import PodRow
+from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.status import JobState, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.schedulers.pods.status import POD_PHASES, Outcome, make_roles, read_replica, read_row, role_of
+from torchx_pulumi.schedulers.volcano.names import pod_name
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_TASK_INDEX, VOLCANO_TASK_SPEC
+
+MAX_TASK_REPLICAS: Final = 10_000
+"""Replicas of a task that are read."""
+
+COUNTED_FIRST: Final = ("Running", "Succeeded", "Pending", "Failed")
+"""Phases in the order in which counted pods are given to replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One task of an observed Volcano Job."""
+
+    job: str
+    name: str
+    count: int
+    """Replicas that are requested."""
+    template: Mapping[str, Any]
+    """Metadata and spec of its pods."""
+
+    def pod_name(self, position: int) -> str:
+        """Name a pod of the task by its place in the task."""
+        return pod_name(self.job, self.name, position)
+
+
+def tasks_of(job: Mapping[str, Any] | None) -> Iterator[Task]:
+    """Yield the tasks of an observed job in rank order; those with 0 replicas are left out."""
+    for task in items_at(job, "spec", "tasks"):
+        name, count = text_at(task, "name"), number_at(task, "replicas")
+        if name is not None and count != 0:
+            yield Task(
+                job=text_at(job, "metadata", "name") or "",
+                name=name,
+                count=1 if count is None else min(max(count, 0), MAX_TASK_REPLICAS),
+                template=mapping_at(task, "template"),
+            )
+
+
+def place_of(labels: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Return task and place in the task of a pod, by its labels. None: they do not say."""
+    task, place = text_at(labels, VOLCANO_TASK_SPEC), number_at(labels, VOLCANO_TASK_INDEX)
+    return None if task is None or place is None else (task, place)
+
+
+def read_tasks(
+    job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], rows: Mapping[str, PodRow], state: JobState
+) -> tuple[RoleStatus, ...]:
+    """Return every replica that a job requests, with or without a pod.
+
+    Args:
+        job: The observed job.
+        pods: Its observed pods.
+        rows: Pods in short, by name.
+        state: State of the job.
+    """
+    by_name = {text_at(pod, "metadata", "name"): pod for pod in pods}
+    # A pod with another place is of a replica that an elastic job gave up.
+    firsts = [pod for pod in pods if not number_at(pod, "metadata", "labels", VOLCANO_TASK_INDEX)]
+    by_task = {text_at(pod, "metadata", "labels", VOLCANO_TASK_SPEC): pod for pod in firsts}
+    roles: dict[str, list[ReplicaStatus]] = {}
+    for task in tasks_of(job):
+        role, first = role_of(task.name, mapping_at(task.template, "metadata", "labels"))
+        seen: list[ReplicaStatus] = []
+        unseen: list[int] = []
+        for position in range(task.count):
+            name = task.pod_name(position)
+            pod = by_name.get(name) or (by_task.get(task.name) if task.count == 1 else None)
+            row = rows.get(name) if pod is None else None
+            found = read_row(first + position, row) if row else read_replica(first + position, pod) if pod else None
+            if found is None:
+                unseen.append(position)
+            else:
+                seen.append(found)
+        absent = list(_unseen(job, task, first, seen, unseen, state)) if unseen else []
+        roles.setdefault(role, []).extend([*seen, *absent])
+    return make_roles(roles)
+
+
+def _unseen(
+    job: Mapping[str, Any],
+    task: Task,
+    first: int,
+    seen: Sequence[ReplicaStatus],
+    unseen: Sequence[int],
+    state: JobState,
+) -> Iterator[ReplicaStatus]:
+    """Yield the replicas of a task whose pods were not observed."""
+    counts = counted_phases(job, task.name)
+    if task.count == 1 and len(counts) > 1:
+        # Two phases of one pod: the counts are of several moments.
+        counts = Counter()
+    counts.subtract(replica.state.value.capitalize() for replica in seen)
+    phases = [phase for phase in COUNTED_FIRST for _ in range(counts[phase])][: len(unseen)]
+    # The same for all: then it is known of each.
+    is_certain = not phases or (len(phases) == len(unseen) and len(set(phases)) == 1)
+    for place, position in enumerate(unseen):
+        outcome = POD_PHASES[phases[place]] if place < len(phases) else _uncounted(state)
+        pod = task.pod_name(position) if is_certain else None
+        yield ReplicaStatus(id=first + position, pod=pod, state=outcome[0], reason=outcome[1])
+
+
+def _uncounted(state: JobState) -> Outcome:
+    """Return what follows from the state of a job for a replica of which nothing else is known."""
+    if state is JobState.SUCCEEDED:
+        return state, Reason.COMPLETED
+    if state is JobState.CANCELLED:
+        return state, Reason.CANCELLED
+    return (JobState.UNKNOWN, Reason.POD_GONE) if state is JobState.FAILED else POD_PHASES["Pending"]
+
+
+def counted_phases(job: Mapping[str, Any] | None, task: str) -> Counter[str]:
+    """Return how many pods of a task a job counts in each phase, without phases that a pod cannot have."""
+    counted = mapping_at(job, "status", "taskStatusCount", task, "phase")
+    return Counter(
+        {phase: min(count, MAX_TASK_REPLICAS) for phase in POD_PHASES if (count := number_at(counted, phase) or 0) > 0}
+    )
