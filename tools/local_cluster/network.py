@@ -21,11 +21,17 @@ _DELETE_BRIDGE: Final = 0x89A1
 _SET_FLAGS: Final = 0x8914
 _SET_ADDRESS: Final = 0x8916
 _SET_NETMASK: Final = 0x891C
+_SET_HARDWARE_ADDRESS: Final = 0x8924
 _UP_RUNNING: Final = 0x1 | 0x40
+# linux/if_arp.h
+_ETHERNET: Final = 1
 
 
 def create_bridge(name: str, subnet: str) -> None:
-    """Make a bridge that has the first address of `subnet`, and set it up.
+    """Make a bridge that has the first address of `subnet` and a hardware address of its own, and set it up.
+
+    Without a hardware address a bridge takes one of its ports, and another one whenever a pod comes or goes: the other
+    pods then send to an address that is gone, and reach neither the name service nor the API server for a minute.
 
     Raises:
         OSError: not allowed, or the kernel has no bridges.
@@ -33,9 +39,20 @@ def create_bridge(name: str, subnet: str) -> None:
     network = ipaddress.ip_network(subnet)
     if not bridge_exists(name):
         _control(_ADD_BRIDGE, name.encode())
-    _control(_SET_ADDRESS, _address_request(name, str(next(network.hosts()))))
+    address = next(network.hosts())
+    _control(_SET_HARDWARE_ADDRESS, struct.pack("16sH14s", name.encode(), _ETHERNET, hardware_address(str(address))))
+    _control(_SET_ADDRESS, _address_request(name, str(address)))
     _control(_SET_NETMASK, _address_request(name, str(network.netmask)))
     _control(_SET_FLAGS, struct.pack("16sh14x", name.encode(), _UP_RUNNING))
+
+
+def hardware_address(address: str) -> bytes:
+    """Return the locally administered hardware address of an IPv4 address, six bytes.
+
+    >>> hardware_address("10.1.2.3").hex(":")
+    '0a:58:0a:01:02:03'
+    """
+    return b"\x0a\x58" + socket.inet_aton(address)
 
 
 def delete_bridge(name: str) -> None:
