@@ -8,7 +8,7 @@ GREETING = """
 echo "replica ${replica_id} of ${app_id} on $(hostname)"
 until nslookup "$${VC_TRAINER_0_HOSTS}.$${NAMESPACE}.svc.cluster.local" >/dev/null; do sleep 0.2; done
 echo "rank 0 is at $${VC_TRAINER_0_HOSTS}"
-sleep 8  # a pod that has ended has no name any more: stay until the other has looked
+sleep 20  # a pod that has ended has no name any more: stay until the other has looked
 """
 
 job = VolcanoTrainingJob(

@@ -24,16 +24,15 @@ FAKE: Mapping[str, Any] = {
 """Fields of a role whose replicas go to fake nodes."""
 
 FIND_RANK0 = """
-host=${TORCHX_RANK0_HOST:-$TORCHX_MCAD_TRAINER_0_HOSTS}
-for i in $(seq 40); do
-  ping -c 1 -w 2 $host && echo "replica ${replica_id} found $host" && break
-  [ $i = 40 ] && exit 9
-  sleep 1
-done
-# A pod that has ended has no name any more: rank 0 stays until the others have looked for it.
-[ -z "$TORCHX_RANK0_HOST" ] || sleep 25
+if [ "$TORCHX_RANK0_HOST" = localhost ]; then
+  # A pod that has ended has no name any more: rank 0 stays until each of the five others has reached it.
+  for i in 1 2 3 4 5; do echo welcome | nc -l -p 29500; done
+  exit
+fi
+until [ "$(nc -w 2 $TORCHX_MCAD_TRAINER_0_HOSTS 29500 < /dev/null)" = welcome ]; do sleep 1; done
+echo "replica ${replica_id} found $TORCHX_MCAD_TRAINER_0_HOSTS"
 """
-"""Script of a replica that looks for rank 0 by its name."""
+"""Script of each of six replicas: rank 0 waits for the others, which look for it by its name."""
 
 
 class AppWrappers:
@@ -111,6 +110,15 @@ class AppWrappers:
 def is_state(state: JobState) -> Callable[[JobStatus], bool]:
     """Return whether a status has this state."""
     return lambda status: status.state is state
+
+
+def long_name() -> str:
+    """Return a name of 60 characters that no other AppWrapper of the cluster has.
+
+    MCAD counts the pods of all namespaces by the name of their AppWrapper: one is not `Completed` as long as a pod of
+    another one with its name runs.
+    """
+    return f"{uuid.uuid4().hex:a>60}"
 
 
 def shell(script: str, **role: Any) -> dict[str, Any]:

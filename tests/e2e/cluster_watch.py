@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.client
 import json
 import ssl
 import threading
@@ -74,6 +75,8 @@ class ClusterWatch:
         self._seen: dict[tuple[str, str], list[Seen]] = {}
         self._uids: dict[tuple[str, str], set[str]] = {}
         self._threads: list[threading.Thread] = []
+        self._error: Manifest | None = None
+        """The event with which a watch ended for good. None: they all go on."""
         for plural, path in PATHS.items():
             place = path.format(namespace=namespace)
             with contextlib.suppress(urllib.error.HTTPError):  # 404: the cluster does not have the kind
@@ -84,6 +87,7 @@ class ClusterWatch:
 
     def events(self, plural: str, name: str) -> Sequence[Seen]:
         """Return the events of an object, oldest first."""
+        assert self._error is None, self._error
         with self._guard:
             return tuple(self._seen.get((plural, name), ()))
 
@@ -105,7 +109,7 @@ class ClusterWatch:
 
     def _follow(self, plural: str, place: str, version: str) -> None:
         while not self._closed.is_set():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, http.client.HTTPException):
                 path = f"{place}?watch=1&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion={version}"
                 with self.server.open("GET", path) as lines:
                     for line in lines:
@@ -113,7 +117,11 @@ class ClusterWatch:
 
     def _note(self, plural: str, event: Manifest) -> str:
         one, now = event["object"], time.time()
-        assert event["type"] != "ERROR", event
+        if event["type"] == "ERROR":
+            # The truth has a gap from here on: whoever asks for it is told.
+            self._error = event
+            self._closed.set()
+            return ""
         if event["type"] != "BOOKMARK":
             seen = Seen(at=now, deleted=event["type"] == "DELETED", object=_slim(one))
             with self._guard:

@@ -49,6 +49,8 @@ def namespace(kubeconfig: Path) -> Iterator[str]:
     api = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     api.create_namespace({"metadata": {"name": name}})
+    # Pods are refused until the controller manager has made it.
+    eventually(lambda: api.list_namespaced_service_account(name, field_selector="metadata.name=default").items)
     yield name
     api.delete_namespace(name)
 

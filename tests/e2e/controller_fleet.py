@@ -1,7 +1,7 @@
 """Apps with every kind of end, really launched by the schedulers for TorchX, and what became of them.
 
 The engine, the clusters' controllers, the pods and their logs are real; two thirds of the apps run on the real node,
-the others on KWOK's fake nodes, whose pods end as their annotations say and have no logs. Volcano removes its jobs 5 s
+the others on KWOK's fake nodes, whose pods end as their annotations say and have no logs. Volcano removes its jobs 10 s
 after their end. MCAD has no such time: there the fleet deletes the AppWrapper itself after as long. The truth is what a
 `ClusterWatch` saw: phases of jobs, containers of pods, and which apps the fleet cancelled or deleted.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.e2e.cluster_watch import ClusterWatch, Manifest, Seen, first
 
-TTL_S = 5
+TTL_S = 10
 """Seconds after its end for which the objects of a job stay."""
 LAUNCHES_AT_ONCE = 4
 FAKE_NODE = {
@@ -103,7 +103,8 @@ def recipes(nowhere: str) -> Sequence[Recipe]:
             ),
             _fake(name, 0), _fake(name, 7), _fake(name, 0),
         ]  # fmt: skip
-    deadline = {"spec": {"activeDeadlineSeconds": 3}}
+    # Enough for the container to start on a busy node: it has to write a log before it is ended.
+    deadline = {"spec": {"activeDeadlineSeconds": 20}}
     return (
         *both,
         Recipe(
@@ -127,6 +128,8 @@ class App:
     """Name of its job object."""
     lines: int
     """Lines that each of its containers writes, where it counts them."""
+    commanded_at: float
+    """When the last command on it returned that works under the lock of its stack: its launch, or its cancellation."""
     acted_at: float | None = None
     """When it was cancelled or deleted. None: not yet, or never."""
     removed: bool = False
@@ -190,7 +193,8 @@ class Fleet:
         if recipe.scheduler == "volcano":
             options |= {"queue": "default", "ttl_seconds_after_finished": TTL_S}
         app_id = self._schedulers[recipe.scheduler].submit(_app_def(recipe, self._image, lines), options)
-        return App(recipe=recipe, namespace=self._namespace, name=app_id.partition(":")[2], lines=lines)
+        name = app_id.partition(":")[2]
+        return App(recipe=recipe, namespace=self._namespace, name=name, lines=lines, commanded_at=time.time())
 
     def over(self) -> bool:
         """Return whether every app has ended and is gone as far as it will go."""
@@ -290,6 +294,7 @@ class Fleet:
                 app.acted_at = time.time()
                 if act == "cancel":
                     self._schedulers[app.recipe.scheduler].cancel(app.app_id)
+                    app.commanded_at = time.time()
                 else:
                     self._delete(app)
             return

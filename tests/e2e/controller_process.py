@@ -213,7 +213,14 @@ def stored_logs(archive: Path) -> list[StoredLog]:
     """Read the logs in the folder of an archive, with Python's own gzip and JSON."""
     found = []
     for path in sorted(archive.rglob("*.json")):
-        text = gzip.decompress(path.with_name(path.name.removesuffix(".json") + ".log.gz").read_bytes()).decode()
+        try:
+            record = json.loads(path.read_text())
+            text = gzip.decompress(path.with_name(path.name.removesuffix(".json") + ".log.gz").read_bytes()).decode()
+        except FileNotFoundError:
+            # A complete copy has replaced an incomplete one just now: it has another name, and its record goes first.
+            if path.exists():
+                raise
+            continue
         lines = [line.partition(" ")[2] for line in text.splitlines()]
-        found.append(StoredLog(record=json.loads(path.read_text()), lines=lines))
+        found.append(StoredLog(record=record, lines=lines))
     return found

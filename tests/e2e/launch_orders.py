@@ -5,6 +5,7 @@ As a program: `python -m tests.e2e.launch_orders '{"do": "launch", "kill_at": "c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -82,6 +83,15 @@ def processes_of(key: str) -> list[int]:
     return found
 
 
+def kill_engine(key: str) -> None:
+    """Kill the engine's processes that work on a stack, and those that they start meanwhile."""
+    while found := processes_of(key):
+        for pid in found:
+            # It may have ended with one that was killed before it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
 def main(asked: Mapping[str, Any]) -> None:
     """Launch or delete, and be killed: at a word of progress, or after some seconds; with or without the engine."""
     from torchx_pulumi_stacks.engine import AutomationDriver
@@ -91,8 +101,7 @@ def main(asked: Mapping[str, Any]) -> None:
 
     def die() -> None:
         if asked.get("with_engine", True):
-            for pid in processes_of(place_key(order.entry.place)):
-                os.kill(pid, signal.SIGKILL)
+            kill_engine(place_key(order.entry.place))
         os.kill(os.getpid(), signal.SIGKILL)
 
     def tell(line: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import grpc
 import psutil
 
 SAMPLE_S = 0.1
+SETTLED_S = 60.0
 COLUMNS = {"launches": 9, "median": 8, "p95": 8, "max": 8, "engines": 9, "MB each": 9, "MB": 8, "fds": 6, "threads": 9}
 HEAD = "".join([" " * 24, *(f"{name:>{width}}" for name, width in COLUMNS.items())])
 """Columns of the table: latency of launches, engines at once, memory of each, and what this process uses."""
@@ -30,25 +32,44 @@ class Usage:
     fds: int
     threads: int
     children: frozenset[int]
-    """Processes that it started, and theirs."""
+    """Processes that it started, and theirs; without those that were named, and theirs."""
     loops: int
     """Event loops that are not closed."""
     servers: int
     """gRPC servers that were not collected."""
 
 
-def usage() -> Usage:
-    """Return what this process uses now."""
+def children() -> frozenset[int]:
+    """Return the processes that this one started itself. Those of fixtures, such as a browser, may start others."""
+    return frozenset(child.pid for child in psutil.Process().children())
+
+
+def settled_usage(is_settled: Callable[[Usage], bool], besides: Collection[int]) -> Usage:
+    """Return what this process uses when what comes and goes has gone; if it does not go, what it uses in the end."""
+    end = time.monotonic() + SETTLED_S
+    while not is_settled(now := usage(besides)) and time.monotonic() < end:
+        time.sleep(0.2)
+    return now
+
+
+def usage(besides: Collection[int] = ()) -> Usage:
+    """Return what this process uses now, besides some of its children and theirs."""
     gc.collect()
     process, found = psutil.Process(), gc.get_objects()
     return Usage(
         memory_mb=process.memory_info().rss / 1e6,
         fds=process.num_fds(),
         threads=process.num_threads(),
-        children=frozenset(child.pid for child in process.children(recursive=True)),
+        children=frozenset(pid for child in process.children() if child.pid not in besides for pid in _tree(child)),
         loops=sum(isinstance(one, asyncio.AbstractEventLoop) and not one.is_closed() for one in found),
         servers=sum(isinstance(one, grpc.Server) for one in found),
     )
+
+
+def _tree(process: psutil.Process) -> list[int]:
+    with contextlib.suppress(psutil.Error):
+        return [process.pid, *(child.pid for child in process.children(recursive=True))]
+    return []
 
 
 def engines_of(folder: Path) -> list[int]:

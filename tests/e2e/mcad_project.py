@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.e2e.app_wrappers import shell
-from tests.e2e.project import Project, eventually
+from tests.e2e.project import Project
 
 MCAD_PROGRAM = """\
 import json
@@ -55,14 +56,10 @@ class McadProject:
 
     def until(self, claim: Callable[[Any], bool], name: str = "train", timeout_s: float = 240) -> Any:
         """Deploy until what was seen of a job is as claimed; return that."""
-        seen: list[Any] = []
-
-        def holds() -> bool:
-            seen.append(self.observed(name))
-            return claim(seen[-1])
-
-        eventually(holds, timeout_s)
-        return seen[-1]
+        deadline = time.monotonic() + timeout_s
+        while not claim(seen := self.observed(name)):
+            assert time.monotonic() < deadline, f"not so within {timeout_s} s: {seen}"
+        return seen
 
 
 def is_state(state: str) -> Callable[[Any], bool]:

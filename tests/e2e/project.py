@@ -131,11 +131,12 @@ class Project:
         return self.run("destroy", "--yes", "--skip-preview")
 
     def checkpoint_is_whole(self) -> bool:
-        """Say whether the state's file can be read just now."""
+        """Say whether the state's file and the attributes that Pulumi writes next to it can be read just now."""
         backend = Path(self.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
+        stack = backend / ".pulumi/stacks" / self.folder.name / "dev.json"
         try:
-            return bool(json.loads((backend / ".pulumi/stacks" / self.folder.name / "dev.json").read_text()))
-        except ValueError:
+            return all(json.loads(path.read_text()) for path in (stack, stack.with_name("dev.json.attrs")))
+        except (ValueError, FileNotFoundError):
             return False
 
     def output(self, name: str) -> Any:
@@ -163,7 +164,7 @@ def changes(text: str) -> dict[str, int]:
     }
 
 
-def eventually(claim: Callable[[], Any], timeout_s: float = 60.0) -> Any:
+def eventually(claim: Callable[[], Any], timeout_s: float = 120.0) -> Any:
     """Wait until a claim holds, and return its value."""
     end = time.monotonic() + timeout_s
     while not (value := claim()):

@@ -40,14 +40,15 @@ def test_a_job_runs_succeeds_and_leaves_nothing(operated: AppWrappers) -> None:
     name = operated.submit(shell("sleep 1", num_replicas=2), coscheduler_name="coscheduler")
     done = operated.end(name)
     assert (done.state, done.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)
-    operated.wait(name, lambda status: status.phase == "Succeeded", timeout_s=90)
+    operated.wait(name, lambda status: status.phase == "Succeeded", timeout_s=240)
     operated.delete(name)
 
 
 def test_a_failure_names_its_exit_code_also_when_the_operator_has_ended_the_job(operated: AppWrappers) -> None:
     name = operated.submit(shell("exit 3", num_replicas=2))
     assert operated.end(name).reason is Reason.EXIT_CODE
-    operated.wait(name, lambda status: status.phase == "Failed", timeout_s=90)
+    # The operator gives a failed pod a minute of grace.
+    operated.wait(name, lambda status: status.phase == "Failed", timeout_s=240)
     failed = operated.status(name)
     assert (failed.reason, "exited with code 3" in failed.message) == (Reason.EXIT_CODE, True)
     operated.delete(name)
@@ -56,7 +57,7 @@ def test_a_failure_names_its_exit_code_also_when_the_operator_has_ended_the_job(
 def test_a_job_is_retried_as_often_as_it_may_be(operated: AppWrappers) -> None:
     pause = {f"{KEY}retryPausePeriodDuration": "1s"}
     name = operated.submit(shell("exit 4", max_retries=1), annotations=pause)
-    over = operated.end(name, timeout_s=120)
+    over = operated.end(name, timeout_s=300)
     assert (over.state, over.reason, over.attempt) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED, 2)
     operated.delete(name)
 
@@ -66,9 +67,10 @@ def test_a_job_is_held_back_started_and_stopped_in_place(operated: AppWrappers) 
     held = operated.wait(name, lambda status: status.reason is Reason.SUSPENDED)
     assert (held.state, operated.pods(name)) == (JobState.PENDING, [])
     operated.patch(name, {"suspend": False})
-    operated.wait(name, is_state(JobState.RUNNING))
+    operated.wait(name, is_state(JobState.RUNNING), timeout_s=120)
     operated.patch(name, {"suspend": True})
-    operated.wait(name, lambda status: status.reason is Reason.SUSPENDED)
+    # A shell that has not set its trap yet ends after the grace period of 30 s.
+    operated.wait(name, lambda status: status.reason is Reason.SUSPENDED, timeout_s=180)
     assert operated.pods(name) == []
     operated.delete(name)
 

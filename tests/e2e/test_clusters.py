@@ -6,6 +6,7 @@ There is one cluster. Another one is simulated by what was recorded of it; its s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -133,7 +134,8 @@ def test_a_cluster_is_the_same_under_another_address(
     path = Path(cli.env["KUBECONFIG"])
     with cutting_proxy(str(kubeconfig), []) as (proxy, _):
         written(kubeconfig, path, "ada@lab", cluster={"server": f"https://127.0.0.1:{proxy.port}"})
-        assert "RUNNING" in cli.torchx("status", handle).text or "PENDING" in cli.torchx("status", handle).text
+        # Until Volcano has taken the job up it is SUBMITTED.
+        eventually(lambda: re.search("RUNNING|PENDING", cli.torchx("status", handle).text))
         assert entry.app_id.partition(":")[2] in cli.torchx("list", "-s", "pulumi_volcano").out
         look.delete(VOLCANO_JOB, entry.namespace, entry.job_name)
         eventually(lambda: job(look, entry) is None)
@@ -204,7 +206,8 @@ def test_a_colleague_without_the_launchers_kubeconfig_works_with_the_app(
     bob = user("bob")
     assert "alice" not in bob.torchx("status", handle).text
     assert entry.app_id.partition(":")[2] in bob.torchx("list", "-s", "pulumi_volcano").out
-    assert "RUNNING" in bob.ours("fleet", "--live").out or "PENDING" in bob.ours("fleet", "--live").out
+    # Until Volcano has taken the job up it is SUBMITTED.
+    eventually(lambda: {"PENDING", "RUNNING"} & {*bob.ours("fleet", "--live").out.split()})
     bob.torchx("cancel", handle)
     eventually(lambda: job(look, entry)["status"]["state"]["phase"] in ("Aborting", "Aborted"))
     (adopted,) = index_of(bob).all()

@@ -62,7 +62,7 @@ def test_a_run_of_hundreds_of_replicas_is_read_and_cancelled(
     assert [task["replicas"] for task in job["spec"]["tasks"]] == [1, MANY - 1]
     with get_runner() as runner:
         eventually(
-            lambda: read(look, world.namespace, name)[0].roles[0].counts == {JobState.RUNNING: MANY}, timeout_s=180
+            lambda: read(look, world.namespace, name)[0].roles[0].counts == {JobState.RUNNING: MANY}, timeout_s=400
         )
         described = runner.status(handle)
         assert described is not None
@@ -96,7 +96,7 @@ def test_a_run_of_hundreds_of_replicas_is_read_and_cancelled(
 
         assert handle in [app.app_handle for app in runner.list("pulumi_volcano")]
         runner.cancel(handle)
-        eventually(lambda: (found := runner.status(handle)) and found.state is specs.AppState.CANCELLED, timeout_s=180)
+        eventually(lambda: (found := runner.status(handle)) and found.state is specs.AppState.CANCELLED, timeout_s=400)
         labels = find_backend("volcano").pod_selector(name)
         running = [
             pod for pod in look.list(POD, world.namespace, labels) if pod["status"]["phase"] in ("Pending", "Running")
@@ -110,7 +110,7 @@ def test_the_log_of_each_replica_of_a_task_is_read(world: World, image: str) -> 
     )
     name = handle.rpartition(":")[2]
     with get_runner() as runner:
-        eventually(lambda: all(lines(runner, handle, replica) for replica in range(3)), timeout_s=120)
+        eventually(lambda: all(len(lines(runner, handle, replica)) == 2 for replica in range(3)), timeout_s=240)
         hosts = [f"host {name}-{task}\n" for task in ("trainer-0-0", "trainer-1-0", "trainer-1-1")]
         assert [lines(runner, handle, replica) for replica in range(3)] == [[host, "other\n"] for host in hosts]
         assert lines(runner, handle, 2, regex="host") == [hosts[2]]

@@ -119,7 +119,7 @@ def test_a_cluster_that_goes_away_a_clock_that_jumps_a_deleted_stack_and_a_stop(
         world.reaches(jumped, "SUCCEEDED")
         written = world.stacks.last(jumped)
         assert written is not None
-        assert written.observed["observed_at"] > future
+        assert written.observed["observed_at"] > future, written
 
         # The cluster is away while an app ends, and for longer than the first pauses.
         proxy.switch(on=False)
@@ -133,7 +133,11 @@ def test_a_cluster_that_goes_away_a_clock_that_jumps_a_deleted_stack_and_a_stop(
         world.end(deleted)
         world.end(failed, 7)
         world.reaches(failed, "FAILED")
-        assert len(controller.lines("watching stopped")) == len(controller.lines("watching goes on")) == 1
+        # The watches come back one after the other, and the line with the last of them.
+        eventually(lambda: controller.lines("watching goes on"))
+        assert len(controller.lines("watching stopped")) == len(controller.lines("watching goes on")) == 1, (
+            controller.said()
+        )
         assert controller.stop() < 5.0
         assert "Traceback" not in controller.said()
         assert not list(world.backend.glob(f".pulumi/stacks/torchx/*{deleted.partition(':')[2]}*.json"))
@@ -159,7 +163,8 @@ def test_a_backend_that_cannot_be_written_gets_all_when_it_can(world: World, tmp
         subprocess.run(["mount", "-o", "remount,bind,rw", view], check=True)
         for app in apps:
             world.reaches(app, "SUCCEEDED", 60)
-        assert len(controller.lines("not written yet")) == 1
+        # Of the backend it is said once. An attempt that began before the folder could be written says it of its app.
+        assert len(controller.lines("backend file://", "not written yet")) == 1, controller.said()
         eventually(lambda: controller.lines(str(view), "can be written again"))
         assert controller.stop() < 5.0
     finally:
@@ -176,6 +181,7 @@ def test_kinds_that_may_not_be_watched_are_named_once_and_the_rest_works(world: 
     assert written is not None
     assert written.reason == "ExitCode"
     for place in (f"events in namespace {world.namespace}", "podgroups.scheduling.volcano.sh"):
+        eventually(lambda place=place: controller.lines("no permission to list and watch", place))
         assert len(controller.lines("no permission to list and watch", place)) == 1, controller.said()
     lines = controller.said().splitlines()
     assert len(lines) == len({line.partition(" ")[2] for line in lines}), controller.said()
@@ -191,23 +197,24 @@ def test_a_full_disk_delays_logs_and_a_long_line_is_cut_visibly(
     controller = world.controller("--log-archive", str(disk), "--archive-limit", "4Mi")
     began_kb = controller.memory_kb
     (noisy,) = world.launch(noise)
-    world.reaches(noisy, "SUCCEEDED", 120)
+    world.reaches(noisy, "SUCCEEDED", 180)
     eventually(lambda: controller.lines(str(disk), "space"))
     assert stored_logs(disk) == []
     subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-    eventually(lambda: [log for log in stored_logs(disk) if log.record["complete"]], 90)
-    (log,) = stored_logs(disk)
+    # Retries have become as long as 30 s.
+    (log,) = eventually(lambda: [log for log in stored_logs(disk) if log.record["complete"]], 180)
     assert (len(log.lines), {len(line) for line in log.lines}) == (40, {12000})
     (line,) = world.launch(long)
-    world.reaches(line, "SUCCEEDED", 120)
-    eventually(lambda: [log for log in stored_logs(disk) if log.record["app_id"] == line], 120)
-    (log,) = (log for log in stored_logs(disk) if log.record["app_id"] == line)
-    assert log.record["complete"]
+    world.reaches(line, "SUCCEEDED", 180)
+    (log,) = eventually(
+        lambda: [log for log in stored_logs(disk) if log.record["app_id"] == line and log.record["complete"]], 180
+    )
     assert log.record["left_out_bytes"] > 0
     assert any("left out" in text for text in log.lines)
     assert log.lines[-1] == "last"
     controller.stop()
-    assert controller.most_kb - began_kb < GROWTH_MB * 1024
+    grown_mb = (controller.most_kb - began_kb) / 1024
+    assert grown_mb < GROWTH_MB
     assert not [path for path in disk.rglob("*") if path.suffix == ".tmp"]
 
 
@@ -261,9 +268,10 @@ def test_stacks_and_logs_on_s3(world: World, s3_backend: S3Backend, monkeypatch:
             written = stacks.last(app)
             return written is not None and (written.state, written.reason) == ("FAILED", "ExitCode")
 
-        eventually(failed, 120)
-        eventually(lambda: stored_logs(s3_backend.bucket / "logs"))
-        (log,) = stored_logs(s3_backend.bucket / "logs")
+        eventually(failed, 180)
+        (log,) = eventually(
+            lambda: [log for log in stored_logs(s3_backend.bucket / "logs") if log.record["complete"]], 120
+        )
         assert log.lines == [f"line {number}" for number in range(1, 301)]
         assert controller.stop() < 5.0
         said = controller.said()
@@ -286,6 +294,13 @@ def _account(world: World, kubeconfig: Path) -> Path:
     world.server.ask("POST", f"{rights}/roles", {"metadata": {"name": "few"}, "rules": rules})
     binding = {"metadata": {"name": "few"}, "roleRef": role, "subjects": [subject]}
     world.server.ask("POST", f"{rights}/rolebindings", binding)
+    # The API server decides by a cache, which has a new binding some time later.
+    reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    user = f"system:serviceaccount:{world.namespace}:few"
+    for group, resource in (("batch.volcano.sh", "jobs"), ("", "pods")):
+        asks = {"namespace": world.namespace, "verb": "watch", "group": group, "resource": resource}
+        review = {"spec": {"user": user, "resourceAttributes": asks}}
+        eventually(lambda review=review: world.server.ask("POST", reviews, review)["status"]["allowed"])
     asked = world.server.ask("POST", f"{path}/few/token", {"spec": {"expirationSeconds": 3600}})
     whole = json.loads(kubeconfig.read_text())
     whole["users"][0]["user"] = {"token": asked["status"]["token"]}

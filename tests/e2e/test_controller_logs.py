@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,11 @@ pytestmark = pytest.mark.e2e
 COMPONENT = """
 from torchx import specs
 
-COUNT = "i=0; while [ $i -lt {0} ]; do i=$((i+1)); echo line $i; done; sleep 1; exit {1}"
+# A node keeps the log of one earlier run: each lasts for long enough that the one before it can be copied meanwhile.
+COUNT = "i=0; while [ $i -lt {0} ]; do i=$((i+1)); echo line $i; done; sleep 4; exit {1}"
+# Its grace time is 30 s. What it does first leaves time for its deletion to be noticed.
 ENDLESS = (
-    "trap 'j=0; while [ $j -lt 500 ]; do j=$((j+1)); i=$((i+1)); echo line $i; done; echo end; exit 0' TERM; "
+    "trap 'sleep 3; j=0; while [ $j -lt 500 ]; do j=$((j+1)); i=$((i+1)); echo line $i; done; echo end; exit 0' TERM; "
     "i=0; while true; do i=$((i+1)); echo line $i; sleep 0.05; done"
 )
 
@@ -96,28 +97,34 @@ def test_numbered_lines_are_whole_however_the_pods_go(
         restarts = run("mine.py:count", "--lines", "300", "--code", "3", "--restart", "OnFailure")
         retried = run("mine.py:count", "--lines", "300", "--code", "4", "--retries", "2")
         for handle in (cancelled, deleted):
-            eventually(lambda handle=handle: running(look, namespace, job(handle)) == 2, timeout_s=60)
-        time.sleep(3)
+            # From the first line on, the signal of a deletion is caught.
+            eventually(lambda handle=handle: writing(look, namespace, job(handle)) == 2, timeout_s=180)
         cli.ours("cancel", cancelled)
         look.delete(VOLCANO_JOB, namespace, job(deleted))
         for handle in (ends, cancelled, deleted):
-            eventually(lambda handle=handle: len(logs.whole(handle)) == 2, timeout_s=60)
+            eventually(lambda handle=handle: len(logs.whole(handle)) == 2, timeout_s=180)
         assert [numbered(lines) for _, lines in logs.whole(ends)] == [LINES] * 2
         for handle in (cancelled, deleted):
             for record, lines in logs.whole(handle):
                 assert numbered(lines) > 500, record
                 assert lines[-1] == "end", record
-        eventually(lambda: {run.restarts for run, _ in logs.whole(restarts)} >= {0, 1, 2}, timeout_s=90)
+        eventually(lambda: {run.restarts for run, _ in logs.whole(restarts)} >= {0, 1, 2}, timeout_s=240)
         assert {numbered(lines) for _, lines in logs.whole(restarts)} == {300}
-        eventually(lambda: {(run.replica, run.exit_code) for run, _ in logs.whole(retried)} == {(0, 4), (1, 4)})
+        eventually(
+            lambda: {(run.replica, run.exit_code) for run, _ in logs.whole(retried)} == {(0, 4), (1, 4)}, timeout_s=180
+        )
         cli.ours("delete", restarts)
-        eventually(lambda: look.get(VOLCANO_JOB, namespace, job(ends)) is None, timeout_s=60)
-    assert "is not archived" not in said.read_text()
+        eventually(lambda: look.get(VOLCANO_JOB, namespace, job(ends)) is None, timeout_s=180)
+    # A node that is busy may not give a log at once.
+    lost = [line for line in said.read_text().splitlines() if "not archived" in line and "is tried again" not in line]
+    assert lost == []
     read = cli.ours("log", deleted, "main/0", "--archive", str(tmp_path / "logs"))
     assert re.search(r"^\S+ end$", read.out, re.MULTILINE)
     assert "read from the archive" in read.err
 
 
-def running(look: KubernetesCluster, namespace: str, name: str) -> int:
+def writing(look: KubernetesCluster, namespace: str, name: str) -> int:
+    """Return how many pods of a job run and have written some lines."""
     pods = look.list(POD, namespace, {"volcano.sh/job-name": name})
-    return sum(pod["status"].get("phase") == "Running" for pod in pods)
+    running = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
+    return sum(len([*look.logs(namespace, pod)]) > 20 for pod in running)

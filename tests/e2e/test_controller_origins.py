@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Request, expect
 
-from tests.e2e.test_fleet_page import browser
+from tests.e2e.project import eventually
+from tests.e2e.test_fleet_page import LOAD_MS, browser
 from tests.loopback import LoopbackServer
-from tests.unit.web.site_server import app, eventually, served
+from tests.unit.web.site_server import app, served
 
 __all__ = ["browser"]
 
@@ -66,6 +67,8 @@ def test_another_origin_gets_nothing_though_the_browser_sends_the_cookie(browser
         target = f"http://127.0.0.1:{server.port}/"
         with page_of_another(EVIL.format(target=target, token=server.token)) as (evil, cookies):
             context = browser.new_context()
+            context.set_default_timeout(LOAD_MS)
+            expect.set_options(timeout=LOAD_MS)
             try:
                 page = context.new_page()
                 page.goto(f"{target}?token={server.token}")

@@ -72,6 +72,7 @@ class Log:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._more = threading.Condition()
+        """Guards the lines."""
         self.asked: list[LogRequest] = []
         self.open_now = 0
 
@@ -90,12 +91,13 @@ class Log:
             yield f"{NOTE}log of pod train-0\n"
             place = max(len(self._lines) - (request.tail or 0), 0)
             while not stop.is_set():
-                lines, place = self._lines[place:], len(self._lines)
+                with self._more:
+                    lines, place = self._lines[place:], len(self._lines)
                 yield from (f"{line}\n" for line in lines)
                 if not request.follow:
                     return
                 with self._more:
-                    self._more.wait(0.1)
+                    self._more.wait_for(lambda place=place: len(self._lines) > place, 0.1)
         finally:
             self.open_now -= 1
 
@@ -294,6 +296,7 @@ def test_a_log_is_followed_to_its_end_and_stays_where_the_reader_is(browser: Bro
         eventually(lambda: page.evaluate(bottom) < 2)
         text.hover()
         page.mouse.wheel(0, -700)
+        eventually(lambda: page.evaluate(bottom) > 100)
         expect(page.locator("#log-end")).to_be_visible()
         place = page.evaluate("log.scrollTop")
         log.write("line 201", "line 202")

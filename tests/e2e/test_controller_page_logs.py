@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -27,9 +27,11 @@ pytestmark = pytest.mark.e2e
 COMPONENT = """
 from torchx import specs
 
-FAILS = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; done; exit 3"
+# A node keeps the log of one earlier run: each lasts for long enough that the one before it can be copied meanwhile.
+FAILS = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; done; sleep 4; exit 3"
+# Its grace time is 30 s. What it does first leaves time for its deletion to be noticed.
 ENDLESS = (
-    "trap 'j=0; while [ $j -lt 300 ]; do j=$((j+1)); i=$((i+1)); echo line $i; done; echo end; exit 0' TERM; "
+    "trap 'sleep 3; j=0; while [ $j -lt 300 ]; do j=$((j+1)); i=$((i+1)); echo line $i; done; echo end; exit 0' TERM; "
     "i=0; while true; do i=$((i+1)); echo line $i; sleep 0.05; done"
 )
 
@@ -60,7 +62,7 @@ class Api:
     def open(self, path: str, **query: Any) -> HTTPResponse:
         asked = urllib.request.Request(f"{self._url}/api/v1/{path}{'?' if query else ''}{urlencode(query)}")
         asked.add_header("Authorization", f"Bearer {TOKEN}")
-        answer: HTTPResponse = urllib.request.urlopen(asked, timeout=30)
+        answer: HTTPResponse = urllib.request.urlopen(asked, timeout=180)
         return answer
 
     def json(self, path: str) -> Any:
@@ -70,6 +72,22 @@ class Api:
     def log(self, app: str, **query: Any) -> list[str]:
         with self.open(f"apps/{app}/logs", role="main", replica=0, timestamps="false", **query) as answer:
             return answer.read().decode().splitlines()
+
+    def log_if_any(self, app: str, **query: Any) -> list[str]:
+        """Return the lines of a log. Empty: it cannot be read at this moment, for example while its container goes."""
+        with contextlib.suppress(urllib.error.HTTPError):
+            return self.log(app, **query)
+        return []
+
+    def first_line(self, app: str) -> bytes:
+        """Follow a log up to its first line, and go away. Empty: as many are read as may be."""
+        try:
+            with self.open(f"apps/{app}/logs", role="main", replica=0, follow="true", tail=1) as answer:
+                return bytes(answer.readline())
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise
+            return b""
 
     def refusal(self, app: str, **query: Any) -> tuple[int, str]:
         with pytest.raises(urllib.error.HTTPError) as raised:
@@ -85,7 +103,7 @@ class Api:
         return list(self.json("apps")["apps"])
 
 
-@contextmanager
+@contextlib.contextmanager
 def served(cli: TorchxCli, namespace: str) -> Iterator[Api]:
     token = cli.folder / "token"
     token.write_text(TOKEN)
@@ -107,12 +125,12 @@ class Follower:
         self._thread.start()
 
     def _run(self) -> None:
-        with self._answer:
+        with self._answer, contextlib.suppress(OSError, HTTPException):
             for line in self._answer:
                 self.lines.append(line.decode().rstrip("\n"))
 
     def end(self) -> list[str]:
-        self._thread.join(30)
+        self._thread.join(180)
         assert not self._thread.is_alive(), self.lines[-3:]
         return self.lines
 
@@ -142,17 +160,18 @@ def test_logs_are_followed_and_outlive_their_pods(
         follower = Follower(api.open(f"apps/{app}/logs", role="main", replica=0, timestamps="false", follow="true"))
         fails = run("mine.py:fails")
         failing = api.id_of(fails)
-        eventually(lambda: len(numbers(follower.lines)) > 20)
+        eventually(lambda: len(numbers(follower.lines)) > 20, 180)
         assert follower.lines[0].startswith("# torchx-pulumi: ")
 
         # A reader that goes away gives its place to the next one.
         for _ in range(READERS):
-            with api.open(f"apps/{app}/logs", role="main", replica=0, follow="true", tail=1) as answer:
-                assert answer.readline().startswith(b"# torchx-pulumi: the log of main/0 is read from pod ")
+            # That it has gone is noticed when something is sent to it.
+            line = eventually(lambda: api.first_line(app))
+            assert line.startswith(b"# torchx-pulumi: the log of main/0 is read from pod "), line
 
-        newest = follower.lines[-1]
-        (line,) = api.log(app, tail=1)[1:]
-        assert numbers([line])[0] >= numbers([newest])[0]
+        newest = numbers(follower.lines)[-1]
+        (last,) = api.log(app, tail=1)[1:]
+        assert numbers([last])[0] >= newest
         assert api.refusal(app, container="other")[0] == 404
         assert api.refusal(app, attempt=7)[0] == 404
 
@@ -161,15 +180,16 @@ def test_logs_are_followed_and_outlive_their_pods(
         assert numbers(got) == [*range(1, len(numbers(got)) + 1)]
         assert got[-2] == "end"
         assert got[-1].startswith("# torchx-pulumi: end of the log: ")
-        eventually(lambda: api.json(f"apps/{app}/runs")["runs"][0]["archived"])
-        archived = api.log(app)
-        assert "read from the archive" in archived[0]
+        eventually(lambda: api.json(f"apps/{app}/runs")["runs"][0]["archived"], 120)
+        # Until the pod is gone, its log is read from it.
+        archive = "read from the archive"
+        archived = eventually(lambda: found if archive in (found := api.log_if_any(app) or [""])[0] else None)
         assert archived[-1] == "end"
         assert archived[1:] == got[1:-1]
         assert api.log(app, follow="true")[1:-1] == archived[1:]
 
-        eventually(lambda: attempts(api, failing).get(1, {}).get("archived"))
-        second = eventually(lambda: attempts(api, failing).get(2))
+        eventually(lambda: attempts(api, failing).get(1, {}).get("archived"), 180)
+        second = eventually(lambda: attempts(api, failing).get(2), 120)
         assert {name: attempts(api, failing)[1][name] for name in ("exit_code", "complete", "running")} == {
             "exit_code": 3,
             "complete": True,
@@ -177,13 +197,13 @@ def test_logs_are_followed_and_outlive_their_pods(
         }
         assert (second["pod"], second["container"]) == (attempts(api, failing)[1]["pod"], second["container"])
         for attempt in (1, 2):
-            eventually(lambda attempt=attempt: numbers(api.log(failing, attempt=attempt)) == [*range(1, 301)])
+            eventually(lambda attempt=attempt: numbers(api.log_if_any(failing, attempt=attempt)) == [*range(1, 301)])
         history = api.json(f"apps/{failing}/runs")
         assert (history["updates"][0]["kind"], history["updates"][0]["result"]) == ("update", "succeeded")
         assert history["notes"] == []
         (present,) = history["runs"]
         assert api.log(failing, attempt=1, run=present["uid"])[-1] == "line 300"
-        eventually(lambda: "Started" in {item["reason"] for item in api.json(f"apps/{failing}/events")["events"]})
+        eventually(lambda: "Started" in {item["reason"] for item in api.json(f"apps/{failing}/events")["events"]}, 120)
         # A reader that waits does not hold up the end of the controller, whose time `controller` looks at.
         waits = Follower(api.open(f"apps/{failing}/logs", role="main", replica=0, follow="true", tail=0))
         eventually(lambda: waits.lines)

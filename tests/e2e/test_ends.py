@@ -65,8 +65,12 @@ def test_the_first_command_that_sees_the_end_writes_it_to_the_stack(
     cli.env["PATH"] = ":".join(folder for folder in path.split(":") if not (Path(folder) / "pulumi").exists())
     try:
         words = {"status": ("status", handle), "list": ("list", "-s", "pulumi_volcano")}
-        text = cli.torchx(*words[command]).text if command in words else cli.ours("fleet", "--live").out
-        assert "FAILED" in text
+        if command in words:
+            text = cli.torchx(*words[command]).text
+            assert "FAILED" in text, text
+        else:
+            # A fleet leaves out a cluster that does not answer within 2 s.
+            eventually(lambda: "FAILED" in cli.ours("fleet", "--live").out)
     finally:
         cli.env["PATH"] = path
     outputs = outputs_of(cli)
@@ -99,8 +103,8 @@ def test_an_end_written_into_a_stack_that_a_program_took_over_is_no_change(
     assert (seen["reason"], seen["message"][:13]) == ("Cancelled", "cancelled at ")
     assert outputs_of(cli)["reason"] == "Cancelled"
     project.run(*NO_CHANGE)
-    eventually(lambda: "CANCELLED" in cli.torchx("status", handle).text, timeout_s=120)
-    assert observed_of(cli)["state"] == "CANCELLED"
+    eventually(lambda: "CANCELLED" in cli.torchx("status", handle).text, timeout_s=240)
+    assert observed_of(cli)["state"] == "CANCELLED", observed_of(cli)
     for step in (("refresh", "--yes", "--skip-preview"), ("up", "--yes", "--skip-preview")):
         project.run(*NO_CHANGE)
         project.run(*step)
@@ -109,7 +113,7 @@ def test_an_end_written_into_a_stack_that_a_program_took_over_is_no_change(
     seen = observed_of(cli)
     assert (seen["state"], seen["reason"], seen["message"][:11]) == ("PENDING", "Restarting", "resumed at ")
     project.run(*NO_CHANGE)
-    eventually(lambda: "RUNNING" in cli.torchx("status", handle).text, timeout_s=120)
+    eventually(lambda: "RUNNING" in cli.torchx("status", handle).text, timeout_s=240)
     cli.ours("delete", handle)
 
 
@@ -123,7 +127,7 @@ def test_no_end_and_no_deletion_after_it_is_a_change_of_a_programs_stack(
     def job() -> Any:
         return look.get(VOLCANO_JOB, project.namespace, name)
 
-    eventually(lambda: ((job() or {}).get("status") or {}).get("state", {}).get("phase") == "Completed")
+    eventually(lambda: ((job() or {}).get("status") or {}).get("state", {}).get("phase") == "Completed", 120)
     project.run(*NO_CHANGE)
     project.up()
     assert project.output("observed")["state"] == "SUCCEEDED"

@@ -279,15 +279,12 @@ def closed_registry(tmp_path: Path) -> Iterator[str]:
     """A registry of the test's own that wants a login: `me` with `right`."""
     from tools.bootstrap import ensure
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{free.getsockname()[1]}"
     (tmp_path / "htpasswd").write_text(f"me:{PASSWORD}\n")
     content = {
         "version": "0.1",
-        "log": {"level": "error", "accesslog": {"disabled": True}},
+        "log": {"level": "info", "accesslog": {"disabled": True}},
         "storage": {"filesystem": {"rootdirectory": str(tmp_path / "stored")}},
-        "http": {"addr": host},
+        "http": {"addr": "127.0.0.1:0"},
         "auth": {"htpasswd": {"realm": "test", "path": str(tmp_path / "htpasswd")}},
     }
     (tmp_path / "registry.yml").write_text(json.dumps(content))
@@ -295,16 +292,14 @@ def closed_registry(tmp_path: Path) -> Iterator[str]:
     with (tmp_path / "registry.log").open("wb") as log:
         process = subprocess.Popen([program, "serve", tmp_path / "registry.yml"], stdout=log, stderr=log)
     try:
-        eventually(lambda: answers(host))
-        yield host
+        # A port that was chosen before it starts may be another process's by then.
+        found = eventually(
+            lambda: re.search(r"listening on (127\.0\.0\.1:\d+)", (tmp_path / "registry.log").read_text())
+        )
+        yield found[1]
     finally:
         process.terminate()
         process.wait(30)
-
-
-def answers(host: str) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((host.partition(":")[0], int(host.partition(":")[2]))) == 0
 
 
 def test_credentials_are_dockers_own(closed_registry: str, env: dict[str, str], base: str, workspace: Path) -> None:

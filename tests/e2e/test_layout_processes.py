@@ -120,7 +120,7 @@ def test_a_replica_sees_the_same_in_both_layouts(api: Any, look: KubernetesClust
     for layout in found:
         launch(api, namespace, f"same-{layout}", [trainer, reader], layout)
     for layout, replicas in found.items():
-        for pod in ended(look, namespace, f"same-{layout}", 6, timeout_s=180):
+        for pod in ended(look, namespace, f"same-{layout}", 6, timeout_s=400):
             labels = pod["metadata"]["labels"]
             first, index = labels["volcano.sh/task-spec"].rpartition("-")[2], labels["volcano.sh/task-index"]
             replicas[labels[ROLE], int(first) + int(index)] = seen(api, pod)
@@ -173,7 +173,7 @@ def test_pytorch_finds_all_ranks_of_two_roles(api: Any, look: KubernetesCluster,
         },
     ]
     launch(api, namespace, "ddp", roles, "role")
-    pods = ended(look, namespace, "ddp", 5, timeout_s=300)
+    pods = ended(look, namespace, "ddp", 5, timeout_s=600)
     logs = {pod["metadata"]["name"]: log_of(api, pod) for pod in pods}
     assert set(logs) == {"ddp-trainer-0-0", "ddp-trainer-1-0", "ddp-trainer-1-1", "ddp-helper-0-0", "ddp-helper-0-1"}
     assert [f"replica {index}\n" in logs[f"ddp-helper-0-{index}"] for index in range(2)] == [True, True]

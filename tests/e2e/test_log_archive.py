@@ -83,7 +83,7 @@ def test_logs_are_read_after_their_pods(
         expired = pool.submit(launch, "pulumi_volcano", "echo done", "queue=default,ttl_seconds_after_finished=1")
         cancelled, deleted = pool.map(launch, ("pulumi_volcano", "pulumi_mcad"))
         for running in (cancelled, deleted):
-            eventually(lambda: prints(running), timeout_s=120)  # noqa: B023 - called at once
+            eventually(lambda: prints(running), timeout_s=240)  # noqa: B023 - called at once
         follower = subprocess.Popen(
             [BIN / "torchx-pulumi", "log", cancelled, "sh/0", "--follow"],
             cwd=cli.folder,
@@ -96,13 +96,13 @@ def test_logs_are_read_after_their_pods(
             orders = [pool.submit(cli.ours, "cancel", cancelled), pool.submit(cli.ours, "delete", deleted)]
             for order in orders:
                 assert "1 log copied to" in order.result().err
-            out, err = follower.communicate(timeout=60)
+            out, err = follower.communicate(timeout=180)
         finally:
             follower.kill()
         app_id, before = replaced.result()
     left = [cancelled, deleted, expired.result()]
-    eventually(lambda: look.get(VOLCANO_JOB, namespace, left[-1].rpartition(":")[2]) is None, timeout_s=120)
-    eventually(lambda: not any(map(pods_of, left)))
+    eventually(lambda: look.get(VOLCANO_JOB, namespace, left[-1].rpartition(":")[2]) is None, timeout_s=240)
+    eventually(lambda: not any(map(pods_of, left)), timeout_s=180)
 
     # Followed while the pod went: each line once, from wherever it was read.
     assert is_whole(Said(out=out, err=err, code=follower.returncode)), out[-500:] + err
@@ -149,7 +149,7 @@ def _replace(
             started = status.get("phase") == "Running"
             return str(pods[0]["metadata"]["ownerReferences"][0]["uid"]) if started else None
 
-        uid = str(eventually(running, timeout_s=120))
+        uid = str(eventually(running, timeout_s=240))
         again = runner.dryrun(
             specs.AppDef(name="again", roles=[role]), "pulumi_volcano", {**config, "on_running_change": "replace"}
         )
@@ -174,7 +174,7 @@ def test_pulumi_up_copies_the_logs_of_the_run_that_it_ends(
         running = (pod.get("status") or {}).get("phase") == "Running"
         return running and len([*look.logs(project.namespace, first["pod_names"][0])]) > 20
 
-    eventually(prints, timeout_s=120)
+    eventually(prints, timeout_s=240)
     ends = {**role, **anywhere, "args": ["-c", "echo the second run"]}
     project.job(ends, gang=gang, log_archive=str(folder), on_running_change="replace")
     assert "log_archive" not in project.preview()

@@ -136,7 +136,7 @@ def test_a_pod_that_a_retry_replaced_is_followed_on(look: KubernetesCluster, nam
     over = threading.Event()
     create(look, namespace, pod(image, {"main": "echo first attempt; sleep 600"}))
     reader = Reader(look, LogQuery(namespace=namespace, pod="p", follow=True), ended=over.is_set)
-    eventually(lambda: reader.lines, 120)
+    eventually(lambda: reader.lines, 180)
     assert look.delete(kinds.POD, namespace, "p")
     eventually(lambda: look.get(kinds.POD, namespace, "p") is None, 120)
     create(look, namespace, pod(image, {"main": "echo second attempt"}))

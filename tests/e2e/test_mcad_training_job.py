@@ -10,7 +10,7 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, X_K8S_POD_GROUP
 
-from tests.e2e.app_wrappers import FAKE, FIND_RANK0, shell
+from tests.e2e.app_wrappers import FAKE, FIND_RANK0, long_name, shell
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
 from tests.e2e.project import Project, changes, eventually
 from tools.local_cluster import Cluster
@@ -39,14 +39,14 @@ def left(look: KubernetesCluster, namespace: str, name: str) -> list[str]:
 def test_two_roles_with_a_long_name_succeed_keep_one_uid_and_leave_nothing(
     mcad: McadProject, look: KubernetesCluster
 ) -> None:
-    project, name = mcad.project, "a" * 60
+    project, name = mcad.project, long_name()
     roles = [shell(FIND_RANK0, num_replicas=3), shell(FIND_RANK0, name="reader", num_replicas=3)]
     mcad.jobs({"train": {"roles": roles, "job_name": name, "coscheduler_name": "coscheduler"}})
     project.up()
     first = project.output("train")
     assert len({*first["pod_names"]}) == 6
     assert len(first["pod_groups"]) == 2
-    # MCAD says so some seconds after the pods do.
+    # MCAD says so some seconds after its pods do.
     mcad.until(lambda observed: (observed["state"], observed["phase"]) == ("SUCCEEDED", "Completed"))
     steps = [changes(step()).keys() for step in (project.up, project.refresh, project.up)]
     assert steps[-1] == {"unchanged"}

@@ -47,11 +47,11 @@ def left(look: KubernetesCluster, namespace: str) -> list[str]:
 def test_a_job_succeeds_keeps_its_uid_and_leaves_nothing(successor: McadProject, look: KubernetesCluster) -> None:
     project = successor.project
     role = {"num_replicas": 2}
-    successor.job("sleep 1", role=role, coscheduler_name="coscheduler", wait_for="completed", timeout_s=90)
+    successor.job("sleep 1", role=role, coscheduler_name="coscheduler", wait_for="completed", timeout_s=200)
     project.up()
     first = project.output("train")
     assert first["observed"]["state"] == "SUCCEEDED"
-    eventually(lambda: successor.observed()["phase"] == "Succeeded", 90)
+    successor.until(lambda seen: bool(seen["phase"] == "Succeeded"))
     for step in (project.up, project.refresh, project.up):
         text = step()
     assert changes(text).keys() == {"unchanged"}
@@ -61,7 +61,7 @@ def test_a_job_succeeds_keeps_its_uid_and_leaves_nothing(successor: McadProject,
 
 
 def test_a_failure_names_its_exit_code(successor: McadProject, look: KubernetesCluster) -> None:
-    successor.job("exit 3", wait_for="completed", timeout_s=90)
+    successor.job("exit 3", wait_for="completed", timeout_s=200)
     assert "exited with code 3" in successor.project.run("up", "--yes", "--skip-preview", fails=True)
     assert successor.project.output("train")["observed"]["reason"] == "ExitCode"
     successor.project.destroy()
@@ -80,7 +80,8 @@ def test_a_job_is_held_back_resumed_and_suspended_in_place(successor: McadProjec
     successor.job(script, suspend=True)
     project.up()
     successor.until(lambda seen: bool(seen["reason"] == "Suspended"))
-    eventually(lambda: look.list(POD, project.namespace) == [])
+    # A shell that has not set its trap yet ends after the grace period of 30 s.
+    eventually(lambda: look.list(POD, project.namespace) == [], timeout_s=180)
     assert project.output("train")["uid"] == uid
     project.destroy()
     assert left(look, project.namespace) == []

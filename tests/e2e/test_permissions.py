@@ -94,15 +94,15 @@ def world(
     return World(kubeconfig, user, namespace)
 
 
-def become_user(world: World, rules: list[dict[str, Any]]) -> None:
-    """Write the kubeconfig of a service account that may do what some rules say, and nothing else."""
+def become_user(world: World, kind: str) -> None:
+    """Write the kubeconfig of a service account that may do what the Role says, and nothing else."""
     from kubernetes import client, config
 
     namespace = world.namespace
     with config.new_client_from_config(str(world.admin)) as api:
         core, rights = client.CoreV1Api(api), client.RbacAuthorizationV1Api(api)
         core.create_namespaced_service_account(namespace, {"metadata": {"name": "user"}})
-        rights.create_namespaced_role(namespace, {**ROLE, "rules": rules})
+        rights.create_namespaced_role(namespace, {**ROLE, "rules": RULES[kind]})
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE["metadata"]["name"]}
         subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
         rights.create_namespaced_role_binding(
@@ -113,6 +113,9 @@ def become_user(world: World, rules: list[dict[str, Any]]) -> None:
     whole = yaml.safe_load(world.admin.read_text())
     users = [{**item, "user": {"token": token}} for item in whole["users"]]
     world.user.write_text(json.dumps({**whole, "users": users}))
+    user = KubernetesCluster.connect(str(world.user))
+    # The API server learns of a role by a watch of its own.
+    eventually(lambda: user.allowed("create", HEADS[kind], namespace))
 
 
 def app(image: str) -> Any:
@@ -136,6 +139,13 @@ def state_of(scheduler: PulumiScheduler, app_id: str) -> str:
     return str(scheduler.describe(app_id).state)
 
 
+def both_run(look: KubernetesCluster, namespace: str) -> bool:
+    """Say whether both replicas run: of one that does not, more is read."""
+    pods = [pod.get("status") or {} for pod in look.list(POD, namespace)]
+    ready = [each.get("ready") for status in pods for each in status.get("containerStatuses") or ()]
+    return [status.get("phase") for status in pods] == ["Running"] * 2 and ready == [True] * 2
+
+
 def log_of(scheduler: PulumiScheduler, app_id: str) -> str:
     """Return the log of the second replica. Empty: its container has not started, although the job runs."""
     try:
@@ -152,24 +162,26 @@ def test_the_documented_role_is_enough_from_launch_to_delete(
 ) -> None:
     if kind == "mcad" and "mcad" not in cluster.settings.features:
         pytest.skip("the cluster has no MCAD")
-    become_user(world, RULES[kind])
+    become_user(world, kind)
     user = world.scheduler(kind, world.user)
     with caplog.at_level(logging.WARNING):
         app_id = user.schedule(user.submit_dryrun(app(cluster.images["busybox"]), options(world.namespace, kind)))
-        eventually(lambda: state_of(user, app_id) == "RUNNING")
-        eventually(lambda: "hello" in log_of(user, app_id))
+        eventually(lambda: state_of(user, app_id) == "RUNNING", timeout_s=240)
+        eventually(lambda: "hello" in log_of(user, app_id), timeout_s=240)
+        eventually(lambda: both_run(look, world.namespace), timeout_s=240)
         refused = [text for text in caplog.messages if "no permission to" in text]
         assert any("list pods" in text for text in refused)
         assert len(refused) == len(set(refused))
-        # After the second refusal, pods are not asked for again for 20 s. Of a Volcano job that runs, its own counts
-        # are enough.
-        user.describe(app_id)
+        # After the second refusal, pods are not asked for again for 20 s; a look at the end of such a time asks once
+        # more. Of a Volcano job that runs, its own counts are enough.
         wanted = 1 if kind == "volcano" else 3
-        assert len(world.count(lambda: user.describe(app_id))) == wanted
+        looks = [world.count(lambda: user.describe(app_id)) for _ in range(5)]
+        assert wanted in map(len, looks), looks
+        assert sorted(map(len, looks))[-2] <= wanted, looks
         admin = world.scheduler(kind, world.admin)
         assert costs(world, admin, app_id, kind) == {"describe": 2, "look": 2, "fleet": 2}
         user.cancel(app_id)
-        eventually(lambda: state_of(user, app_id) == "CANCELLED")
+        eventually(lambda: state_of(user, app_id) == "CANCELLED", timeout_s=240)
         user.delete(app_id)
     assert look.list(HEADS[kind], world.namespace) == []
     for scheduler in (user, admin):
@@ -203,15 +215,16 @@ def test_a_look_at_a_healthy_gang_of_pods_takes_two_requests_and_pods_that_are_d
     given = options(world.namespace, "volcano", gang="pods")
     app_id = scheduler.schedule(scheduler.submit_dryrun(app(cluster.images["busybox"]), given))
     try:
-        eventually(lambda: state_of(scheduler, app_id) == "RUNNING")
+        eventually(lambda: state_of(scheduler, app_id) == "RUNNING", timeout_s=240)
+        eventually(lambda: both_run(look, world.namespace), timeout_s=240)
         assert costs(world, scheduler, app_id, "pods") == {"describe": 2, "look": 2, "fleet": 2}
         first, last = (str(pod["metadata"]["name"]) for pod in look.list(POD, world.namespace))
         look.delete(POD, world.namespace, first)
-        eventually(lambda: look.get(POD, world.namespace, first) is None)
+        eventually(lambda: look.get(POD, world.namespace, first) is None, timeout_s=120)
         left = scheduler.describe(app_id)
         assert (str(left.state), "1 of 2 pods were deleted" in left.msg) == ("RUNNING", True)
         look.delete(POD, world.namespace, last)
-        eventually(lambda: look.get(POD, world.namespace, last) is None)
+        eventually(lambda: look.get(POD, world.namespace, last) is None, timeout_s=120)
         assert state_of(scheduler, app_id) == "FAILED"
     finally:
         scheduler.delete(app_id)

@@ -43,14 +43,14 @@ def parts() -> Path:
 def promtool(parts: Path, *words: Any, given: str | None = None) -> str:
     """Run promtool; it has to find nothing wrong."""
     done = subprocess.run(
-        [parts / "promtool", *map(str, words)], input=given, capture_output=True, text=True, check=False, timeout=60
+        [parts / "promtool", *map(str, words)], input=given, capture_output=True, text=True, check=False, timeout=180
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 class Prometheus:
-    """A server on loopback that scrapes controllers as the example says, each second."""
+    """A server on loopback that scrapes controllers as the example says, but more often."""
 
     def __init__(self, parts: Path, folder: Path, targets: Sequence[str], token: Path) -> None:
         folder.mkdir()
@@ -63,7 +63,8 @@ class Prometheus:
         scrape["static_configs"] = [{"targets": [*targets]}]
         stranger = {"job_name": "stranger", "static_configs": scrape["static_configs"]}
         whole = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            # An answer may take as long as the time to the next one.
+            "global": {"scrape_interval": "3s", "evaluation_interval": "3s"},
             "rule_files": [str(EXAMPLES / name) for name in config["rule_files"]],
             "scrape_configs": [scrape, stranger],
         }
@@ -84,7 +85,7 @@ class Prometheus:
     def ask(self, path: str, **words: str) -> Any:
         """Return the data of an answer of its API."""
         address = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(words)}"
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=60) as answer:
             whole = json.loads(answer.read())
         assert whole["status"] == "success", whole
         assert not whole.get("warnings"), whole
@@ -104,12 +105,16 @@ class Prometheus:
     def comes_to(self, wanted: Mapping[str, float]) -> None:
         """Wait until expressions have some values."""
 
-        def found() -> dict[str, float | None]:
-            return {expression: self.value(expression) for expression in wanted}
+        found: dict[str, list[float]] = {}
+        whole = {expression: [value] for expression, value in wanted.items()}
+
+        def is_so() -> bool:
+            found.update({each: [float(one["value"][1]) for one in self.query(each)] for each in wanted})
+            return found == whole
 
         with contextlib.suppress(AssertionError):
-            eventually(lambda: found() == wanted, 30)
-        assert found() == wanted
+            eventually(is_so, 120)
+        assert found == whole
 
     def evaluated_rules(self) -> list[dict[str, Any]] | None:
         """Return the rules. None: one was not evaluated yet."""
@@ -135,8 +140,12 @@ class Prometheus:
     def close(self) -> None:
         """End it."""
         self._process.terminate()
-        self._process.wait(20)
-        self._log.close()
+        try:
+            self._process.wait(60)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._log.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,13 +197,15 @@ def test_prometheus_has_an_answer_to_every_query_and_each_app_once(
         found = prometheus.query(f'torchx_app_state{{app_id="{app_id}"}} == 1')
         return found[0]["metric"]["state"] if found else None
 
-    eventually(lambda: [state(app) for app in (failed, runs, waits)] == ["FAILED", "RUNNING", "PENDING"], 90)
+    eventually(lambda: [state(app) for app in (failed, runs, waits)] == ["FAILED", "RUNNING", "PENDING"], 180)
+
     # The first scrape of a target may be after that of another one has shown the states.
-    eventually(lambda: "unknown" not in {each["health"] for each in prometheus.ask("targets")["activeTargets"]})
-    targets = prometheus.ask("targets")["activeTargets"]
-    assert {each["health"] for each in targets if each["labels"]["job"] == "torchx-controller"} == {"up"}
-    strangers = [each for each in targets if each["labels"]["job"] == "stranger"]
-    assert [("401" in each["lastError"], each["health"]) for each in strangers] == [(True, "down")] * 2
+    def targets(job: str) -> list[tuple[str, bool]]:
+        found = [each for each in prometheus.ask("targets")["activeTargets"] if each["labels"]["job"] == job]
+        return [(each["health"], "401" in each["lastError"]) for each in found]
+
+    eventually(lambda: targets("torchx-controller") == [("up", False)] * 2)
+    eventually(lambda: targets("stranger") == [("down", True)] * 2)
 
     wanted = {
         "sum(torchx_app_requested_gpus)": 802,
@@ -226,7 +237,7 @@ def test_prometheus_has_an_answer_to_every_query_and_each_app_once(
 
     # A rate needs two samples.
     with contextlib.suppress(AssertionError):
-        eventually(lambda: not unanswered(), 20)
+        eventually(lambda: not unanswered(), 60)
     assert unanswered() == []
     now = prometheus.value("vector(time())") or 0.0
     for kind, expression in queries():
@@ -242,7 +253,7 @@ def test_prometheus_has_an_answer_to_every_query_and_each_app_once(
     (writer,) = (each["metric"]["instance"] for each in prometheus.query("torchx_controller_leader == 1"))
     (other,) = replicas.controllers.keys() - {writer}
     replicas.controllers[writer].stop()
-    eventually(lambda: prometheus.value(f'torchx_controller_leader{{instance="{other}"}}') == 1, 30)
+    eventually(lambda: prometheus.value(f'torchx_controller_leader{{instance="{other}"}}') == 1, 60)
     # It has seen the same runs, and each app is there once again.
     after = {
         "count(torchx_app_info)": 3,

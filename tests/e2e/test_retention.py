@@ -67,7 +67,7 @@ def test_old_apps_are_forgotten_and_nothing_else(
         env = {**cli.env, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [sys.executable, "-m", "tests.e2e.forgetting", *words], env=env, cwd=ROOT, text=True, capture_output=True,
-            timeout=120, check=False,
+            timeout=360, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
@@ -92,7 +92,8 @@ def test_old_apps_are_forgotten_and_nothing_else(
     with ThreadPoolExecutor(4) as pool:
         good, bad, active, taken = pool.map(run, scripts)
     ended = {name(each) for each in (good, bad, taken)}
-    eventually(lambda: ended <= {app for app, state in fleet(live=True).items() if state in ("SUCCEEDED", "FAILED")})
+    over = ("SUCCEEDED", "FAILED")
+    eventually(lambda: ended <= {app for app, state in fleet(live=True).items() if state in over}, timeout_s=180)
     take_over(cli, e2e_env, taken).up()
     cli.ours("controller", "--once", "--namespace", namespace, "--log-archive", str(logs))
     states = {good: "SUCCEEDED", bad: "FAILED", taken: "SUCCEEDED"}

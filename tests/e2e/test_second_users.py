@@ -108,7 +108,8 @@ def work_on(handle: str, other: UnixUser, jobs: Jobs) -> None:
     wait_for(other, handle, "RUNNING")
     assert jobs.image in other.torchx("describe", handle).text
     assert app_id in other.torchx("list", "-s", scheduler).text
-    eventually(lambda: "hello" in other.torchx("log", f"{handle}/sh/0").text)
+    # Its container may not have started yet, although the job runs.
+    eventually(lambda: (log := other.torchx("log", f"{handle}/sh/0", code=None)).code == 0 and "hello" in log.text, 240)
     other.torchx("cancel", handle)
     wait_for(other, handle, "CANCELLED")
     other.ours("delete", handle)

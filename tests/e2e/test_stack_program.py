@@ -60,7 +60,7 @@ def test_an_app_file_runs_to_its_end_and_is_read_back(stack: StackProject, look:
     def phase() -> Any:
         return ((look.get(VOLCANO_JOB, stack.namespace, name) or {}).get("status") or {}).get("state", {}).get("phase")
 
-    eventually(lambda: phase() == "Completed")
+    eventually(lambda: phase() == "Completed", timeout_s=120)
     stack.run("refresh", "--yes", "--skip-preview", "--run-program")
     seen = stack.output("torchx")
     assert seen["declared"] == first["declared"]
@@ -93,14 +93,15 @@ def test_a_torchx_component_finds_rank_0_and_says_why_it_waits(stack: StackProje
         stack.run("refresh", "--yes", "--skip-preview", "--run-program")
         return stack.output("reason")
 
-    eventually(lambda: reason() == "ImageUnavailable")
+    # Until jobs of other tests leave it room on the node, it waits for that.
+    eventually(lambda: reason() == "ImageUnavailable", timeout_s=240)
     assert stack.output("state") == "PENDING"
     assert "localhost:1/absent:1" in stack.output("torchx")["observed"]["message"]
 
 
 def test_up_can_wait_for_the_end_and_fails_with_its_outputs_written(stack: StackProject) -> None:
     write_app(stack, app(pod_overlay=finite(exit_code=3)))
-    config = {"appFile": "app.yaml", "options": options(stack), "waitFor": "completed", "timeout": 120}
+    config = {"appFile": "app.yaml", "options": options(stack), "waitFor": "completed", "timeout": 180}
     stack.configure(**config)
     text = stack.run("up", "--yes", "--skip-preview", "--suppress-outputs", fails=True)
     assert "exited with code 3" in text

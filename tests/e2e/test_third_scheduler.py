@@ -62,7 +62,7 @@ def wait_for(runner: Runner, handle: str, state: AppState) -> Any:
         status = runner.status(handle)
         return status if status is not None and status.state is state else None
 
-    return eventually(found, timeout_s=60)
+    return eventually(found, timeout_s=240)
 
 
 def test_replicas_find_rank_0_and_their_logs_and_objects_are_managed(
@@ -88,7 +88,7 @@ def test_a_failed_pod_and_a_missing_image_are_diagnosed(runner: Runner, namespac
     failing = runner.run(app_of(busybox, "echo last words; exit 3"), SCHEDULER, {"namespace": namespace})
     missing = runner.run(app_of(f"{busybox}-missing", "true"), SCHEDULER, {"namespace": namespace})
     assert "exited with code 3: last words" in wait_for(runner, failing, AppState.FAILED).msg
-    eventually(lambda: "cannot be pulled" in runner.status(missing).msg, timeout_s=60)
+    eventually(lambda: "cannot be pulled" in runner.status(missing).msg, timeout_s=240)
     for handle in (failing, missing):
         runner._scheduler(SCHEDULER).delete(handle.rpartition("/")[2])
 
@@ -100,6 +100,7 @@ def test_cancel_ends_the_pods_and_keeps_the_record(
     wait_for(runner, handle, AppState.RUNNING)
     runner.cancel(handle)
     assert wait_for(runner, handle, AppState.CANCELLED)
-    eventually(lambda: not look.list(POD, namespace) and not look.list(JOB, namespace), timeout_s=60)
+    # A shell that has not set its trap yet ends after the grace period of 30 s.
+    eventually(lambda: not look.list(POD, namespace) and not look.list(JOB, namespace), timeout_s=180)
     runner._scheduler(SCHEDULER).delete(handle.rpartition("/")[2])
     assert look.list(SERVICE, namespace) == []

@@ -35,7 +35,7 @@ from tests.e2e.project import eventually
 ROOT = Path(__file__).resolve().parents[2]
 
 LEASE_S = 6.0
-OPERATION_TIMEOUT_S = 120.0
+OPERATION_TIMEOUT_S = 300.0
 
 pytestmark = [
     pytest.mark.e2e,
@@ -74,7 +74,7 @@ class Host:
         end = time.monotonic() + OPERATION_TIMEOUT_S
         while self.asked - set(self.ended):
             assert time.monotonic() < end, f"{self.name}: operations {self.asked - set(self.ended)} do not end"
-            assert self._process.poll() is None, f"{self.name} has ended"
+            assert self._process.poll() is None, f"{self.name} has ended: {Path(self._errors.name).read_text()}"
             time.sleep(0.02)
 
     def close(self, *, at_once: bool = False) -> None:
@@ -252,13 +252,24 @@ def asleep(two: TwoHosts, number: int) -> int:
     launched = two.do(two.hosts[0], "launch", number)
     end = time.monotonic() + OPERATION_TIMEOUT_S
     while not two.locks(number):
-        assert time.monotonic() < end
-        assert launched not in two.hosts[0].ended
+        assert time.monotonic() < end, "the launch takes no lock"
+        assert launched not in two.hosts[0].ended, two.hosts[0].ended[launched]
         time.sleep(0.005)
     two.signal(two.hosts[0], number, signal.SIGSTOP)
-    time.sleep(0.5)
-    assert two.locks(number)
+    entry = RunIndex().find(two.app_id(number), "volcano")
+    assert entry is not None
+    # The operation is stopped before the engine that it started.
+    eventually(lambda: any(map(is_stopped, processes_of(place_key(entry.place)))))
+    assert two.locks(number), "the lock was released before the host fell asleep"
     return launched
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal has stopped a process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def test_b8_a_host_that_sleeps_in_a_launch_is_left_alone_and_finishes_it(two: TwoHosts) -> None:

@@ -99,11 +99,12 @@ def test_a_wait_for_a_job_that_its_time_to_live_removed_unseen_ends(
         pytest.skip("the local cluster has no real node: no job can end")
     handle = run(runner, namespace, cluster.images["busybox"], ttl_seconds_after_finished=1)
     name = handle.rpartition(":")[2]
-    eventually(lambda: look.get(VOLCANO_JOB, namespace, name) is None)
+    eventually(lambda: look.get(VOLCANO_JOB, namespace, name) is None, 240)
     begun = time.monotonic()
     with pytest.raises(ClusterError, match="as ttl_seconds_after_finished asks for; its state was never seen"):
         runner.wait(handle, wait_interval=1)
-    assert time.monotonic() - begun < 30
+    # Of all bounds it is the shortest, 5 s.
+    assert time.monotonic() - begun < REFUSED_S
 
 
 class Counting(KubernetesCluster):
@@ -120,7 +121,7 @@ def test_followers_of_a_waiting_gang_ask_seldom_and_end_when_the_access_does(
     runner: Runner, namespace: str, access: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = run(runner, namespace, "busybox:1.36", role={"num_replicas": REPLICAS, "resource": Resource(900, 0, 1)})
-    eventually(lambda: str(runner.status(handle).state) == "PENDING")  # type: ignore[union-attr]
+    eventually(lambda: str(runner.status(handle).state) == "PENDING", 180)  # type: ignore[union-attr]
     monkeypatch.setattr(Counting, "asked", 0)
     pace = FastClock(1)
     following = reader(pace, Counting.connect)
@@ -138,7 +139,8 @@ def test_followers_of_a_waiting_gang_ask_seldom_and_end_when_the_access_does(
         thread.start()
     time.sleep(COUNTED_S)
     took_s = time.monotonic() - begun
-    assert 3 <= Counting.asked <= 2 * took_s
+    asked = Counting.asked
+    assert 3 <= asked <= 2 * took_s, (asked, took_s)
 
     config = json.loads(access.read_text())
     expected = [
@@ -164,7 +166,7 @@ def test_followers_of_a_waiting_gang_ask_seldom_and_end_when_the_access_does(
         # All followers end by the first refusal; the next way of losing access has other words.
         for thread in threads:
             thread.join(60)
-    assert len([error for error in errors if "forbids it" in str(error)]) == REPLICAS
+    assert len([error for error in errors if "forbids it" in str(error)]) == REPLICAS, errors
 
 
 def nobody(access: Path, namespace: str) -> dict[str, str]:

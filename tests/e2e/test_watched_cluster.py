@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections import Counter
 from typing import Any
 
 import pytest
 from torchx_pulumi import render
 from torchx_pulumi.kube import Change, KubernetesCluster, WatchedCluster
 from torchx_pulumi.kube.kinds import EVENT, POD
+from torchx_pulumi.kube.watched_cluster import KEPT_S
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.schedulers import find_backend
@@ -21,7 +24,7 @@ from tests.e2e.project import eventually, finite
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("scheduler", ["volcano", "mcad"])
+@pytest.mark.parametrize("scheduler", ["volcano", pytest.param("mcad", marks=pytest.mark.mcad)])
 def test_a_run_is_followed_to_its_end_without_requests(
     scheduler: str, look: KubernetesCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,14 +50,17 @@ def test_a_run_is_followed_to_its_end_without_requests(
         eventually(lambda: all(watched.is_synced(kind, namespace) for kind in (variant.job_object, POD, EVENT)))
         look.create(variant.job_object, namespace, manifest)
         monkeypatch.setattr(KubernetesCluster, "_request", request)
+        begun = time.monotonic()
 
         def status() -> Any:
             return variant.read_status(variant.observe(watched, namespace, name))
 
-        eventually(lambda: status().state is JobState.SUCCEEDED)
+        eventually(lambda: status().state is JobState.SUCCEEDED, 240)
         # What explains a wait, nodes and the jobs of others, is read of the whole cluster, and seldom.
         assert [one for one in asked if f"/namespaces/{namespace}/" in one] == []
-        assert len(asked) <= 4
+        counts, spans = Counter(asked), (time.monotonic() - begun) // KEPT_S + 1
+        assert len(counts) <= 4, counts
+        assert max(counts.values(), default=0) <= spans, counts
         monkeypatch.undo()
         seen, live = status(), variant.read_status(variant.observe(look, namespace, name))
         assert (seen.state, seen.reason, seen.uid) == (live.state, live.reason, live.uid)
@@ -66,7 +72,7 @@ def test_a_run_is_followed_to_its_end_without_requests(
             assert {group["metadata"]["labels"][labels.LAUNCH] for group in groups} == {launch}
         look.delete(variant.job_object, namespace, name)
         eventually(lambda: watched.get(variant.job_object, namespace, name) is None)
-        eventually(lambda: not [*watched.objects(POD)])
+        eventually(lambda: not [*watched.objects(POD)], 120)
     finally:
         watched.stop()
         look.delete(variant.job_object, namespace, name)

@@ -56,15 +56,20 @@ class TorchxCli:
         return self._run("torchx-pulumi", *words, code=code, timeout_s=timeout_s)
 
     def _run(self, program: str, *words: str, code: int | None, timeout_s: float) -> Said:
-        done = subprocess.run(
-            [BIN / program, *words],
-            cwd=self.folder,
-            env=self.env,
-            text=True,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [BIN / program, *words],
+                cwd=self.folder,
+                env=self.env,
+                text=True,
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            # What it printed until then is in bytes, and not in the message.
+            printed = b"".join(part for part in (late.stdout, late.stderr) if isinstance(part, bytes))
+            raise AssertionError(f"{program} {' '.join(words)}: {late}\n{printed.decode(errors='replace')}") from late
         said = Said(out=done.stdout, err=done.stderr, code=done.returncode)
         assert code is None or said.code == code, f"{program} {' '.join(words)}: {said.code}\n{said.text}"
         assert code != 0 or "Traceback" not in said.text, said.text

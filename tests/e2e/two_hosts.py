@@ -76,8 +76,16 @@ def run(asked: dict[str, Any], folder: Path) -> None:
         said = {"refused": f"{type(error).__name__}: {error}"}
     except BaseException:  # noqa: BLE001 - whatever it is, the test shows it
         said, code = {"broke": traceback.format_exc()}, 1
-    (folder / str(os.getpid())).write_text(json.dumps(said))
+    result, part = result_of(folder, os.getpid()), folder / f"{pid_namespace()}-{os.getpid()}.part"
+    part.write_text(json.dumps(said))
+    # Whole or not at all: it may be killed at any moment.
+    part.rename(result)
     os._exit(code)
+
+
+def result_of(folder: Path, pid: int) -> Path:
+    """Return the file of what came of an operation. The hosts share the folder, and use the same process ids."""
+    return folder / f"{pid_namespace()}-{pid}"
 
 
 def send(pid: int, number: int, *, with_engine: bool) -> None:
@@ -113,7 +121,7 @@ def main() -> None:
                 if pid == 0:
                     break
                 if pid in working:
-                    asked, result = working.pop(pid), folder / str(pid)
+                    asked, result = working.pop(pid), result_of(folder, pid)
                     said = json.loads(result.read_text()) if result.exists() else {"killed": status}
                     result.unlink(missing_ok=True)
                     say(ended=asked["id"], took_s=round(time.monotonic() - asked["since"], 2), **said)

@@ -33,7 +33,7 @@ TAIL_PAUSE_S = 0.03
 INTERRUPT_WAIT_S = 30.0
 """Time that an interrupted engine has to write its state before it is killed."""
 
-ORPHAN_WAIT_S = 5.0
+ORPHAN_WAIT_S = 15.0
 """Time that the engine of a dead owner has to end after each signal."""
 
 

@@ -70,16 +70,28 @@ def real_world(cluster: Any, kubeconfig: Path) -> Iterator[World]:
     call = caller(api)
     call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     try:
+        # Without its account, which a controller makes, a pod is refused.
+        wait_for_account(call, namespace)
         for manifest in pods(namespace, image_of(cluster)):
             call("POST", f"/api/v1/namespaces/{namespace}/pods", manifest)
         real = KubernetesCluster.connect(str(kubeconfig))
-        deadline = time.monotonic() + 60
-        while phase_of(real.get(kinds.POD, namespace, "a")) != "Succeeded":
-            assert time.monotonic() < deadline, real.get(kinds.POD, namespace, "a")
+        deadline = time.monotonic() + 240
+        # All of them: what is read twice must not change in between.
+        while {phase_of(pod) for pod in real.list(kinds.POD, namespace)} != {"Succeeded"}:
+            assert time.monotonic() < deadline, real.list(kinds.POD, namespace)
             time.sleep(0.2)
         yield World(real, namespace)
     finally:
         call("DELETE", f"/api/v1/namespaces/{namespace}", None)
+
+
+def wait_for_account(call: Callable[[str, str, Manifest | None], Any], namespace: str) -> None:
+    """Wait until a new namespace has the account of its pods."""
+    deadline = time.monotonic() + 120
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    while "default" not in [item["metadata"]["name"] for item in call("GET", path, None)["items"]]:
+        assert time.monotonic() < deadline, f"namespace {namespace} got no default account"
+        time.sleep(0.1)
 
 
 def image_of(cluster: Any) -> str:

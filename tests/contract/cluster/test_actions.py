@@ -23,7 +23,7 @@ def account(name: str) -> Manifest:
 
 
 def eventually(true: Callable[[], bool], what: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline, what()
         time.sleep(0.2)
@@ -132,16 +132,19 @@ def test_a_job_is_aborted_and_resumed(world: World, name: str) -> None:
         },
     }
     uid = world.cluster.create(VOLCANO_JOB, world.namespace, job)["metadata"]["uid"]
-    if type(world.cluster).__name__ != "FakeCluster":
-        eventually(lambda: phase() == "Running", phase)
-    CONTROL.suspend(world.cluster, world.namespace, name, uid)
-    eventually(lambda: phase() == "Aborted", phase)
-    CONTROL.resume(world.cluster, world.namespace, name, uid)
-    eventually(lambda: phase() in ("Pending", "Running"), phase)
-    assert world.cluster.delete(VOLCANO_JOB, world.namespace, name, uid=uid)
-    # Other tests list the pods of the namespace.
-    of_job = {VOLCANO_JOB_NAME: name}
-    eventually(lambda: not world.cluster.list(kinds.POD, world.namespace, of_job), lambda: "its pods are still there")
+    try:
+        if type(world.cluster).__name__ != "FakeCluster":
+            eventually(lambda: phase() == "Running", phase)
+        CONTROL.suspend(world.cluster, world.namespace, name, uid)
+        eventually(lambda: phase() == "Aborted", phase)
+        CONTROL.resume(world.cluster, world.namespace, name, uid)
+        eventually(lambda: phase() in ("Pending", "Running"), phase)
+    finally:
+        deleted = world.cluster.delete(VOLCANO_JOB, world.namespace, name, uid=uid)
+        # Other tests list the pods of the namespace.
+        pods = lambda: world.cluster.list(kinds.POD, world.namespace, {VOLCANO_JOB_NAME: name})  # noqa: E731
+        eventually(lambda: not pods(), pods)
+    assert deleted
 
 
 def test_nothing_is_created_of_a_kind_that_nobody_defines(world: World, name: str) -> None:

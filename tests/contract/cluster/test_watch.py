@@ -62,7 +62,7 @@ def made(world: World) -> Iterator[Made]:
         made.cluster.delete(kinds.SERVICE, made.namespace, name)
 
 
-def until(what: Callable[[], Any], seconds: float = 20.0) -> None:
+def until(what: Callable[[], Any], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline
@@ -149,7 +149,7 @@ def test_closing_ends_the_wait_of_another_thread(made: Made) -> None:
     time.sleep(0.3)
     events.close()
     events.close()
-    waiting.join(5)
+    waiting.join(30)
     assert not waiting.is_alive()
     assert found == []
 
@@ -200,12 +200,17 @@ def test_a_watched_cluster_has_what_the_cluster_has(made: Made) -> None:
         assert {item["metadata"]["name"] for item in watched.objects(kinds.SERVICE)} == {before, after}
         made.cluster.delete(kinds.SERVICE, made.namespace, after)
         until(lambda: watched.get(kinds.SERVICE, made.namespace, after) is None)
-        mine = [
-            (one.type, one.object["metadata"]["name"])
-            for one in changes
-            if one.kind == kinds.SERVICE and not is_ending(one.type, one.object)
-        ]
-        assert mine == [("ADDED", before), ("ADDED", after), ("DELETED", after)]
+
+        def mine() -> list[tuple[str, str]]:
+            return [
+                (one.type, one.object["metadata"]["name"])
+                for one in [*changes]
+                if one.kind == kinds.SERVICE and not is_ending(one.type, one.object)
+            ]
+
+        # A change is reported after the store has it.
+        until(lambda: ("DELETED", after) in mine())
+        assert mine() == [("ADDED", before), ("ADDED", after), ("DELETED", after)]
         # What is not watched is read from the cluster.
         pod = watched.get(kinds.POD, made.namespace, "a")
         assert pod is not None
@@ -214,7 +219,8 @@ def test_a_watched_cluster_has_what_the_cluster_has(made: Made) -> None:
     finally:
         started = time.monotonic()
         watched.stop()
-    assert time.monotonic() - started < 1.5
+    # It promises a second; the rest is for threads that do not get a processor.
+    assert time.monotonic() - started < 5
 
 
 def test_a_version_of_long_ago_is_expired(world: World) -> None:

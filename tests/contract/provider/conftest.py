@@ -65,7 +65,7 @@ def official() -> Path:
 
 
 def is_stand_in(candidate: Path) -> bool:
-    said = subprocess.run([str(candidate), "--version"], capture_output=True, text=True, timeout=10, check=False)
+    said = subprocess.run([str(candidate), "--version"], capture_output=True, text=True, timeout=60, check=False)
     return "stand-in" in said.stdout
 
 
@@ -192,12 +192,15 @@ def api(api_call: Callable[..., Any]) -> Iterator[Api]:
     namespace = f"contract-{uuid4().hex[:8]}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     api_call("POST", "/api/v1/namespaces", body)
-    yield Api(api_call, namespace)
+    made = Api(api_call, namespace)
+    # Without its account, which a controller makes, a pod is refused.
+    wait_until(lambda: made.get(made.path("serviceaccounts", "default")))
+    yield made
     api_call("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
-def wait_until(holds: Callable[[], object], timeout_s: float = 20) -> None:
+def wait_until(holds: Callable[[], object], timeout_s: float = 120) -> None:
     deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to hold in time"
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"it did not come to hold within {timeout_s} s: {found!r}"
         time.sleep(0.1)

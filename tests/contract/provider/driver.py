@@ -24,6 +24,9 @@ SECRET = "1b47061264138c4ac30d75fd1eb44270"
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 
+TIMEOUT_S = 180.0
+"""For what is expected to happen. The garbage collector, for one, learns of a new kind within half a minute."""
+
 Properties = dict[str, Any]
 
 
@@ -145,7 +148,7 @@ class Provider:
         assert not response.failures, response.failures
         return from_struct(response.inputs)
 
-    def create(self, urn: str, inputs: Properties, *, preview: bool = False, timeout_s: float = 60) -> Resource:
+    def create(self, urn: str, inputs: Properties, *, preview: bool = False, timeout_s: float = TIMEOUT_S) -> Resource:
         checked = self.checked(urn, inputs)
         request = provider_pb2.CreateRequest(urn=urn, properties=to_struct(checked), preview=preview, timeout=timeout_s)
         response = call(self.stub.Create, request)
@@ -163,7 +166,7 @@ class Provider:
         return Difference(response.changes, list(response.replaces), detailed, response.deleteBeforeReplace)
 
     def update(
-        self, resource: Resource, inputs: Properties, *, preview: bool = False, timeout_s: float = 60
+        self, resource: Resource, inputs: Properties, *, preview: bool = False, timeout_s: float = TIMEOUT_S
     ) -> Resource:
         checked = self.checked(resource.urn, inputs, resource.inputs)
         request = provider_pb2.UpdateRequest(
@@ -187,7 +190,7 @@ class Provider:
         """Read what was not managed before, as an import or a `get` does."""
         return self.read(Resource(urn, name, {}, {}))
 
-    def delete(self, resource: Resource, *, timeout_s: float = 60) -> None:
+    def delete(self, resource: Resource, *, timeout_s: float = TIMEOUT_S) -> None:
         request = provider_pb2.DeleteRequest(
             id=resource.id, urn=resource.urn, properties=to_struct(resource.outputs), timeout=timeout_s
         )

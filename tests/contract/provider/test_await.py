@@ -16,6 +16,10 @@ from tests.contract.provider.objects import WIDGETS, pod, urn, widget
 NOWHERE: Properties = {"nodeSelector": {"contract.torchx-pulumi.test/no-such-node": "true"}}
 
 
+AT_ONCE_S = 30
+"""Far less than an operation waits before it gives up, and enough for a provider that starts on a busy machine."""
+
+
 def status_later(api: Api, path: str, status: dict[str, Any], delay_s: float = 1) -> threading.Timer:
     timer = threading.Timer(delay_s, lambda: when_there(api, path, status))
     timer.start()
@@ -35,7 +39,7 @@ def ready_pod() -> dict[str, Any]:
 def test_a_custom_resource_is_ready_at_once(provider: Provider, api: Api) -> None:
     started = time.monotonic()
     provider.create(urn(WIDGETS), widget(api.namespace))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < AT_ONCE_S
 
 
 def test_a_pod_is_awaited(provider: Provider, api: Api) -> None:
@@ -73,7 +77,7 @@ def test_a_pod_that_does_not_come_up_is_kept_with_its_state(provider: Provider, 
 def test_skip_await_does_not_wait(provider: Provider, api: Api) -> None:
     started = time.monotonic()
     provider.create(urn("core/v1:Pod"), pod(api.namespace, annotations={"pulumi.com/skipAwait": "true"}, **NOWHERE))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < AT_ONCE_S
 
 
 def test_a_headless_service_is_ready_at_once(provider: Provider, api: Api) -> None:
@@ -82,7 +86,7 @@ def test_a_headless_service_is_ready_at_once(provider: Provider, api: Api) -> No
     inputs = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
     started = time.monotonic()
     provider.create(urn("core/v1:Service"), inputs)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < AT_ONCE_S
 
 
 @pytest.mark.parametrize(
@@ -109,16 +113,24 @@ def test_a_timeout_may_be_an_annotation(provider: Provider, api: Api) -> None:
     started = time.monotonic()
     with pytest.raises(InitFailedError, match="timed out"):
         provider.create(urn(WIDGETS), widget(api.namespace, annotations=annotations), timeout_s=0)
-    assert time.monotonic() - started < 10
+    # Without the annotation it waits for minutes.
+    assert time.monotonic() - started < 60
 
 
 def test_cancel_ends_a_wait_with_the_state_kept(provider: Provider, api: Api) -> None:
     wish = {"pulumi.com/waitFor": "jsonpath={.status.phase}=Done"}
-    timer = threading.Timer(1, provider.cancel)
-    started = time.monotonic()
+    cancelled: list[float] = []
+
+    def cancel() -> None:
+        wait_until(lambda: api.get(api.widget("w")))
+        cancelled.append(time.monotonic())
+        provider.cancel()
+
+    timer = threading.Timer(1, cancel)
     timer.start()
     with pytest.raises(InitFailedError) as failed:
         provider.create(urn(WIDGETS), widget(api.namespace, annotations=wish))
+    ended = time.monotonic()
     timer.join()
-    assert time.monotonic() - started < 5
+    assert ended - cancelled[0] < AT_ONCE_S
     assert failed.value.id == f"{api.namespace}/w"

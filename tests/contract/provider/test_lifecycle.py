@@ -10,7 +10,7 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from tests.contract.provider.conftest import WIDGET, Api
+from tests.contract.provider.conftest import WIDGET, Api, wait_until
 from tests.contract.provider.driver import UNKNOWN, InitFailedError, Provider, Resource, is_secret, secret
 from tests.contract.provider.objects import WIDGETS, config_map, urn, widget
 
@@ -61,14 +61,22 @@ def test_a_preview_of_a_kind_to_come_passes(provider: Provider, api: Api) -> Non
 def test_creating_waits_for_the_namespace(provider: Provider, api: Api, api_call: Callable[..., object]) -> None:
     name = f"{api.namespace}-late"
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    later = threading.Timer(1.5, api_call, ("POST", "/api/v1/namespaces", namespace))
+
+    def told() -> bool:
+        return any(text.startswith("Retry #0; creation failed: ") for text in provider.engine.texts())
+
+    def make() -> None:
+        wait_until(told)
+        api_call("POST", "/api/v1/namespaces", namespace)
+
+    later = threading.Thread(target=make)
     later.start()
     try:
         assert provider.create(urn(WIDGETS), widget(name)).id == f"{name}/w"
     finally:
         later.join()
         api_call("DELETE", f"/api/v1/namespaces/{name}")
-    assert any(text.startswith("Retry #0; creation failed: ") for text in provider.engine.texts())
+    assert told()
 
 
 def test_an_object_that_is_there_is_adopted(provider: Provider, api: Api) -> None:

@@ -19,11 +19,12 @@ def _scheduler(api: Api) -> None:
 
 
 def template(**spec: Any) -> Properties:
-    tolerations = [{"operator": "Exists"}]
+    """Return pods for fake nodes: on a real one there is no such image."""
     containers = [{"name": "main", "image": "example.test/image:1"}]
+    placed = {"nodeSelector": {"torchx-pulumi/node": "fake"}, "tolerations": [{"operator": "Exists"}]}
     return {
         "metadata": {"labels": {"app": "x"}},
-        "spec": {"schedulerName": "volcano", "tolerations": tolerations, "containers": containers, **spec},
+        "spec": {"schedulerName": "volcano", "containers": containers, **placed, **spec},
     }
 
 
@@ -59,7 +60,7 @@ def test_a_deployment_is_ready_with_its_replicas_and_a_service_with_them(provide
 
 def test_a_service_without_pods_is_ready_at_once(provider: Provider, api: Api) -> None:
     spec = {"selector": {"app": "nobody"}, "ports": [{"port": 80}]}
-    made = provider.create(urn("core/v1:Service"), made_of("v1", "Service", api.namespace, spec), timeout_s=10)
+    made = provider.create(urn("core/v1:Service"), made_of("v1", "Service", api.namespace, spec))
     assert made.outputs["spec"]["clusterIP"]
     seen = provider.read(made)
     assert seen is not None
@@ -82,7 +83,7 @@ def test_a_job_is_ready_when_it_is_complete(provider: Provider, api: Api) -> Non
     assert made.outputs["status"]["succeeded"] == 1
     assert provider.diff(made, job).is_empty
     provider.delete(made)
-    assert api.call("GET", api.path("pods"))["items"] == []
+    wait_until(lambda: not api.call("GET", api.path("pods"))["items"])
 
 
 def test_a_replacement_that_only_immutability_forbids_is_previewed_under_another_name(
