@@ -230,7 +230,8 @@ def test_two_pods_serve_and_one_writes_through_a_kill_and_a_rollout(
         eventually(lambda: not old & names(pods.all()), 120)
     assert not gaps
     apps.reaches(second, "SUCCEEDED", 120)
-    assert changes(platform.up()).keys() == {"unchanged"}
+    again = platform.up("--diff")
+    assert changes(again).keys() == {"unchanged"}, again
     said += [pods.lines(pod) for pod in pods.all()]
     for text in said:
         assert "Traceback" not in text

@@ -173,6 +173,9 @@ func watchOne(client dynamic.ResourceInterface, name string) cache.ListerWatcher
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = byName
+			// Version "0", which informers ask for, may be answered with the object as it was before it was written:
+			// ready, and with the old values.
+			options.ResourceVersion = ""
 			return client.List(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 )
 
 func podWith(phase corev1.PodPhase, conditions ...corev1.PodCondition) *corev1.Pod {
@@ -160,5 +162,28 @@ func TestWaitFor(t *testing.T) {
 		if _, err := parseWaitFor(wrong); err == nil {
 			t.Errorf("%s: expected an error", wrong)
 		}
+	}
+}
+
+// recorded keeps the options of the last list.
+type recorded struct {
+	dynamic.ResourceInterface
+	options metav1.ListOptions
+}
+
+func (r *recorded) List(_ context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	r.options = options
+	return &unstructured.UnstructuredList{}, nil
+}
+
+func TestTheFirstLookIsNotOlderThanTheWrite(t *testing.T) {
+	client := &recorded{}
+	if _, err := cache.ToListerWatcherWithContext(watchOne(client, "d")).ListWithContext(
+		context.Background(), metav1.ListOptions{ResourceVersion: "0"},
+	); err != nil {
+		t.Fatal(err)
+	}
+	if client.options.ResourceVersion != "" || client.options.FieldSelector != "metadata.name=d" {
+		t.Errorf("got %+v", client.options)
 	}
 }
