@@ -118,7 +118,7 @@ class ClusterWatch:
     def _note(self, plural: str, event: Manifest) -> str:
         one, now = event["object"], time.time()
         if event["type"] == "ERROR":
-            # The truth has a gap from here on: whoever asks for it is told.
+            # From here on changes are missing: the next question about the truth fails with this event.
             self._error = event
             self._closed.set()
             return ""

@@ -25,6 +25,9 @@ from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.stack_state.backend import stack_name
 from torchx_pulumi.stack_state.owner import this_process
+from torchx_pulumi_stacks.engine.work_dir import place_key
+
+from tests.e2e.project import eventually
 
 FAKE_NODE = {
     "node_selector": {"torchx-pulumi/node": "fake"},
@@ -83,6 +86,11 @@ def processes_of(key: str) -> list[int]:
     return found
 
 
+def no_process_is_left(entry: RunEntry) -> None:
+    """Check that nothing works on a stack. A process that is killed ends a moment later."""
+    eventually(lambda: not processes_of(place_key(entry.place)))
+
+
 def kill_engine(key: str) -> None:
     """Kill the engine's processes that work on a stack, and those that they start meanwhile."""
     while found := processes_of(key):
@@ -95,7 +103,6 @@ def kill_engine(key: str) -> None:
 def main(asked: Mapping[str, Any]) -> None:
     """Launch or delete, and be killed: at a word of progress, or after some seconds; with or without the engine."""
     from torchx_pulumi_stacks.engine import AutomationDriver
-    from torchx_pulumi_stacks.engine.work_dir import place_key
 
     order = make_order(**asked["order"])
 

@@ -131,7 +131,7 @@ class Project:
         return self.run("destroy", "--yes", "--skip-preview")
 
     def checkpoint_is_whole(self) -> bool:
-        """Say whether the state's file and the attributes that Pulumi writes next to it can be read just now."""
+        """Return whether the state's file and the attributes that Pulumi writes next to it can be read now."""
         backend = Path(self.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
         stack = backend / ".pulumi/stacks" / self.folder.name / "dev.json"
         try:

@@ -28,7 +28,7 @@ from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine import process as engine_module
 from torchx_pulumi_stacks.engine.work_dir import place_key
 
-from tests.e2e.launch_orders import make_order, processes_of
+from tests.e2e.launch_orders import make_order, no_process_is_left
 from tests.e2e.project import eventually
 
 pytestmark = pytest.mark.e2e
@@ -325,8 +325,3 @@ def nothing_is_left(look: KubernetesCluster, entry: RunEntry, backend: str) -> b
     assert not state.exists()
     no_process_is_left(entry)
     return True
-
-
-def no_process_is_left(entry: RunEntry) -> None:
-    """Check that nothing works on a stack. A process that is killed ends a moment later."""
-    eventually(lambda: not processes_of(place_key(entry.place)))

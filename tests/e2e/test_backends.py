@@ -18,9 +18,8 @@ from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi_stacks.engine import AutomationDriver
-from torchx_pulumi_stacks.engine.work_dir import place_key
 
-from tests.e2e.launch_orders import make_order, processes_of
+from tests.e2e.launch_orders import make_order, no_process_is_left
 from tests.e2e.project import eventually
 
 pytestmark = pytest.mark.e2e
@@ -66,9 +65,7 @@ def make(
     (tmp_path / "backend/.pulumi").mkdir(parents=True, exist_ok=True)
     for entry in made:
         AutomationDriver().destroy(replace(entry, stage=Stage.DELETING), print)
-        key = place_key(entry.place)
-        # A process that is killed ends a moment later.
-        eventually(lambda key=key: not processes_of(key))
+        no_process_is_left(entry)
 
 
 def job(look: KubernetesCluster, entry: RunEntry) -> Any:

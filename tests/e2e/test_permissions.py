@@ -140,7 +140,7 @@ def state_of(scheduler: PulumiScheduler, app_id: str) -> str:
 
 
 def both_run(look: KubernetesCluster, namespace: str) -> bool:
-    """Say whether both replicas run: of one that does not, more is read."""
+    """Return whether both replicas run. A status makes more requests as long as one does not."""
     pods = [pod.get("status") or {} for pod in look.list(POD, namespace)]
     ready = [each.get("ready") for status in pods for each in status.get("containerStatuses") or ()]
     return [status.get("phase") for status in pods] == ["Running"] * 2 and ready == [True] * 2

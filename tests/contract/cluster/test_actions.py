@@ -115,6 +115,9 @@ def test_a_job_is_aborted_and_resumed(world: World, name: str) -> None:
         job = world.cluster.get(VOLCANO_JOB, world.namespace, name) or {}
         return str(((job.get("status") or {}).get("state") or {}).get("phase"))
 
+    def pods() -> Any:
+        return world.cluster.list(kinds.POD, world.namespace, {VOLCANO_JOB_NAME: name})
+
     some_pod = world.cluster.get(kinds.POD, world.namespace, "a")
     assert some_pod is not None
     image = some_pod["spec"]["containers"][0]["image"]
@@ -142,7 +145,6 @@ def test_a_job_is_aborted_and_resumed(world: World, name: str) -> None:
     finally:
         deleted = world.cluster.delete(VOLCANO_JOB, world.namespace, name, uid=uid)
         # Other tests list the pods of the namespace.
-        pods = lambda: world.cluster.list(kinds.POD, world.namespace, {VOLCANO_JOB_NAME: name})  # noqa: E731
         eventually(lambda: not pods(), pods)
     assert deleted
 
