@@ -6,12 +6,14 @@ and fsspec are imported on demand.
 
 from __future__ import annotations
 
+from torchx_pulumi.images.known_plans import known_plans, remember, split_planned
 from torchx_pulumi.images.launch_checks import known_digests, plan_push, refuse_local_only, refuse_unplanned
 from torchx_pulumi.images.patching import PatchedImage, build_plans, patch_image, push_local
-from torchx_pulumi.images.plan import ImagePlan, describe_left_out, first_plan, plan_patch
+from torchx_pulumi.images.plan import Builder, ImagePlan, describe_left_out, first_plan, plan_patch
 from torchx_pulumi.images.reference import is_local_id
 
 __all__ = [
+    "Builder",
     "ImagePlan",
     "PatchedImage",
     "build_plans",
@@ -19,10 +21,13 @@ __all__ = [
     "first_plan",
     "is_local_id",
     "known_digests",
+    "known_plans",
     "patch_image",
     "plan_patch",
     "plan_push",
     "push_local",
     "refuse_local_only",
     "refuse_unplanned",
+    "remember",
+    "split_planned",
 ]

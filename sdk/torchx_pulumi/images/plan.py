@@ -6,6 +6,7 @@ import platform as machine
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, Final
 
 from torchx_pulumi.images import dockerfile as dockerfiles
@@ -13,6 +14,7 @@ from torchx_pulumi.images.bases import Base, Registry, resolve
 from torchx_pulumi.images.content.hashing import files_address, hash_files, image_address
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree, shown_path
+from torchx_pulumi.images.oci import LayeredImage
 from torchx_pulumi.images.reference import parse_repository
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
@@ -32,6 +34,15 @@ _TAG_DIGITS: Final = 40
 _MOST_NAMED: Final = 8
 """Paths that a line about excluded files lists."""
 _PROCESSORS: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Builder(str, Enum):
+    """What builds an image."""
+
+    REGISTRY = "registry"
+    """The layers are pushed to the registry, without a daemon."""
+    DOCKER = "docker"
+    """The Docker daemon builds and pushes the image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +83,17 @@ class ImagePlan:
     """SHA-256 of every sent file by path."""
     extra: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """Generated files by path: the default Dockerfile."""
+    builder: Builder = Builder.DOCKER
+    """Builder of the image, if its registry does not have it."""
+    why_docker: str = ""
+    """Why the Docker daemon is needed. Empty: with another builder, or if the option `builder` asks for it."""
+    digest: str | None = None
+    """Digest of the image's manifest: the registry's if it has the tag, else the computed one. None: not known before
+    the push, which the builder `docker` makes."""
+    is_pushed: bool = False
+    """The registry had the tag when the image was planned."""
+    layered: LayeredImage | None = field(default=None, repr=False)
+    """The image as it is pushed by the builder `registry`. None: the registry has it, or the daemon builds it."""
 
     @property
     def tag(self) -> str:
@@ -80,8 +102,15 @@ class ImagePlan:
 
     @property
     def reference(self) -> str:
-        """Return the name of the image for pods. It is the same on every machine."""
+        """Return the name of the image without a digest. It is the same on every machine and for every builder."""
         return ":".join(self.target)
+
+    @property
+    def pod_reference(self) -> str:
+        """Return the name of the image for pods: with the digest after the tag for the builder `registry`."""
+        if self.builder is Builder.REGISTRY and self.digest is not None and not self.is_recorded:
+            return f"{self.reference}@{self.digest}"
+        return self.reference
 
     @property
     def target(self) -> tuple[str, str]:

@@ -1,0 +1,93 @@
+"""Images as registries store them: descriptors, manifests, and the parts of an image that is pushed. Data only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from torchx_pulumi.images.reference import Reference
+
+OCI_INDEX: Final = "application/vnd.oci.image.index.v1+json"
+OCI_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+OCI_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
+OCI_LAYER: Final = "application/vnd.oci.image.layer.v1.tar+gzip"
+DOCKER_INDEX: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_CONFIG: Final = "application/vnd.docker.container.image.v1+json"
+DOCKER_LAYER: Final = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+INDEXES: Final = (OCI_INDEX, DOCKER_INDEX)
+"""Media types of a list of manifests for several platforms."""
+MANIFESTS: Final = (OCI_MANIFEST, DOCKER_MANIFEST)
+"""Media types of the manifest of one image."""
+
+
+def sha256_digest(content: bytes) -> str:
+    """Return the digest of content, `sha256:` and 64 hex digits."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """A reference to a blob or a manifest."""
+
+    media_type: str
+    digest: str
+    """`sha256:` and 64 hex digits."""
+    size: int
+    """Bytes."""
+    urls: Sequence[str] = ()
+    """Where a layer is that registries do not store (media types `foreign` and `nondistributable`)."""
+    annotations: dict[str, str] = field(default_factory=dict)
+    platform: dict[str, Any] = field(default_factory=dict)
+    """`os`, `architecture` and `variant` of a manifest in an index. Empty: not given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A manifest or an index, with the bytes of which its digest is taken."""
+
+    media_type: str
+    content: bytes = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the bytes."""
+        return sha256_digest(self.content)
+
+
+class Blob(Protocol):
+    """Content that is uploaded. It may be read several times, and is never held in memory as a whole."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the whole content."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def read(self, offset: int = 0) -> Iterator[bytes]:
+        """Yield the content from an offset in pieces of at most 1 MiB.
+
+        Raises:
+            ImageError: The content cannot be read, or is no longer what the digest says.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredImage:
+    """An image that is a base and new layers, ready to be pushed."""
+
+    manifest: Manifest
+    """Its manifest. The digest of the manifest is the digest of the image."""
+    base: Reference | None
+    """Repository that has the base's layers. None: the image has no base (`FROM scratch`)."""
+    base_layers: Sequence[Descriptor]
+    """Layers of the base, in order."""
+    new_blobs: Sequence[Blob] = field(repr=False)
+    """The new layers and the configuration."""
