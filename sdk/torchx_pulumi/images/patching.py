@@ -276,6 +276,7 @@ def patch_image(
     labels: Mapping[str, str] | None = None,
     platform: str | None = None,
     ignore_rules: str = "docker",
+    builder: str = "auto",
     tell: ProgressCallback | None = None,
     client: Any = None,
 ) -> PatchedImage:
@@ -290,6 +291,7 @@ def patch_image(
         labels: As above.
         platform: As above.
         ignore_rules: As above.
+        builder: As above.
         tell: Receives lines of progress. None: no progress is reported.
         client: docker-py client to use. None: the daemon of Docker's environment.
 
@@ -308,6 +310,7 @@ def patch_image(
         labels=labels,
         platform=platform,
         ignore_rules=ignore_rules,
+        builder=builder,
         client=client,
     )
     report = tell or (lambda _line: None)

@@ -45,6 +45,10 @@ class Builder(str, Enum):
     """The Docker daemon builds and pushes the image."""
 
 
+BUILDERS: Final = ("auto", *(each.value for each in Builder))
+"""Values of the option `builder`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePlan:
     """Plan of a patched image: its inputs and its name."""
@@ -90,8 +94,8 @@ class ImagePlan:
     digest: str | None = None
     """Digest of the image's manifest: the registry's if it has the tag, else the computed one. None: not known before
     the push, which the builder `docker` makes."""
-    is_pushed: bool = False
-    """The registry had the tag when the image was planned."""
+    found_at: float | None = None
+    """Time (`time.time`) at which the registry had the tag. None: it did not have it, or was not asked."""
     layered: LayeredImage | None = field(default=None, repr=False)
     """The image as it is pushed by the builder `registry`. None: the registry has it, or the daemon builds it."""
 
@@ -128,6 +132,7 @@ def plan_patch(
     labels: Mapping[str, str] | None = None,
     platform: str | None = None,
     ignore_rules: str = "docker",
+    builder: str = "auto",
     client: Any = None,
     registry: Registry | None = None,
 ) -> ImagePlan:
@@ -145,6 +150,8 @@ def plan_patch(
         labels: Labels of the image, in addition to those of this package.
         platform: For example `linux/arm64`. None: the platform of this machine.
         ignore_rules: Rules of `.dockerignore`: `docker`, or `torchx` for the simpler rules of TorchX's patching.
+        builder: `registry` pushes layers without a daemon, `docker` uses the Docker daemon, `auto` uses the daemon only
+            for images that `registry` cannot build. The tag is the same.
         client: docker-py client that is asked for a base image that no registry has. None: created on demand.
         registry: Client for registries. None: created on demand.
 
@@ -154,6 +161,8 @@ def plan_patch(
     Raises:
         ImageError: The workspace cannot be read, the Dockerfile or a name is not valid, or the base is not found.
     """
+    if builder not in BUILDERS:
+        raise ImageError(f"builder {builder!r}: must be one of {', '.join(BUILDERS)}")
     if repository is not None:
         repository = parse_repository(repository).name
     arguments = _arguments(base, build_args or {})

@@ -95,6 +95,8 @@ class WorkspaceOptions:
     """Platform of patched images, as linux/amd64. Unset: this machine's"""
     ignore_rules: str = "docker"
     """How .dockerignore is read: as `docker` does, or as `torchx` does"""
+    builder: str = "auto"
+    """What builds patched images: `registry` without a Docker daemon, `docker`, or `auto`: the daemon only if needed"""
     shared_daemon: bool = False
     """The cluster's nodes use this machine's Docker daemon: patched images are not pushed, image_repo is no need"""
 
@@ -103,6 +105,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "wait_for": ("created", "admitted", "running", "completed"),
     "on_running_change": ("fail", "replace", "ignore"),
     "ignore_rules": ("docker", "torchx"),
+    "builder": ("auto", "registry", "docker"),
 }
 """Options of a launch with few values."""
 
