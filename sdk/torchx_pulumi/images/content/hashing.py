@@ -72,14 +72,14 @@ class HashCache:
                 with os.fdopen(handle, "w", encoding="ascii") as file:
                     json.dump({"version": _CACHE_VERSION, "files": self._used}, file, separators=(",", ":"))
                 Path(name).replace(self._file)
-                _remove_old(self._file.parent)
+                remove_old(self._file.parent)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
 
 
-def _remove_old(folder: Path) -> None:
-    """Remove caches that were not written for a long time."""
+def remove_old(folder: Path) -> None:
+    """Remove the caches of a folder that were not written for a long time."""
     for file in folder.glob("*.json"):
         if file.stat().st_mtime < time.time() - _KEPT_S:
             file.unlink(missing_ok=True)
