@@ -1,0 +1,99 @@
+"""An image registry in a folder of its own, for tests and benchmarks: Debian's docker-registry."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Final
+
+USER: Final = "me"
+PASSWORD: Final = "right"  # noqa: S105  of registries of tests
+_HASH: Final = "$2b$05$abcdefghijklmnopqrstuu8xaCxxL82bnl.UY74PMksDxIJShppPC"
+"""The password, by bcrypt."""
+_LISTENING: Final = re.compile(r"listening on ([\d.]+:\d+)")
+_REQUEST: Final = re.compile(r'"([A-Z]+) (/v2/\S*) HTTP/1.1" (\d+)')
+_START_S: Final = 30.0
+
+
+class LocalRegistry:
+    """A registry that serves http. Its content and its address stay the same when it is started again."""
+
+    def __init__(
+        self, folder: Path, *, host: str = "127.0.0.1", login: bool = False, storage: Path | None = None
+    ) -> None:
+        """Use a folder.
+
+        Args:
+            folder: Folder for the configuration and the log; made if it is absent.
+            host: Address on which it listens.
+            login: Requests need `USER` and `PASSWORD`.
+            storage: Folder of the content. None: a folder below `folder`.
+        """
+        self.storage = storage or folder / "stored"
+        self.address = f"{host}:0"
+        """Host and port, once it was started."""
+        self._folder, self._login = folder, login
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    def __enter__(self) -> LocalRegistry:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def log(self) -> Path:
+        """File with the messages and the requests since the last start."""
+        return self._folder / f"registry-{self._starts}.log"
+
+    def start(self) -> None:
+        """Start the registry and wait until it listens.
+
+        Raises:
+            RuntimeError: It ended, or does not listen in time. The message has its log.
+        """
+        from tools.bootstrap import ensure
+
+        program = ensure(["registry"])["registry"] / "docker-registry"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "htpasswd").write_text(f"{USER}:{_HASH}\n")
+        (self._folder / "registry.yml").write_text(json.dumps(self._configuration()))  # JSON is YAML
+        self._starts += 1
+        with self.log.open("wb") as log:
+            command = [str(program), "serve", str(self._folder / "registry.yml")]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + _START_S
+        while (found := _LISTENING.search(self.log.read_text())) is None:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"the registry does not listen: {self.log.read_text()}")
+            time.sleep(0.02)
+        self.address = found[1]
+
+    def stop(self) -> None:
+        """End the registry. The content stays."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+            self._process = None
+
+    def requests(self) -> list[tuple[str, str, int]]:
+        """Return method, path with query, and status of all requests since the last start."""
+        found = _REQUEST.findall(self.log.read_text())
+        return [(method, path, int(status)) for method, path, status in found]
+
+    def _configuration(self) -> dict[str, Any]:
+        realm = {"htpasswd": {"realm": "test", "path": str(self._folder / "htpasswd")}}
+        return {
+            "version": "0.1",
+            "log": {"level": "info", "formatter": "text"},
+            "storage": {"filesystem": {"rootdirectory": str(self.storage)}, "delete": {"enabled": True}},
+            # The secret signs the state of an upload, which outlives a restart.
+            "http": {"addr": self.address, "secret": "of-a-test"},
+            **({"auth": realm} if self._login else {}),
+        }
