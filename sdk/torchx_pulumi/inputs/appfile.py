@@ -22,7 +22,8 @@ from torchx_pulumi.planning.typed_reader import FieldValues, TypedReader, as_tex
 _UNUSED_ROLE_KEYS = ("base_image", "workspace", "overrides")
 """What `dataclasses.asdict` adds to a role. Only the unset value is taken, since another one would have no effect."""
 
-ROLE_KEYS = tuple(name for name, _, _ in field_types(RoleSpec))
+ROLE_KEYS = tuple(name for name, _, _ in field_types(RoleSpec) if name != "image_digest")
+"""Keys of a role. A digest is written as a part of the image."""
 
 RESOURCE_KEYS = ("cpu", "gpu", "memory_mb", "memMB", "devices", "capabilities", "tags")
 

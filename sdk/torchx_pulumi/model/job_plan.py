@@ -55,6 +55,7 @@ class RolePlan:
     index: int
     """Position in the AppDef, from 0."""
     image: str
+    """Image reference of the pods, with the digest if they name one."""
     replicas: int
     """Pods to run when the queue has room."""
     min_replicas: int | None

@@ -60,7 +60,10 @@ class RoleSpec:
 
     name: str
     image: str
-    """Image reference."""
+    """Image reference. It identifies the image: a change of it is a new run."""
+    image_digest: str | None = None
+    """Digest that pods name after the reference, for an image whose tag already identifies its content. It is not part
+    of the run's identity. None: pods name the reference alone."""
     entrypoint: str
     """First word of the command."""
     args: Sequence[str] = ()
@@ -89,6 +92,11 @@ class RoleSpec:
     """Kubernetes tolerations."""
     pod_overlay: Mapping[str, Any] | None = None
     """Fields laid over the pod template by TorchX's overlay rules (PUT, JOIN, DEL). Already read when given as URI."""
+
+    @property
+    def pod_image(self) -> str:
+        """Return the image reference of the pods: with the digest, if there is one."""
+        return self.image if self.image_digest is None else f"{self.image}@{self.image_digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

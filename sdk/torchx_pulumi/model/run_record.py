@@ -15,7 +15,8 @@ from torchx_pulumi.model.codec import check_version, from_json, to_json, without
 from torchx_pulumi.model.errors import DeployError
 
 RECORD_VERSION = 2
-"""Version of the written form of a run in the layout `role`; of others it is 1. A reader refuses a newer one."""
+"""Version of the written form of a run in the layout `role`, or with digests of images; of others it is 1. A reader
+refuses a newer one: 0.1.0 would render other pods."""
 
 FIRST_VERSION = 1
 """Version of the identity of 0.1.0, whose records do not name it: the name of a job object ends in a hash of the name
@@ -57,6 +58,9 @@ class RunRecord:
     tasks: Mapping[str, Sequence[int]] | None = None
     """Role name to the replica id of the first replica of each of its tasks (`planning.layout.RoleTasks`); not part of
     the run's identity. None: layout `replica`, in which each replica is a task."""
+    image_digests: Mapping[str, str] | None = None
+    """Role name to the digest that the run's pods name after the tag of their image; not part of the run's identity.
+    None, or a role that is not in it: they name the tag alone."""
     cluster: ClusterIdentity | None = None
     """The cluster that it was launched in; not part of the run's identity. None: not known, 0.1.0 wrote the record."""
 
@@ -72,7 +76,9 @@ def write_record(record: RunRecord) -> dict[str, Any]:
     plain = to_json(record)
     plain["identity_version"] = None if record.identity_version == FIRST_VERSION else record.identity_version
     plain["cluster"] = write_identity(record.cluster) if record.cluster is not None else None
-    return {"version": 1 if record.tasks is None else RECORD_VERSION, **without_none(plain)}
+    plain["image_digests"] = plain["image_digests"] or None
+    is_first = record.tasks is None and not record.image_digests
+    return {"version": 1 if is_first else RECORD_VERSION, **without_none(plain)}
 
 
 def read_record(value: Any) -> RunRecord | None:

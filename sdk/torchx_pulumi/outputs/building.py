@@ -128,23 +128,22 @@ def build_declared(
         plan: The job as requested.
         spec_hash: Hash of the run.
         created_by: User who requested the job. None: not known.
-        digests: Image reference to its digest, for the images whose digest is known.
+        digests: Image reference of pods to its digest, for images whose digest is known and that the pods do not name.
     """
-    resources = [role.resource for role in plan.spec.roles]
-    roles = [*zip(plan.roles, resources, strict=True)]
+    roles = [*zip(plan.roles, plan.spec.roles, strict=True)]
     return {
         "roles": [
             {
                 "name": role.name,
                 "image": role.image,
-                "digest": (digests or {}).get(role.image),
+                "digest": asked.image_digest or (digests or {}).get(role.image),
                 "replicas": role.replicas,
                 "min_replicas": role.min_replicas,
-                "resource": total([(resource, 1)]),
+                "resource": total([(asked.resource, 1)]),
             }
-            for role, resource in roles
+            for role, asked in roles
         ],
-        "resources_total": total([(resource, role.replicas) for role, resource in roles]),
+        "resources_total": total([(asked.resource, role.replicas) for role, asked in roles]),
         "priority": plan.options.priority_class,
         "spec_hash": spec_hash,
         "created_by": created_by,

@@ -79,7 +79,7 @@ def _plan_role(role: RoleSpec, options: Options, index: int, dns_name: str, task
         name=role.name,
         dns_name=dns_name,
         index=index,
-        image=role.image,
+        image=role.pod_image,
         replicas=role.num_replicas,
         min_replicas=role.min_replicas,
         max_retries=role.max_retries,
@@ -124,7 +124,7 @@ class _TaskPlanner:
         env = {name: substitute(value, values) for name, value in role.env.items()}
         if is_rank0:
             env[RANK0_HOST_ENV] = "localhost"
-        env[IMAGE_ENV] = role.image
+        env[IMAGE_ENV] = role.pod_image
         # First, as a variable is expanded in those after it only.
         own = [EnvPlan(name=REPLICA_ID_ENV, field_path=self.replica_id_field)] if numbered else []
         secret_env = [

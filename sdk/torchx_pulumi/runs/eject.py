@@ -99,7 +99,7 @@ def _literal(value: Any) -> str:
 
 
 def _image_digests(entry: RunEntry, chosen: Mapping[str, Any]) -> dict[str, str]:
-    """Return image to digest for the images that were built or pushed for the app."""
+    """Return image of pods to digest for the images that were built or pushed for the app."""
     try:
         noted = json.loads((chosen.get("annotations") or {}).get(labels.IMAGE_DIGESTS) or "{}")
     except ValueError:
@@ -107,7 +107,7 @@ def _image_digests(entry: RunEntry, chosen: Mapping[str, Any]) -> dict[str, str]
         return {}
     if not isinstance(noted, Mapping):
         return {}
-    found = {role["image"]: noted.get(role["name"]) for role in entry.app["roles"]}
+    found = {role["image"]: noted.get(role["name"]) for role in entry.declared.get("roles") or entry.app["roles"]}
     return {image: digest for image, digest in found.items() if isinstance(digest, str)}
 
 

@@ -15,6 +15,7 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage, write_entry
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
+from torchx_pulumi.model.job_spec import JobSpec
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import UID, RegistrationPlan
 from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord, write_record
@@ -45,6 +46,11 @@ def recorded_tasks(plan: JobPlan[Any]) -> RoleTasks | None:
     if all(task.count == 1 for role in plan.roles for task in role.tasks):
         return None
     return {role.name: [task.index for task in role.tasks] for role in plan.roles}
+
+
+def recorded_digests(spec: JobSpec) -> Mapping[str, str] | None:
+    """Return the digests that pods name after the tags of their images, for the record. None: they name none."""
+    return {role.name: role.image_digest for role in spec.roles if role.image_digest is not None} or None
 
 
 def resource_names(name: str, plan: JobPlan[Any], objects: Sequence[Manifest]) -> list[str]:
@@ -212,6 +218,7 @@ def _record(request: LaunchRequest, now: datetime) -> RunRecord:
         identity_version=IDENTITY_VERSION,
         cluster=request.entry.cluster_identity,
         tasks=recorded_tasks(plan),
+        image_digests=recorded_digests(plan.spec),
     )
 
 

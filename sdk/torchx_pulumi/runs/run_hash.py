@@ -73,4 +73,4 @@ def _render(spec: JobSpec, options: Options, launched: Mapping[str, int]) -> Any
 
 def _fixed_role(role: RoleSpec, launched: int) -> RoleSpec:
     env = {name: value for name, value in role.env.items() if not is_runner_env(name)}
-    return replace(role, env=env, num_replicas=min(launched, REPLICAS), min_replicas=None)
+    return replace(role, env=env, image_digest=None, num_replicas=min(launched, REPLICAS), min_replicas=None)

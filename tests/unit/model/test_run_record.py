@@ -56,14 +56,16 @@ def test_a_record_of_the_first_release_names_no_cluster() -> None:
         read_record({**written, "cluster": "here"})
 
 
-def test_a_run_of_shared_tasks_has_version_2_which_0_1_0_refuses_and_others_are_read_by_it() -> None:
+def test_a_run_of_shared_tasks_or_with_digests_has_version_2_which_0_1_0_refuses() -> None:
     shared = replace(RECORD, tasks={"trainer": (0, 1)})
+    pinned = replace(RECORD, image_digests={"trainer": "sha256:1"})
     assert read_record(json.loads(json.dumps(write_record(shared)))) == replace(RECORD, tasks={"trainer": [0, 1]})
-    assert [write_record(record)["version"] for record in (RECORD, shared)] == [1, 2]
+    assert read_record(json.loads(json.dumps(write_record(pinned)))) == pinned
+    assert [write_record(record)["version"] for record in (RECORD, shared, pinned)] == [1, 2, 2]
     (wheel,) = (Path(__file__).parents[2] / "e2e" / "released").glob("torchx_pulumi-0.1.0-*.whl")
     text = "import json, sys; from torchx_pulumi.relaunch.record import read_record; read_record(json.load(sys.stdin))"
     texts = []
-    for record in (RECORD, shared):
+    for record in (RECORD, shared, pinned):
         done = subprocess.run(
             [sys.executable, "-c", text],
             input=json.dumps(write_record(record)),
@@ -74,7 +76,13 @@ def test_a_run_of_shared_tasks_has_version_2_which_0_1_0_refuses_and_others_are_
         )
         texts.append(done.stderr)
     assert texts[0] == ""
-    assert "has version 2, this release of torchx-pulumi reads up to 1; install the release that wrote it" in texts[1]
+    refusal = "has version 2, this release of torchx-pulumi reads up to 1; install the release that wrote it"
+    assert [refusal in text for text in texts[1:]] == [True, True]
+
+
+def test_a_run_whose_pods_name_tags_is_recorded_as_0_1_0_recorded_it() -> None:
+    assert write_record(replace(RECORD, image_digests={})) == write_record(RECORD)
+    assert "image_digests" not in write_record(RECORD)
 
 
 @pytest.mark.parametrize("firsts", [[], [1, 0], [-1, 0], [3], [0, 0], [0, 0.5], [float("nan")], ["0"]])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import MountSpec, SecretRef
 from torchx_pulumi.schedulers import plan_job
@@ -26,6 +27,14 @@ def test_other_replicas_find_rank_0_by_the_variable_that_volcano_exports() -> No
     made = plan(role(name="my-train", num_replicas=2, args=["${rank0_env}"]), role(name="b", args=["${rank0_env}"]))
     assert made.roles[0].tasks[1].command == ("main", "VC_MY_TRAIN_0_HOSTS")
     assert made.roles[1].tasks[0].command == ("main", "VC_MY_TRAIN_0_HOSTS")
+
+
+def test_pods_name_the_digest_after_the_image_and_read_the_same_name() -> None:
+    made = plan(role(image="repo:tag", image_digest="sha256:1", num_replicas=2))
+    assert made.roles[0].image == "repo:tag@sha256:1"
+    assert {env_of(made, 0, replica)["TORCHX_IMAGE"] for replica in (0, 1)} == {"repo:tag@sha256:1"}
+    (container,) = render_plan(made)["spec"]["tasks"][1]["template"]["spec"]["containers"]
+    assert container["image"] == "repo:tag@sha256:1"
 
 
 def test_role_with_a_hash_is_found_by_its_hashed_name() -> None:

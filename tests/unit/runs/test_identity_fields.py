@@ -8,7 +8,7 @@ from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.identity_fields import TABLES, TABLES_OF, canonical
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
 
-NOT_IDENTITY = {RoleSpec: {"name", "metadata"}, VolcanoOptions: {"layout"}}
+NOT_IDENTITY = {RoleSpec: {"name", "image_digest", "metadata"}, VolcanoOptions: {"layout"}}
 """Fields without a row: a role's name is in the paths of its fields, and a layout runs the same replicas."""
 
 SPEC = JobSpec(name="job", roles=(RoleSpec(name="trainer", image="app:1", entrypoint="python"),))

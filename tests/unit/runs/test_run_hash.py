@@ -183,6 +183,16 @@ def volcano(resource: Any = None, **changes: Any) -> tuple[JobSpec, Options]:
     return spec, VolcanoOptions(**{"queue": "default", **options})
 
 
+def test_the_digest_that_is_named_after_a_tag_is_no_part_of_the_identity_and_a_given_one_is() -> None:
+    plain, pinned = volcano(), volcano(image="img:1@sha256:1")
+    named = [volcano(image_digest=digest) for digest in ("sha256:1", "sha256:2")]
+    assert {hash_of(*job) for job in (plain, *named)} == {hash_of(*plain)}
+    assert [digests_of(*job) for job in named] == [digests_of(*plain)] * 2
+    assert manifest_of(*named[0]) == manifest_of(*pinned)
+    assert hash_of(*pinned) != hash_of(*plain)
+    assert changed_fields(digests_of(*plain), digests_of(*pinned)) == ["roles[trainer].image"]
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -14,6 +14,7 @@ from torchx_pulumi.model.run_record import read_record
 from torchx_pulumi.runs.identity import field_digests
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.run_hash import run_hash
+from torchx_pulumi.schedulers import plan_job
 
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
@@ -39,6 +40,20 @@ def test_the_record_says_what_a_program_of_the_same_job_would_say(make_order: Ca
     )
     assert record.attempt == 1
     assert plan_registration(make_order(run="given"), NOW).record["hash"] == "given"
+
+
+def test_the_record_has_the_digests_that_pods_name_and_the_outputs_name_them(make_order: Callable[..., Any]) -> None:
+    order = make_order()
+    roles = [replace(role, image_digest="sha256:1") for role in order.plan.spec.roles]
+    plan = plan_job(replace(order.plan.spec, roles=roles), order.plan.options, order.plan.job_name)
+    run = plan_registration(replace(order, plan=plan), NOW)
+    plain = plan_registration(order, NOW)
+    assert (run.record["version"], run.record["image_digests"]) == (2, {"trainer": "sha256:1"})
+    assert "image_digests" not in plain.record
+    assert [run.record[key] for key in ("hash", "digests")] == [plain.record[key] for key in ("hash", "digests")]
+    (declared,) = run.outputs["declared"]["roles"]
+    image = f"{plain.outputs['images']['trainer']}@sha256:1"
+    assert (declared["image"], declared["digest"], run.outputs["images"]) == (image, "sha256:1", {"trainer": image})
 
 
 def test_the_note_for_colleagues_is_of_a_launched_app(make_order: Callable[..., Any]) -> None:
