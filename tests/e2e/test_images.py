@@ -22,7 +22,7 @@ import pytest
 import yaml
 from torchx_pulumi.images import PatchedImage, build_plans, patch_image, plan_patch, plan_push, push_local
 from torchx_pulumi.images.reference import parse_reference
-from torchx_pulumi.images.registry import Backoff, RegistryClient
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -315,7 +315,7 @@ def test_credentials_are_dockers_own(closed_registry: str, env: dict[str, str], 
     assert "wrong" not in str(caught.value)
     made = log_in("right")()
     assert made.pushed
-    assert RegistryClient(backoff=Backoff(tries=2)).digest(parse_reference(made.reference)) == made.digest
+    assert RegistryClient(tries=2).digest(parse_reference(made.reference)) == made.digest
 
 
 @pytest.fixture

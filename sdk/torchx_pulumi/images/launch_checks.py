@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from torchx_pulumi.images.patching import is_planned_name, unplanned
 from torchx_pulumi.images.plan import LOCAL_REPOSITORY
 from torchx_pulumi.images.reference import is_local_id, parse_reference, parse_repository
-from torchx_pulumi.images.registry import Backoff, RegistryClient
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
 
 
 def known_digests(references: Sequence[str]) -> Mapping[str, str]:
     """Return the digests of the images that their registries have. A registry that does not answer is skipped."""
-    registry, found = RegistryClient(backoff=Backoff(tries=1)), {}
+    registry, found = RegistryClient(tries=1), {}
     for reference in dict.fromkeys(references):
         # Used by a preview only. The build asks again and reports the error.
         with contextlib.suppress(ImageError):
@@ -77,7 +77,7 @@ def refuse_unplanned(images: Sequence[str], repository: str | None) -> Sequence[
         ImageError: A registry does not have one of the images.
     """
     unknown = []
-    registry = RegistryClient(backoff=Backoff(tries=1))
+    registry = RegistryClient(tries=1)
     for image in dict.fromkeys(images):
         if not repository or not is_planned_name(image, repository):
             continue

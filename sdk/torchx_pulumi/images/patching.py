@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from torchx_pulumi.images.bases import Registry
 from torchx_pulumi.images.building.build import build
@@ -26,9 +26,12 @@ from torchx_pulumi.images.plan import (
     plan_patch,
 )
 from torchx_pulumi.images.reference import parse_reference
-from torchx_pulumi.images.registry import Backoff, RegistryClient
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from torchx_pulumi.images.registry.retries import Retries
 
 _PLANNED_TAG: Final = re.compile(r"[0-9a-f]{40}")
 AT_ONCE: Final = 4
@@ -64,7 +67,8 @@ class ImageBuilder:
     """docker-py client for one image at a time. None: each thread connects when it needs the daemon."""
     every_line: bool = False
     """Report every line of a build. False: its steps, and at most one line per second."""
-    backoff: Backoff = field(default_factory=lambda: Backoff(tries=3, first_s=1.0))
+    retries: Retries | None = None
+    """Attempts of pulls and pushes by the daemon. None: three, the second one after a second."""
 
     def build(self, plans: Iterable[ImagePlan]) -> list[PatchedImage]:
         """Build and push missing images, each reference once.
@@ -122,12 +126,12 @@ class ImageBuilder:
             image_id = str((found or {})["Id"]) if done else self._build(daemon, plan, progress)
             if plan.repository is None:
                 return self._keep(daemon, plan, image_id, progress, built=not done)
-            digest = push(daemon, image_id, plan.repository, plan.tag, progress, self.backoff)
+            digest = push(daemon, image_id, plan.repository, plan.tag, progress, self.retries)
             return _patched(plan, digest, built=not done, pushed=True)
 
     def _build(self, daemon: Daemon, plan: ImagePlan, progress: Progress) -> str:
         for base in plan.bases:
-            provide(daemon, base, plan.platform, progress, self.backoff)
+            provide(daemon, base, plan.platform, progress, self.retries)
         progress.say(f"building on {plan.base}")
         image_id = self._build_once(daemon, plan, progress, cached=True)
         if not plan.bases and not runs_on(daemon.inspect(image_id) or {}, plan.platform):
@@ -173,7 +177,7 @@ class ImageBuilder:
                 raise ImageError(
                     f"image {image!r}: the Docker daemon does not have it; build it, or name another image"
                 )
-            return push(daemon, image, name, tag, progress, self.backoff)
+            return push(daemon, image, name, tag, progress, self.retries)
 
     def _is_own(self, image: str) -> bool:
         """Return whether the daemon has an image of another builder whose tag looks like an address."""

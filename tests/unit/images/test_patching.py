@@ -13,7 +13,7 @@ from torchx_pulumi import images
 from torchx_pulumi.images.patching import ImageBuilder
 from torchx_pulumi.images.plan import ImagePlan, plan_patch
 from torchx_pulumi.images.reference import Reference
-from torchx_pulumi.images.registry import Backoff
+from torchx_pulumi.images.registry.retries import Retries
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
 
 from tests.unit.images.fake_docker import FakeDocker
@@ -53,8 +53,8 @@ def plan(workspace: Path, registry: KnownRegistry, **given: Any) -> ImagePlan:
 @pytest.fixture
 def workshop(registry_: KnownRegistry, docker: FakeDocker, told: list[str]) -> ImageBuilder:
     docker.remote["base:1"] = BASE_DIGEST
-    backoff = Backoff(tries=3, sleep=lambda _: None)
-    return ImageBuilder(registry=registry_, report=told.append, client=docker, backoff=backoff)
+    retries = Retries.of(tries=3, first_wait_s=1.0, pause=lambda _: None)
+    return ImageBuilder(registry=registry_, report=told.append, client=docker, retries=retries)
 
 
 def test_a_reference_is_known_without_a_daemon(workspace: Path, registry_: KnownRegistry) -> None:

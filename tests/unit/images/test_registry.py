@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.images.reference import parse_reference
-from torchx_pulumi.images.registry import Backoff, RegistryClient, is_insecure
+from torchx_pulumi.images.registry import RegistryClient, is_insecure
 from torchx_pulumi.model.errors import ImageError
 
 from tests.unit.images.fake_registry import FakeRegistry
@@ -26,7 +26,7 @@ def waits() -> list[float]:
 @pytest.fixture
 def ask(registry: FakeRegistry, waits: list[float]) -> Callable[[str], str | None]:
     registry.digests["team/app:1"] = DIGEST
-    client = RegistryClient(backoff=Backoff(sleep=waits.append))
+    client = RegistryClient(pause=waits.append)
     return lambda name: client.digest(parse_reference(f"{registry.host}/{name}"))
 
 

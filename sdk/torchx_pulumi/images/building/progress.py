@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from torchx_pulumi.images.dockerfile import SHOWN_ARGUMENTS
-from torchx_pulumi.images.registry import Backoff
-from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.images.units import megabytes
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import MARK, encodings
 
-Result = TypeVar("Result")
 _EVERY_S: Final = 1.0
 _SHORTEST_SECRET: Final = 3
 """Characters of the shortest value that is removed. A shorter one would match too many texts."""
@@ -86,29 +84,3 @@ class Layers:
         return f"{self._what} {layers}" + (
             f", {megabytes(sum(self._done.values()))} of {megabytes(total)}" if total else ""
         )
-
-
-def megabytes(count: int) -> str:
-    """Return a number of bytes as text.
-
-    >>> megabytes(12_345_678), megabytes(512)
-    ('12.3 MB', '0.5 kB')
-    """
-    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
-
-
-def with_retries(work: Callable[[], Result], backoff: Backoff, progress: Progress) -> Result:
-    """Call a function until it succeeds, fails permanently, or the attempts are used up.
-
-    Raises:
-        ImageError: The error of the last attempt.
-    """
-    failed = 0
-    while True:
-        try:
-            return work()
-        except ImageError as error:
-            failed += 1
-            if not error.retryable or not backoff.wait(failed):
-                raise
-            progress.say(f"failed, trying again: {error}")

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from torchx_pulumi.images.bases import Base, DigestSource
 from torchx_pulumi.images.building.daemon import Daemon, explained, is_passing, read_events, translated_errors
-from torchx_pulumi.images.building.progress import Layers, Progress, with_retries
+from torchx_pulumi.images.building.progress import Layers, Progress
 from torchx_pulumi.images.reference import parse_reference
-from torchx_pulumi.images.registry import Backoff
 from torchx_pulumi.model.errors import ImageError
 
+if TYPE_CHECKING:
+    from torchx_pulumi.images.registry.retries import Retries
+
+Result = TypeVar("Result")
 _SYSTEMS: Final = ("linux", "windows", "darwin", "freebsd")
 """Operating systems. Any other platform of one word is a processor."""
 _PROCESSORS: Final = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}
 """Names of processors that Docker treats as its own."""
 
 
-def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, backoff: Backoff) -> None:
+def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, retries: Retries | None) -> None:
     """Pull a base image if the daemon does not have it as planned.
 
     Raises:
@@ -35,7 +38,7 @@ def provide(daemon: Daemon, base: Base, platform: str, progress: Progress, backo
             )
         raise ImageError(f"base image {base.image!r}: changed on the daemon since it was planned; run again")
     progress.say(f"pulling {base.image}")
-    with_retries(lambda: _pull(daemon, base, platform, progress), backoff, progress)
+    _repeated(lambda: _pull(daemon, base, platform, progress), retries, progress)
     if not _fits(daemon.inspect(base.image), base, platform):
         raise ImageError(
             f"base image {base.image!r}: was {base.digest} when it was planned and is another image "
@@ -97,7 +100,7 @@ def _follow(
     return results
 
 
-def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progress, backoff: Backoff) -> str:
+def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progress, retries: Retries | None) -> str:
     """Tag and push an image. Return its digest. The registry lists the tag only after the whole image is there.
 
     Raises:
@@ -105,7 +108,7 @@ def push(daemon: Daemon, image: str, repository: str, tag: str, progress: Progre
     """
     with translated_errors(f"image {repository}:{tag}"):
         daemon.api.tag(image, repository, tag=tag, force=True)
-    return with_retries(lambda: _push(daemon, repository, tag, progress), backoff, progress)
+    return _repeated(lambda: _push(daemon, repository, tag, progress), retries, progress)
 
 
 def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:
@@ -118,3 +121,15 @@ def _push(daemon: Daemon, repository: str, tag: str, progress: Progress) -> str:
         raise ImageError(f"{where}: the push ended before the registry had the whole image", retryable=True)
     progress.say(f"pushed, {digests[-1]}")
     return digests[-1]
+
+
+def _repeated(work: Callable[[], Result], retries: Retries | None, progress: Progress) -> Result:
+    """Call a function again after errors that may pass.
+
+    Raises:
+        ImageError: The error of the last attempt.
+    """
+    from torchx_pulumi.images.registry.retries import Retries, with_retries
+
+    policy = retries or Retries.of(tries=3, first_wait_s=1.0)
+    return with_retries(work, policy, lambda error: progress.say(f"failed, trying again: {error}"))

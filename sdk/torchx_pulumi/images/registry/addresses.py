@@ -1,0 +1,78 @@
+"""Addresses of registries, and the certificates that Docker's configuration has for them."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from torchx_pulumi.images.reference import DOCKER_HUB
+
+INSECURE: Final = "TORCHX_PULUMI_INSECURE_REGISTRIES"
+"""Environment variable: comma-separated registries that use http, in addition to those on loopback."""
+_HUB_HOST: Final = "registry-1.docker.io"
+
+
+def address_of(registry: str) -> str:
+    """Return the URL of a registry, without a path.
+
+    >>> address_of("localhost:5000"), address_of("docker.io")
+    ('http://localhost:5000', 'https://registry-1.docker.io')
+    """
+    if registry == DOCKER_HUB:
+        return f"https://{_HUB_HOST}"
+    return f"{'http' if is_insecure(registry) else 'https'}://{registry}"
+
+
+def is_insecure(registry: str) -> bool:
+    """Return whether a registry uses http: those on loopback, as for the daemon, and those that the variable lists.
+
+    >>> is_insecure("localhost:5000"), is_insecure("127.0.0.1"), is_insecure("registry.example.com")
+    (True, True, False)
+    """
+    if registry in [name.strip() for name in os.environ.get(INSECURE, "").split(",")]:
+        return True
+    host = registry.rpartition(":")[0] if re.search(r":\d+$", registry) else registry
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def origin_of(url: str) -> tuple[str, str, int]:
+    """Return scheme, host and port of a URL.
+
+    >>> origin_of("https://Registry.example.com/v2/")
+    ('https', 'registry.example.com', 443)
+    """
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+
+
+def is_plain(url: str) -> bool:
+    """Return whether a URL is a plain http one that is not allowed: neither on loopback nor listed."""
+    return urlsplit(url).scheme == "http" and not is_insecure(urlsplit(url).netloc.rpartition("@")[2])
+
+
+def authority_of(registry: str) -> str | None:
+    """Return the file of the registry's certificate authority in Docker's configuration. None: there is none."""
+    return next((str(folder / "ca.crt") for folder in _folders(registry) if (folder / "ca.crt").is_file()), None)
+
+
+def client_certificate_of(registry: str) -> tuple[str, str] | None:
+    """Return the files of the certificate and key that a registry gets from its clients. None: there are none."""
+    for folder in _folders(registry):
+        for certificate in sorted(folder.glob("*.cert")):
+            key = certificate.with_suffix(".key")
+            if key.is_file():
+                return str(certificate), str(key)
+    return None
+
+
+def _folders(registry: str) -> list[Path]:
+    return [folder / registry for folder in (Path("~/.docker/certs.d").expanduser(), Path("/etc/docker/certs.d"))]
