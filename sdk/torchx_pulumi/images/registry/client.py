@@ -22,7 +22,7 @@ from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.model.errors import ImageError
 
 if TYPE_CHECKING:
-    from torchx_pulumi.images.registry.connection import Answer, Connection
+    from torchx_pulumi.images.registry.connection import RegistryAnswer, RegistryConnection
 
 ACCEPTED: Final = ", ".join((OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIFEST))
 """Accepted media types. The index comes first, because the daemon stores its digest for a pulled image."""
@@ -48,11 +48,11 @@ class RegistryClient:
             pause: Waits for a number of seconds.
         """
         self._policy = (tries, first_wait_s, pause)
-        self._connection: Connection | None = None
+        self._connection: RegistryConnection | None = None
         self._guard = threading.Lock()
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> RegistryConnection:
         """Return the pooled connections, made by the first request.
 
         Raises:
@@ -61,7 +61,7 @@ class RegistryClient:
         with self._guard:
             if self._connection is None:
                 try:
-                    from torchx_pulumi.images.registry.connection import Connection
+                    from torchx_pulumi.images.registry.connection import RegistryConnection
                     from torchx_pulumi.images.registry.retries import Retries
                 except ImportError as error:
                     if error.name not in ("requests", "urllib3"):
@@ -70,7 +70,7 @@ class RegistryClient:
                         f"asking a registry needs the requests package, which cannot be imported ({error}); "
                         "install `torchx-pulumi[docker]`"
                     ) from error
-                self._connection = Connection(Retries.of(*self._policy))
+                self._connection = RegistryConnection(Retries.of(*self._policy))
             return self._connection
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class RegistryClient:
                 its digest says.
         """
         from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.connection import Request
+        from torchx_pulumi.images.registry.connection import RegistryRequest
 
         what = f"blob {descriptor.digest} of {repository.name}"
         if descriptor.size > LARGEST_READ:
@@ -135,7 +135,7 @@ class RegistryClient:
                 f"{what}: has {descriptor.size} bytes, and at most {LARGEST_READ} are read; this is no "
                 "configuration of an image; name another base image"
             )
-        request = Request(
+        request = RegistryRequest(
             method="GET",
             url=f"/v2/{repository.path}/blobs/{descriptor.digest}",
             reference=repository,
@@ -157,7 +157,7 @@ class RegistryClient:
             ImageError: As of `digest`.
         """
         from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.connection import Request
+        from torchx_pulumi.images.registry.connection import RegistryRequest
 
         url: str | None = f"/v2/{repository.path}/tags/list"
         tags: dict[str, None] = {}
@@ -165,7 +165,7 @@ class RegistryClient:
         for _ in range(_PAGES):
             if url is None:
                 break
-            request = Request(
+            request = RegistryRequest(
                 method="GET",
                 url=url,
                 reference=repository,
@@ -193,10 +193,10 @@ class RegistryClient:
         Raises:
             ImageError: As of `digest`; or the registry does not allow deletes.
         """
-        from torchx_pulumi.images.registry.connection import Request
-        from torchx_pulumi.images.registry.failures import RefusedError
+        from torchx_pulumi.images.registry.connection import RegistryRequest
+        from torchx_pulumi.images.registry.failures import RefusedRequestError
 
-        request = Request(
+        request = RegistryRequest(
             method="DELETE",
             url=f"/v2/{repository.path}/manifests/{digest}",
             reference=repository,
@@ -206,18 +206,18 @@ class RegistryClient:
         )
         try:
             answer = self.connection.send(request)
-        except RefusedError as error:
+        except RefusedRequestError as error:
             if error.status in (400, 405, 501):
                 raise _no_deletes(repository, str(error.status)) from error
             raise
         if answer.status == 404 and "UNSUPPORTED" in answer.content.decode("utf-8", "replace"):
             raise _no_deletes(repository, "UNSUPPORTED")
 
-    def _manifest(self, method: str, reference: Reference) -> Answer:
+    def _manifest(self, method: str, reference: Reference) -> RegistryAnswer:
         from torchx_pulumi.images.registry.authorization import pull_scope
-        from torchx_pulumi.images.registry.connection import Request
+        from torchx_pulumi.images.registry.connection import RegistryRequest
 
-        request = Request(
+        request = RegistryRequest(
             method=method,
             url=f"/v2/{reference.path}/manifests/{reference.version}",
             reference=reference,
@@ -241,7 +241,7 @@ def _media_type_in(content: bytes) -> str | None:
     return found.get("mediaType") if isinstance(found, dict) else None
 
 
-def _next_page(answer: Answer) -> str | None:
+def _next_page(answer: RegistryAnswer) -> str | None:
     """Return the address of the next page in the header `Link`. None: this is the last one."""
     for link in answer.headers.get("Link", "").split(","):
         target, _, rest = link.partition(";")

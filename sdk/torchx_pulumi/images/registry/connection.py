@@ -40,7 +40,7 @@ DROPPED: Final = (requests.RequestException, HTTPError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RegistryAnswer:
     """A response that was read as a whole."""
 
     status: int
@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RegistryRequest:
     """A request to a registry."""
 
     method: str
@@ -79,7 +79,7 @@ class Request:
     timeout_s: tuple[float, float] = TIMEOUT_S
 
 
-class Connection:
+class RegistryConnection:
     """Sends requests. Many threads may use it."""
 
     def __init__(self, retries: Retries) -> None:
@@ -94,7 +94,7 @@ class Connection:
         self._again.close()
         self._once.close()
 
-    def send(self, request: Request, limit: int = 1 << 20) -> Answer:
+    def send(self, request: RegistryRequest, limit: int = 1 << 20) -> RegistryAnswer:
         """Send a request and read its response, again after errors that may pass.
 
         Args:
@@ -117,11 +117,13 @@ class Connection:
                     retries = after(broken, retries)
                 else:
                     url = str(response.url)
-                    return Answer(status=response.status_code, headers=response.headers, content=content, url=url)
+                    return RegistryAnswer(
+                        status=response.status_code, headers=response.headers, content=content, url=url
+                    )
             retries.sleep()
 
     @contextlib.contextmanager
-    def open(self, request: Request) -> Iterator[requests.Response]:
+    def open(self, request: RegistryRequest) -> Iterator[requests.Response]:
         """Send a request and yield its response, whose body is not read yet.
 
         Raises:
@@ -144,7 +146,7 @@ class Connection:
                 )
             yield response
 
-    def _authorized(self, request: Request) -> requests.Response:
+    def _authorized(self, request: RegistryRequest) -> requests.Response:
         """Send a request with the credentials of its registry, follow redirects, and return the response."""
         home = address_of(request.reference.registry)
         url = _secured(urljoin(f"{home}/", request.url), home)
@@ -170,7 +172,7 @@ class Connection:
             "see its logs"
         )
 
-    def _with_credentials(self, request: Request, url: str) -> requests.Response:
+    def _with_credentials(self, request: RegistryRequest, url: str) -> requests.Response:
         authorize = self._authorizations.current(request.reference, request.scopes, request.what)
         response = self._transmit(request, url, authorize, own=True)
         if response.status_code != 401:
@@ -181,7 +183,7 @@ class Connection:
         )
         return self._transmit(request, url, authorize, own=True)
 
-    def _transmit(self, request: Request, url: str, authorize: Any, *, own: bool) -> requests.Response:
+    def _transmit(self, request: RegistryRequest, url: str, authorize: Any, *, own: bool) -> requests.Response:
         registry, session = request.reference.registry, self._again if request.repeated else self._once
         if hasattr(request.data, "seek"):
             request.data.seek(0)
@@ -204,7 +206,7 @@ class Connection:
     def _fetch_token(self, method: str, realm: str, reference: Reference, what: str, options: Mapping[str, Any]) -> Any:
         own = origin_of(realm)[:2] == origin_of(address_of(reference.registry))[:2]
         verify = (authority_of(reference.registry) if own else None) or True
-        request = Request(method=method, url=realm, reference=reference, scopes=(), what=what)
+        request = RegistryRequest(method=method, url=realm, reference=reference, scopes=(), what=what)
         try:
             response = self._again.request(
                 method, realm, timeout=TIMEOUT_S, allow_redirects=False, stream=True, verify=verify, **options
@@ -215,7 +217,7 @@ class Connection:
                 content = _read(response, 1 << 20, request)
         except DROPPED as error:
             raise ImageError(unreachable(reference, error, what), retryable=True) from error
-        return Answer(status=response.status_code, headers=response.headers, content=content, url=realm)
+        return RegistryAnswer(status=response.status_code, headers=response.headers, content=content, url=realm)
 
 
 def _secured(url: str, home: str) -> str:
@@ -226,7 +228,7 @@ def _secured(url: str, home: str) -> str:
     return url
 
 
-def _read(response: requests.Response, limit: int, request: Request) -> bytes:
+def _read(response: requests.Response, limit: int, request: RegistryRequest) -> bytes:
     """Return the body of a response.
 
     Raises:

@@ -15,7 +15,7 @@ _LONGEST: Final = 400
 _LIMITS: Final = re.compile(r"quota|no space|storage|size limit|exceed", re.IGNORECASE)
 
 
-class RefusedError(ImageError):
+class RefusedRequestError(ImageError):
     """A registry answered with a status that the request does not expect."""
 
     def __init__(self, message: str, *, status: int, retryable: bool = False) -> None:
@@ -52,7 +52,7 @@ def _one(error: dict[str, object]) -> str:
 
 def refused(
     status: int, reason: str, content: bytes, reference: Reference, what: str, tries: int, note: str = ""
-) -> RefusedError:
+) -> RefusedRequestError:
     """Return the error of an unexpected status.
 
     Args:
@@ -68,7 +68,7 @@ def refused(
     quoted = f" ({said})" if said else ""
     limit = bool(_LIMITS.search(said))
     if status in (401, 403) and not limit:
-        return RefusedError(denied(reference, f"answers {status}{quoted}", what, note), status=status)
+        return RefusedRequestError(denied(reference, f"answers {status}{quoted}", what, note), status=status)
     times = f" after {tries} tries" if tries > 1 else ""
     answer = f"answers {status} {reason}".rstrip()
     if status == 429:
@@ -81,7 +81,7 @@ def refused(
         hint = f"check that the repository {reference.path} exists and that this account may use it"
     else:
         hint = "see its logs"
-    return RefusedError(
+    return RefusedRequestError(
         f"registry {reference.registry}: {answer}{quoted}{times}, asked for {what}; {hint}, then run again",
         status=status,
         retryable=status in RETRIED and not (limit and status != 429),
