@@ -102,6 +102,14 @@ def workspace_of(role: Any) -> Mapping[str, str]:
     return dict(workspace.projects) if workspace else {}
 
 
+def patched_workspace(role: Any) -> str | Mapping[str, str] | None:
+    """Return the workspace of a role as `Workspaces.patch` takes it. None: it has none."""
+    folders = workspace_of(role)
+    if not folders:
+        return None
+    return next(iter(folders)) if list(folders.values()) == [""] else folders
+
+
 def make_workspace(projects: Mapping[str, str]) -> Any:
     """Make a workspace of its folders. None: the installed version has no workspaces."""
     kind = getattr(specs, "Workspace", None)

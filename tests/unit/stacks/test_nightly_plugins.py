@@ -21,6 +21,7 @@ NIGHTLY = "kubernetes_mcad" not in DEFAULT_SCHEDULER_MODULES
 OURS = {"pulumi_mcad", "pulumi_volcano"}
 REMOVED = {"kubernetes_mcad", "aws_batch", "aws_sagemaker", "gcp_batch", "ray", "lsf"}
 OWN = set(DEFAULT_SCHEDULER_MODULES)
+EXTENDED = "torchx_pulumi.torchx_adapter.kubernetes_scheduler"
 THEIRS = {"local_cwd", "local_docker", "slurm", "theirs_a", "theirs_b", "theirs_c", "theirs_d", "theirs_e"}
 
 LIST = """
@@ -31,7 +32,7 @@ from torchx.schedulers import get_default_scheduler_name, get_scheduler_factorie
 def say():
     factories = get_scheduler_factories()
     made = {}
-    for name in ("local_cwd", "local_docker", "aws_batch", "pulumi_volcano"):
+    for name in ("local_cwd", "local_docker", "kubernetes", "aws_batch", "pulumi_volcano"):
         try:
             made[name] = type(factories[name]("s")).__module__ if name in factories else None
         except Exception as error:
@@ -107,6 +108,8 @@ def test_alone_torchx_has_what_it_had_and_ours() -> None:
         assert said["default"] == DEFAULT
         assert {name: said["made"][name] for name in own} == own
         assert (said["made"]["pulumi_volcano"] or "").startswith("torchx_pulumi.") is bool(ours)
+        # TorchX's own, with the builder of images that needs no daemon.
+        assert said["made"]["kubernetes"] == (EXTENDED if ours else "torchx.schedulers.kubernetes_scheduler"), source
         assert said["errors"] == []
         assert said.get("handlers", []) == []
         assert said["version"] == metadata.version("torchx-pulumi")
@@ -123,6 +126,32 @@ def test_another_package_keeps_its_schedulers_and_torchx_its_own(other: Path, la
         assert said["made"]["local_cwd"] == ("theirs" if theirs else "torchx.schedulers.local_scheduler")
         assert said["made"]["local_docker"] == ("theirs" if theirs else "torchx.schedulers.docker_scheduler")
         assert said["errors"] == []
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="TorchX 0.7.0 has entry points only")
+def test_another_plugin_for_kubernetes_is_not_hidden(tmp_path: Path) -> None:
+    module = tmp_path / "torchx_plugins" / "schedulers" / "theirs.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(
+        "from torchx.plugins import register\n\nclass Theirs:\n    pass\n\n"
+        "@register.scheduler(name='kubernetes')\ndef theirs(session_name, **kwargs):\n    return Theirs()\n"
+    )
+    for source, said in offered(tmp_path).items():
+        if source in "13":
+            assert said["made"]["kubernetes"] == "torchx_plugins.schedulers.theirs", source
+        # Without entry points there are two in the namespace package, and TorchX takes the first one.
+        assert [source, said["errors"]] == [source, []] or source == "1"
+        assert set(said["names"]) >= OURS or source == "0"
+
+
+def test_another_entry_point_for_kubernetes_is_not_hidden(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text(
+        "class Theirs:\n    pass\n\ndef create(session_name, **kwargs):\n    return Theirs()\n"
+    )
+    there = distribution(tmp_path, "theirs", "[torchx.schedulers]\nkubernetes = theirs:create\n")
+    found = offered(there)
+    assert {found[source]["made"]["kubernetes"] for source in found if source in "23"} == {"theirs"}
+    assert all(said["errors"] == [] for said in found.values())
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="TorchX 0.7.0 has entry points only")
