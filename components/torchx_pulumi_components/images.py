@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pulumi
-from torchx_pulumi.images import ImagePlan, build_plans, describe_left_out, first_plan, plan_patch
+from torchx_pulumi.images import ImagePlan, build_plans, describe_left_out, first_plan, plan_patch, remember
 from torchx_pulumi.model.errors import DeployError, ImageError
 from torchx_pulumi.runs.identity import digest
 
@@ -22,11 +22,14 @@ def patched_image(
     labels: Mapping[str, str] | None = None,
     platform: str | None = None,
     ignore_rules: str = "docker",
+    builder: str = "auto",
 ) -> str:
     """Patch an image with a workspace and return its reference, for the role's `image`.
 
     Preview builds and pushes nothing. `up` does so before this call returns, if the registry does not have the image.
-    The reference is the same in both, and stays the same while the workspace does.
+    The reference is the same in both, and stays the same while the workspace does. With the builder `registry` it has
+    the digest after the tag. The tag alone is the identity of the image: a job that runs keeps the name that its pods
+    have, whatever builder is chosen later.
 
     Args:
         base: Image to patch.
@@ -38,6 +41,8 @@ def patched_image(
         labels: Additional labels of the image.
         platform: For example `linux/arm64`. Unset: the local one.
         ignore_rules: How `.dockerignore` is read: `docker` or `torchx`.
+        builder: What builds the image: `registry` (no Docker daemon is needed), `docker`, or `auto`: `registry` if it
+            can build the image.
 
     Raises:
         pulumi.RunError: The image cannot be planned, built or pushed.
@@ -52,12 +57,14 @@ def patched_image(
             labels=labels,
             platform=platform,
             ignore_rules=ignore_rules,
+            builder=builder,
         )
         plan = keep_recorded(plan, workspace, ignore_rules=ignore_rules)
         build_in_up([plan])
     except (ImageError, DeployError) as error:
         raise pulumi.RunError(str(error)) from error
-    return plan.reference
+    remember(plan)
+    return plan.pod_reference
 
 
 def keep_recorded(plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore_rules: str) -> ImagePlan:

@@ -17,6 +17,7 @@ from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
 from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, owner_digest, run_hash_of, variant_of_run
+from torchx_pulumi.runs.registration import recorded_digests
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, plan_job, replicas_of, variant_of
 from torchx_pulumi.schedulers.preflight import discover, preflight
@@ -24,7 +25,8 @@ from torchx_pulumi.schedulers.preflight import discover, preflight
 from torchx_pulumi_components.cluster_access import find_cluster
 from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.read_args import ParsedArgs, in_words_of_args
-from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, tasks_as_launched, undecided_fields
+from torchx_pulumi_components.recorded_images import args_of_run, with_split_images
+from torchx_pulumi_components.recorded_run import as_recorded, plan_as_launched, run_as_launched, undecided_fields
 from torchx_pulumi_components.stack_state import StackState, plain
 
 
@@ -124,7 +126,9 @@ class LaunchPlanner:
         given = self.args
         # Options that are discovered in the cluster are rendered, recorded and compared like given ones.
         args = replace(given, options=discover(self.cluster, given.options, given.left_open))
-        return replace(self, args=args)._plan_launch()
+        args = with_split_images(args, self.state.record, self.state.intent)
+        other = self.other and with_split_images(self.other, self.state.record, self.state.intent)
+        return replace(self, args=args, other=other)._plan_launch()
 
     def _plan_launch(self) -> Launch:
         args, state = self.args, self.state
@@ -221,9 +225,9 @@ class LaunchPlanner:
     def _desired_run(self, last: RunRecord, new: RunRecord, undecided: Set[str]) -> RunRecord:
         """Return the run that the arguments ask for, with the identity in the version of the last run.
 
-        Fields that are unknown or left to the cluster have the values of the last run.
+        Fields that are unknown or left to the cluster have the values of the last run, and its images their digests.
         """
-        args = self.args
+        args = args_of_run(self.args, last)
         resizes = backend_of(args.options).resizes
         launched = launched_replicas(last, new.replicas) if resizes else new.replicas
         version, rerun = last.identity_version, args.settings.rerun
@@ -264,6 +268,7 @@ class LaunchPlanner:
             launched_at=self.now.isoformat(timespec="seconds"),
             identity_version=version,
             tasks=backend_of(args.options).choose_layout(args.spec, args.options).tasks,
+            image_digests=recorded_digests(args.spec),
         )
 
     def _job_name(self, run: str, version: int) -> str:
@@ -318,9 +323,7 @@ class LaunchPlanner:
     ) -> Launch:
         """Return the launch of a new run, or of a run without a record that is kept."""
         kept = decision.action is Action.KEEP
-        run = new
-        if kept and observed.job_object is not None:
-            run = replace(_with_uid(new, observed), tasks=tasks_as_launched(self.args, observed.job_object))
+        run = run_as_launched(new, self.args, observed) if kept and observed.job_object is not None else new
         if kept and self.importing:
             run = replace(run, imported=True)
         return Launch(
@@ -336,7 +339,7 @@ class LaunchPlanner:
     def _kept(self, decision: Decision, last: RunRecord, updated: RunRecord, observed: ObservedObjects) -> Launch:
         """Return a run that is kept, ignored, or over and gone; `updated` is its record with the desired fields."""
         state = self.state
-        run = _with_uid(updated, observed) if decision.action is Action.KEEP else last
+        run = replace(updated, uid=observed.uid or updated.uid) if decision.action is Action.KEEP else last
         intent = state.intent
         if intent is None or intent.attempt != run.attempt:
             intent = replace(last, uid=None, observed=None)
@@ -371,7 +374,8 @@ class LaunchPlanner:
 
     def _plan(self, run: RunRecord, *, kept: bool = False) -> JobPlan[Any]:
         """Plan a run, with our labels and annotations on the job object; one that is kept in the layout that it has."""
-        options, app = self.args.options, self.state.app
+        args, app = args_of_run(self.args, run), self.state.app
+        options, spec = args.options, args.spec
         own = {labels.LAUNCH: self._owners()[0]}
         if app is not None:
             # By these `torchx list` finds an app that `torchx run` launched.
@@ -386,14 +390,10 @@ class LaunchPlanner:
             labels={**options.labels, **own},
             annotations={**options.annotations, labels.RUN: run.hash},
         )
-        roles = {role.name for role in self.args.spec.roles}
+        roles = {role.name for role in spec.roles}
         launched = {name: count for name, count in run.launched.items() if name in roles}
         tasks = (run.tasks or {}) if kept else None
         try:
-            return plan_job(self.args.spec, own_options, run.job_name, launched=launched, tasks=tasks)
+            return plan_job(spec, own_options, run.job_name, launched=launched, tasks=tasks)
         except InvalidJobError as error:
             raise invalid_job(self.name, in_words_of_args(error.problems)) from error
-
-
-def _with_uid(run: RunRecord, observed: ObservedObjects) -> RunRecord:
-    return replace(run, uid=((observed.job_object or {}).get("metadata") or {}).get("uid") or run.uid)

@@ -14,6 +14,7 @@ from torchx_pulumi.schedulers import plan_job, variant_of
 from torchx_pulumi_components.input_resolution import Leaves, is_placeholder
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.read_args import ParsedArgs
+from torchx_pulumi_components.recorded_images import args_of_run
 
 OWN_LABELS = (labels.LAUNCH, labels.LAUNCHER, labels.SESSION)
 """Labels that a component adds to those among the arguments."""
@@ -110,7 +111,7 @@ def _plan(args: ParsedArgs | None, launch: Launch, name: str, run: str) -> JobPl
     """
     if args is None:
         return None
-    plan = launch.plan
+    plan, args = launch.plan, args_of_run(args, launch.run)
     found = {name: getattr(plan.options, name) for name in args.left_open}
     if not launch.launching and is_placeholder(args.options.namespace):
         # A run that is kept stays where it is.

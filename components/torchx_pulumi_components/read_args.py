@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torchx_pulumi.images import split_planned
 from torchx_pulumi.inputs.appdef import installed_torchx_version
 from torchx_pulumi.log_archive.location import check_archive_url
 from torchx_pulumi.model.errors import Problem, invalid_job
-from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import OPTION_TO_ARGUMENT, Options
 from torchx_pulumi.planning.checks.job import check_job_rules
 from torchx_pulumi.planning.typed_reader import FieldValues, field_types, uncovered
@@ -99,8 +100,15 @@ def read_args(name: str, args: Mapping[str, Any], arguments: ArgsReader, spec: J
         found = [problem for problem in check_job_rules(spec) if problem.rule not in backend.tolerated]
         rules = in_words_of_args([*found, *backend.check_options(options)])
         raise invalid_job(name, [*reader.problems, *uncovered(rules, reader.problems)])
+    spec = replace(spec, roles=[_with_planned_digest(role) for role in spec.roles])
     left_open = frozenset(option for option in backend.discovered if option not in given)
     return ParsedArgs(spec=spec, options=options, settings=settings, left_open=left_open)
+
+
+def _with_planned_digest(role: RoleSpec) -> RoleSpec:
+    """Return a role with image and digest apart, if this process planned the image."""
+    image, digest = split_planned(role.image)
+    return role if digest is None else replace(role, image=image, image_digest=digest)
 
 
 def _fields_of(kind: type, given: Mapping[str, Any]) -> FieldValues:

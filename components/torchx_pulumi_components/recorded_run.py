@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.model.errors import RelaunchRefusedError
@@ -14,10 +15,11 @@ from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.planning.names import role_names
 from torchx_pulumi.runs.identity import changed_fields, field_digests, variant_of_run
-from torchx_pulumi.schedulers import backend_of, plan_job, variant_of
+from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
 
 from torchx_pulumi_components.input_resolution import PLACEHOLDER
 from torchx_pulumi_components.read_args import ParsedArgs
+from torchx_pulumi_components.recorded_images import digests_as_launched
 
 
 def undecided_fields(digests: Mapping[str, str], other: ParsedArgs | None, version: int) -> set[str]:
@@ -94,6 +96,19 @@ def plan_as_launched(
     kept: Any = type(options)(**{**required, "namespace": run.namespace, **chosen})
     spec = JobSpec(name=wanted.spec.name, roles=roles)
     return plan_job(spec, kept, run.job_name, launched=run.launched, tasks=run.tasks or {})
+
+
+def run_as_launched(new: RunRecord, wanted: ParsedArgs, observed: ObservedObjects) -> RunRecord:
+    """Return the record of a run that has none, with what its objects have.
+
+    Args:
+        new: What a launch would record.
+        wanted: The arguments.
+        observed: The objects of the run, with its job object.
+    """
+    job = observed.job_object or {}
+    tasks, image_digests = tasks_as_launched(wanted, job), digests_as_launched(wanted, observed)
+    return replace(new, uid=observed.uid or new.uid, tasks=tasks, image_digests=image_digests)
 
 
 def tasks_as_launched(wanted: ParsedArgs, job: Mapping[str, Any]) -> RoleTasks | None:

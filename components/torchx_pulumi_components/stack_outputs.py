@@ -29,7 +29,8 @@ def stack_outputs(
 
     Args:
         job: The job.
-        digests: Image reference to its digest, for images whose digest the job does not know.
+        digests: Image reference to its digest, for images whose digest the job does not know. A kept run may name the
+            tag of an image whose reference has the digest now.
         ui_url: Link to the job in a dashboard. None: the one in the app's index entry, if `torchx run` launched it.
     """
     whole = pulumi.Output.all(job.app_id, job.declared, job.observed).apply(
@@ -64,6 +65,7 @@ def _build(
     declared: Mapping[str, Any],
     observed: Mapping[str, Any],
 ) -> TorchxOutput:
+    digests = {image.partition("@")[0]: digest for image, digest in digests.items()} | dict(digests)
     roles = [{**role, "digest": role.get("digest") or digests.get(role["image"])} for role in declared["roles"]]
     who = declared.get("created_by") or f"{pulumi.get_project()}/{pulumi.get_stack()}"
     return assemble(

@@ -16,7 +16,7 @@ from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.object_fields import is_being_deleted, text_at
+from torchx_pulumi.model.object_fields import is_being_deleted
 from torchx_pulumi.model.options import Layout, Manifest, Options
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
@@ -136,7 +136,7 @@ class Variant:
             now: The current time, aware. None: when the objects were observed; where that is not known either,
                 diagnoses that depend on the time are left out (no controller has acted on the job for a minute).
         """
-        status = replace(self.read(observed), uid=text_at(observed.job_object, "metadata", "uid"))
+        status = replace(self.read(observed), uid=observed.uid)
         return explain(Evidence.of(observed, scheduler=self.scheduler, status=status, now=now))
 
     def diagnose(self, observed: ObservedObjects, now: datetime | None = None) -> tuple[Diagnosis, ...]:

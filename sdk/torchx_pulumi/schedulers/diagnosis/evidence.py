@@ -61,6 +61,11 @@ class ObservedObjects:
     """Pod name to the last lines of its log, for the pod that failed first."""
 
     @property
+    def uid(self) -> str | None:
+        """Return the uid of the job object. None: it does not exist."""
+        return text_at(self.job_object, "metadata", "uid")
+
+    @property
     def pod_count(self) -> int:
         """Return how many pods the run has, as far as they were read."""
         return len(self.pods or ()) if self.rows is None else len(self.rows)

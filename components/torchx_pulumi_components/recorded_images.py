@@ -1,0 +1,89 @@
+"""The digests that the pods of a run name after the tags of their images.
+
+A run that is kept names the digests of its record, whatever is planned now. The digests are no part of the identity.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torchx_pulumi.model import labels
+from torchx_pulumi.model.job_spec import RoleSpec
+from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.run_record import RunRecord
+from torchx_pulumi.runs.identity import digest
+from torchx_pulumi.schedulers import ObservedObjects, variant_of
+
+from torchx_pulumi_components.read_args import ParsedArgs
+
+
+def with_split_images(args: ParsedArgs, *runs: RunRecord | None) -> ParsedArgs:
+    """Return arguments with the image and the digest of each role apart, where a record has them apart.
+
+    The program of an app that `torchx run` launched contains the name that the pods have. A digest that the user wrote
+    is in no record, and stays a part of the image's identity.
+    """
+    spec = args.spec
+    roles = []
+    for role in spec.roles:
+        split = (_split(role, run) for run in runs if run is not None)
+        roles.append(next((each for each in split if each is not role), role))
+    return replace(args, spec=replace(spec, roles=roles))
+
+
+def _split(role: RoleSpec, run: RunRecord) -> RoleSpec:
+    recorded = (run.image_digests or {}).get(role.name)
+    image, _, given = role.image.rpartition("@")
+    is_recorded = given == recorded and digest(image) == run.digests.get(f"roles[{role.name}].image")
+    return replace(role, image=image, image_digest=given) if is_recorded else role
+
+
+def args_of_run(args: ParsedArgs, run: RunRecord) -> ParsedArgs:
+    """Return arguments with the digests that the pods of a run name: in its roles, and in the job object's annotation.
+
+    Args:
+        args: The arguments.
+        run: A run that is kept, or a new one.
+    """
+    recorded = run.image_digests or {}
+    args = with_split_images(args, run)
+    roles = [replace(role, image_digest=recorded.get(role.name)) for role in args.spec.roles]
+    annotations = _annotations(args.options.annotations, recorded)
+    options: Any = replace(args.options, annotations=annotations)
+    return replace(args, spec=replace(args.spec, roles=roles), options=options)
+
+
+def _annotations(given: Mapping[str, str], recorded: Mapping[str, str]) -> Mapping[str, str]:
+    try:
+        noted = json.loads(given.get(labels.IMAGE_DIGESTS) or "{}")
+    except ValueError:
+        # The user set an annotation of this name.
+        return given
+    if not isinstance(noted, dict) or not noted.keys() & recorded.keys():
+        return given
+    known = {name: recorded.get(name, found) for name, found in noted.items()}
+    return {**given, labels.IMAGE_DIGESTS: json.dumps(known, sort_keys=True)}
+
+
+def digests_as_launched(wanted: ParsedArgs, observed: ObservedObjects) -> Mapping[str, str] | None:
+    """Return the digests in the pods of a job without a record, by the names of its roles. None: they name none.
+
+    Args:
+        wanted: The arguments. Only the digest after the image that they name is taken.
+        observed: The objects of the run.
+    """
+    templates = variant_of(wanted.options).pod_templates(dict(observed.job_object or {}))
+    live: dict[int | None, str] = {}
+    for pod in [pod for _, pod in templates] or observed.pods or ():
+        position = number_at(mapping_at(pod, "metadata", "labels"), labels.ROLE_INDEX)
+        main = next(iter(items_at(pod, "spec", "containers")), None)
+        live.setdefault(position, text_at(main, "image") or "")
+    found = {}
+    for position, role in enumerate(wanted.spec.roles):
+        image, _, pinned = live.get(position, "").rpartition("@")
+        if image == role.image:
+            found[role.name] = pinned
+    return found or None
