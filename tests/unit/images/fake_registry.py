@@ -1,72 +1,81 @@
-"""A registry in this process: manifests by repository and tag, logins, and answers that fail on purpose."""
+"""A registry in this process: blobs, manifests and uploads by repository, logins, and faults on purpose."""
 
 from __future__ import annotations
 
 import base64
+import json
 import threading
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from urllib.parse import parse_qs, urlsplit
+
+from torchx_pulumi.images.oci import OCI_MANIFEST, sha256_digest
 
 from tests.loopback import LoopbackServer
+
+
+@dataclass
+class Stored:
+    """A repository."""
+
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    manifests: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    """Digest to media type and content."""
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 class FakeRegistry:
     def __init__(self) -> None:
         self.digests: dict[str, str] = {}
-        """`path:version` to digest."""
+        """`path:version` to digest, of manifests without content."""
+        self.stored: dict[str, Stored] = {}
+        self.uploads: dict[str, bytearray] = {}
         self.failures: list[int] = []
         """Codes that the next requests get."""
+        self.failure_body = b""
         self.retry_after: str | None = None
         self.login: tuple[str, str] | None = None
         self.bearer = False
+        self.token_lives = 1_000_000
+        """Requests that a token is good for."""
+        self.refused_scopes: set[str] = set()
+        """A token service that gets one of them answers 403."""
+        self.cut_uploads: list[int | None] = []
+        """Bytes of the next bodies after which the connection is dropped. None: not at all."""
+        self.cut_downloads: list[int | None] = []
+        """The same for the next blobs that are read."""
+        self.lost_answers: set[str] = set()
+        """Methods whose next request is done, and not answered."""
+        self.storage: FakeRegistry | None = None
+        """Blobs are there, and reads are redirected to it."""
+        self.mounts = self.deletes = self.chunks = self.status = self.ranges = True
+        self.minimum: int | None = None
+        """OCI-Chunk-Min-Length."""
+        self.quota: int | None = None
+        """Bytes that may be uploaded in all."""
+        self.recompresses = False
+        """Manifests are stored as something else."""
+        self.page: int | None = None
+        """Tags on a page."""
         self.asked: list[str] = []
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                registry.asked.append(f"{self.command} {self.path}")
-                if registry.failures:
-                    self.send_response(registry.failures.pop(0))
-                    if registry.retry_after:
-                        self.send_header("Retry-After", registry.retry_after)
-                    return self.finish_answer()
-                if self.path.startswith("/token"):
-                    return self.answer_token()
-                if registry.login and not self.allowed():
-                    self.send_response(401)
-                    kind = f'Bearer realm="{registry.url}/token",service="fake"' if registry.bearer else "Basic realm=x"
-                    self.send_header("WWW-Authenticate", kind)
-                    return self.finish_answer()
-                path, _, version = self.path.removeprefix("/v2/").rpartition("/manifests/")
-                digest = registry.digests.get(f"{path}:{version}")
-                self.send_response(200 if digest else 404)
-                if digest:
-                    self.send_header("Docker-Content-Digest", digest)
-                return self.finish_answer()
-
-            do_GET = do_HEAD
-
-            def allowed(self) -> bool:
-                given = self.headers.get("Authorization", "")
-                return given == "Bearer good" if registry.bearer else given == registry.basic()
-
-            def answer_token(self) -> None:
-                good = self.headers.get("Authorization") == registry.basic()
-                self.send_response(200 if good else 401)
-                self.finish_answer(b'{"token": "good"}' if good else b"{}")
-
-            def finish_answer(self, body: bytes = b"") -> None:
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Say nothing."""
-
-        self._server = LoopbackServer(Handler)
+        self.bodies = 0
+        """Bytes of all bodies that arrived."""
+        self.authorizations: list[str] = []
+        """What requests other than those for tokens brought, in order."""
+        self.scopes: list[list[str]] = []
+        """Scopes of each token that was asked for."""
+        self._tokens: dict[str, int] = {}
+        self._guard = threading.Lock()
+        self._server = LoopbackServer(type("Handler", (_Handler,), {"registry": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()
         self.host = f"127.0.0.1:{self._server.server_port}"
         self.url = f"http://{self.host}"
+
+    def repository(self, path: str) -> Stored:
+        return self.stored.setdefault(path, Stored())
 
     def basic(self) -> str:
         assert self.login is not None
@@ -76,3 +85,220 @@ class FakeRegistry:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    registry: FakeRegistry
+    body = b""
+
+    def handle_any(self) -> None:
+        registry = self.registry
+        with registry._guard:
+            registry.asked.append(f"{self.command} {self.path.partition('?')[0]}")
+            cut = registry.cut_uploads.pop(0) if registry.cut_uploads and self.command in ("PATCH", "PUT") else None
+        self.parts = urlsplit(self.path)
+        self.query = {name: values[-1] for name, values in parse_qs(self.parts.query).items()}
+        length = int(self.headers.get("Content-Length") or 0)
+        self.body = self.rfile.read(length if cut is None else min(cut, length))
+        with registry._guard:
+            registry.bodies += len(self.body)
+            if cut is not None and cut < length:
+                upload = registry.uploads.get(self.parts.path.rpartition("/")[2])
+                if upload is not None:
+                    upload += self.body
+                return self.drop()
+            if registry.failures:
+                headers = {"Retry-After": registry.retry_after} if registry.retry_after else {}
+                return self.answer(registry.failures.pop(0), registry.failure_body, headers)
+            if self.parts.path == "/token":
+                return self.answer_token()
+            registry.authorizations.append(self.headers.get("Authorization", ""))
+            if registry.login and not self.allowed():
+                kind = f'Bearer realm="{registry.url}/token",service="fake"' if registry.bearer else "Basic realm=x"
+                return self.answer(401, b"", {"WWW-Authenticate": kind})
+            if self.command in registry.lost_answers:
+                registry.lost_answers.remove(self.command)
+                self.wfile = _Nothing()  # type: ignore[assignment]
+                self.close_connection = True
+            return self.serve()
+
+    do_HEAD = do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+
+    def serve(self) -> None:
+        path = self.parts.path.removeprefix("/v2/")
+        for word in ("/blobs/uploads/", "/manifests/", "/blobs/", "/tags/"):
+            name, found, rest = path.partition(word)
+            if found:
+                getattr(self, {"/blobs/uploads/": "upload", "/manifests/": "manifest"}.get(word, word.strip("/")))(
+                    name, rest
+                )
+                return
+        self.refuse(404, "NAME_UNKNOWN")
+
+    def manifest(self, name: str, version: str) -> None:
+        registry, known = self.registry, self.registry.digests.get(f"{name}:{version}")
+        stored = registry.repository(name)
+        if self.command in ("HEAD", "GET"):
+            if known:
+                return self.answer(200, b"", {"Docker-Content-Digest": known})
+            digest = stored.tags.get(version, version)
+            if digest not in stored.manifests:
+                return self.refuse(404, "MANIFEST_UNKNOWN")
+            media_type, content = stored.manifests[digest]
+            return self.answer(200, content, {"Docker-Content-Digest": digest, "Content-Type": media_type})
+        if self.command == "DELETE":
+            if not registry.deletes:
+                return self.refuse(405, "UNSUPPORTED")
+            if stored.manifests.pop(version, None) is None:
+                return self.refuse(404, "MANIFEST_UNKNOWN")
+            stored.tags = {tag: digest for tag, digest in stored.tags.items() if digest != version}
+            return self.answer(202)
+        content = self.body
+        described = json.loads(content)
+        missing = [
+            each["digest"]
+            for each in [described["config"], *described["layers"]]
+            if each["digest"] not in stored.blobs and not each.get("urls")
+        ]
+        if missing:
+            return self.refuse(404, "MANIFEST_BLOB_UNKNOWN", missing[0])
+        if registry.recompresses:
+            content += b"\n"
+        digest = sha256_digest(content)
+        stored.manifests[digest] = (self.headers.get("Content-Type", OCI_MANIFEST), content)
+        if not version.startswith("sha256:"):
+            stored.tags[version] = digest
+        return self.answer(201, b"", {"Docker-Content-Digest": digest})
+
+    def blobs(self, name: str, digest: str) -> None:
+        content = self.registry.repository(name).blobs.get(digest)
+        if content is None:
+            return self.refuse(404, "BLOB_UNKNOWN", digest)
+        if self.registry.storage is not None and self.command == "GET":
+            there = f"{self.registry.storage.url}/v2/{name}/blobs/{digest}"
+            return self.answer(307, b"", {"Location": there})
+        code, headers, begin = 200, {"Content-Type": "application/octet-stream"}, 0
+        asked = self.headers.get("Range")
+        if asked and self.registry.ranges:
+            begin = int(asked.removeprefix("bytes=").partition("-")[0])
+            code, headers["Content-Range"] = 206, f"bytes {begin}-{len(content) - 1}/{len(content)}"
+        cuts = self.registry.cut_downloads
+        cut = cuts.pop(0) if cuts and self.command == "GET" else None
+        return self.answer(code, content[begin:], headers, cut)
+
+    def tags(self, name: str, _: str) -> None:
+        if name not in self.registry.stored:
+            return self.refuse(404, "NAME_UNKNOWN")
+        tags = sorted(self.registry.repository(name).tags)
+        later = [tag for tag in tags if tag > self.query.get("last", "")]
+        page = later[: self.registry.page]
+        headers = {}
+        if len(page) < len(later):
+            headers["Link"] = f'</v2/{name}/tags/list?last={page[-1]}&n={self.registry.page}>; rel="next"'
+        return self.answer(200, json.dumps({"name": name, "tags": page}).encode(), headers)
+
+    def upload(self, name: str, number: str) -> None:
+        registry, stored = self.registry, self.registry.repository(name)
+        if self.command == "POST":
+            digest, source = self.query.get("mount", ""), self.query.get("from", "")
+            content = registry.stored.get(source, Stored()).blobs.get(digest)
+            if registry.mounts and content is not None:
+                stored.blobs[digest] = content
+                return self.answer(201, b"", {"Location": f"/v2/{name}/blobs/{digest}"})
+            number = uuid.uuid4().hex
+            registry.uploads[number] = bytearray()
+            minimum = {"OCI-Chunk-Min-Length": str(registry.minimum)} if registry.minimum else {}
+            return self.took(202, name, number, minimum)
+        upload = registry.uploads.get(number)
+        if upload is None:
+            return self.refuse(404, "BLOB_UPLOAD_UNKNOWN")
+        if self.command == "DELETE":
+            del registry.uploads[number]
+            return self.answer(204)
+        if self.command in ("GET", "HEAD"):
+            return self.took(204, name, number) if registry.status else self.refuse(405, "UNSUPPORTED")
+        if registry.quota is not None and len(upload) + len(self.body) > registry.quota:
+            return self.refuse(403, "DENIED", "quota of the project is exceeded")
+        if self.command == "PATCH":
+            if not registry.chunks:
+                return self.refuse(405, "UNSUPPORTED")
+            if int(self.headers["Content-Range"].partition("-")[0]) != len(upload):
+                return self.refuse(416, "BLOB_UPLOAD_INVALID")
+            upload += self.body
+            return self.took(202, name, number)
+        upload += self.body
+        del registry.uploads[number]
+        digest = self.query["digest"]
+        if sha256_digest(bytes(upload)) != digest:
+            return self.refuse(400, "DIGEST_INVALID")
+        stored.blobs[digest] = bytes(upload)
+        return self.answer(201, b"", {"Location": f"/v2/{name}/blobs/{digest}"})
+
+    def took(self, code: int, name: str, number: str, headers: dict[str, str] | None = None) -> None:
+        end = max(len(self.registry.uploads[number]) - 1, 0)
+        place = {"Location": f"/v2/{name}/blobs/uploads/{number}", "Range": f"0-{end}"}
+        return self.answer(code, b"", {**place, **(headers or {})})
+
+    def allowed(self) -> bool:
+        given, registry = self.headers.get("Authorization", ""), self.registry
+        if not registry.bearer:
+            return given == registry.basic()
+        left = registry._tokens.get(given.removeprefix("Bearer "), 0)
+        if left:
+            registry._tokens[given.removeprefix("Bearer ")] = left - 1
+        return left > 0
+
+    def answer_token(self) -> None:
+        asked = parse_qs(self.parts.query) if self.command == "GET" else parse_qs(self.body.decode())
+        scopes = asked.get("scope", [])
+        self.registry.scopes.append(scopes)
+        if self.command == "GET":
+            good = self.headers.get("Authorization") == self.registry.basic()
+        else:
+            good = asked.get("refresh_token") == ["identity"]
+        if self.registry.refused_scopes & set(scopes):
+            return self.refuse(403, "DENIED")
+        token = uuid.uuid4().hex
+        if good:
+            self.registry._tokens[token] = self.registry.token_lives
+        return self.answer(200 if good else 401, json.dumps({"token": token}).encode() if good else b"{}")
+
+    def refuse(self, code: int, word: str, message: str = "") -> None:
+        self.answer(code, json.dumps({"errors": [{"code": word, "message": message or word.lower()}]}).encode())
+
+    def answer(
+        self, code: int, body: bytes = b"", headers: dict[str, str] | None = None, cut: int | None = None
+    ) -> None:
+        self.send_response(code)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        if code != 204:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            with suppress(OSError):
+                self.wfile.write(body if cut is None else body[:cut])
+        if cut is not None and cut < len(body):
+            self.drop()
+
+    def drop(self) -> None:
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+class _Nothing:
+    """Takes what is not sent."""
+
+    closed = False
+
+    def write(self, data: bytes) -> int:
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

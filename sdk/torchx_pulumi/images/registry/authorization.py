@@ -14,7 +14,7 @@ from requests.auth import HTTPBasicAuth
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry.addresses import is_plain
 from torchx_pulumi.images.registry.credentials import FoundLogin, find_login
-from torchx_pulumi.images.registry.failures import denied, message_in
+from torchx_pulumi.images.registry.failures import RefusedRequestError, denied, message_in
 from torchx_pulumi.model.errors import ImageError
 
 Authorize = Callable[[Any], Any]
@@ -146,7 +146,7 @@ class Authorizations:
         if answer.status in (400, 401, 403):
             said = message_in(answer.content)
             what = f"its token service answers {answer.status}" + (f" ({said})" if said else "")
-            raise ImageError(denied(reference, what, asked, found.note))
+            raise RefusedRequestError(denied(reference, what, asked, found.note), status=answer.status)
         try:
             body = answer.json()
             token = str(body.get("token") or body["access_token"])

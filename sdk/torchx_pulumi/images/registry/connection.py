@@ -143,6 +143,7 @@ class RegistryConnection:
                     request.what,
                     len(history) + 1,
                     self._authorizations.note(request.reference),
+                    response.headers,
                 )
             yield response
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference
@@ -18,9 +19,13 @@ _LIMITS: Final = re.compile(r"quota|no space|storage|size limit|exceed", re.IGNO
 class RefusedRequestError(ImageError):
     """A registry answered with a status that the request does not expect."""
 
-    def __init__(self, message: str, *, status: int, retryable: bool = False) -> None:
+    def __init__(
+        self, message: str, *, status: int, retryable: bool = False, headers: Mapping[str, str] | None = None
+    ) -> None:
         self.status = status
         """The HTTP status."""
+        self.headers = headers or {}
+        """Headers of the response. `Retry-After` is read as of a response."""
         super().__init__(message, retryable=retryable)
 
 
@@ -51,7 +56,14 @@ def _one(error: dict[str, object]) -> str:
 
 
 def refused(
-    status: int, reason: str, content: bytes, reference: Reference, what: str, tries: int, note: str = ""
+    status: int,
+    reason: str,
+    content: bytes,
+    reference: Reference,
+    what: str,
+    tries: int,
+    note: str = "",
+    headers: Mapping[str, str] | None = None,
 ) -> RefusedRequestError:
     """Return the error of an unexpected status.
 
@@ -63,6 +75,7 @@ def refused(
         what: What was asked for.
         tries: Attempts that were made.
         note: What credentials could not be read. Empty: nothing.
+        headers: Headers of the response.
     """
     said = message_in(content)
     quoted = f" ({said})" if said else ""
@@ -85,6 +98,7 @@ def refused(
         f"registry {reference.registry}: {answer}{quoted}{times}, asked for {what}; {hint}, then run again",
         status=status,
         retryable=status in RETRIED and not (limit and status != 429),
+        headers=headers,
     )
 
 

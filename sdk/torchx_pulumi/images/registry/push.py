@@ -1,0 +1,187 @@
+"""Pushes of images without a daemon: the blobs that a registry lacks, then the manifest."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from torchx_pulumi.images.oci import Blob, Descriptor, LayeredImage
+from torchx_pulumi.images.reference import Reference
+from torchx_pulumi.images.registry.client import RegistryClient
+from torchx_pulumi.images.registry.push_progress import PushProgress
+from torchx_pulumi.model.errors import ImageError
+
+if TYPE_CHECKING:
+    from torchx_pulumi.images.registry.connection import RegistryConnection
+
+AT_ONCE: Final = 4
+"""Blobs that are sent at the same time."""
+_EVERY_S: Final = 1.0
+"""Seconds between two lines of progress."""
+
+
+def push_image(
+    client: RegistryClient, image: LayeredImage, target: Reference, *, progress: Callable[[str], None]
+) -> str:
+    """Push the blobs of an image that a repository lacks, then its manifest.
+
+    Layers of the base are mounted from its repository if it is in the same registry, otherwise copied as a stream.
+    An upload of more than 16 MiB that was interrupted continues where the registry allows it.
+
+    Args:
+        client: Sends the requests.
+        image: The image.
+        target: The repository, with a tag, or with the digest of the manifest: then no tag is set.
+        progress: Takes lines of progress, at most one per second.
+
+    Returns:
+        The digest that the registry has for the tag or digest. It differs from the manifest's if the registry changes
+        manifests.
+
+    Raises:
+        ImageError: The registry or the base's registry cannot be reached, denies access, or refuses a blob; or content
+            cannot be read. The tag is set only if all of the image is there.
+    """
+    try:
+        _Push(client, image, target, progress).run()
+        _put_manifest(client, image, target)
+        found = client.digest(target)
+    except ImageError as error:
+        raise ImageError(
+            f"{error}. Nothing refers to what was pushed so far; the next attempt sends only what is missing",
+            retryable=error.retryable,
+        ) from error
+    if found is None:
+        raise ImageError(
+            f"registry {target.registry}: took the manifest of {target.name}:{target.version} and does not have it; "
+            "see its logs"
+        )
+    progress(f"pushed, {found}")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A blob that the target must have."""
+
+    digest: str
+    size: int
+    blob: Blob | None
+    """None: a layer of the base."""
+
+
+class _Push:
+    """The blobs of one push."""
+
+    def __init__(
+        self, client: RegistryClient, image: LayeredImage, target: Reference, progress: Callable[[str], None]
+    ) -> None:
+        self._connection: RegistryConnection = client.connection
+        self._base = image.base
+        self._target = target
+        own = [_Part(digest=blob.digest, size=blob.size, blob=blob) for blob in image.new_blobs]
+        base = [
+            _Part(digest=each.digest, size=each.size, blob=None)
+            for each in image.base_layers
+            if not _is_elsewhere(each)
+        ]
+        self._parts = list({part.digest: part for part in (*base, *own)}.values())
+        self._progress = PushProgress({part.digest: part.size for part in self._parts}, progress)
+        self._stopped = threading.Event()
+        self._scopes: tuple[str, ...] = (f"repository:{target.path}:pull,push",)
+        self._mounts = False
+
+    def run(self) -> None:
+        """Push all blobs, several at the same time."""
+        if not self._parts:
+            return
+        self._choose_scopes()
+        with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="push") as pool:
+            futures = [pool.submit(contextvars.copy_context().run, self._push, part) for part in self._parts]
+            try:
+                self._await(futures)
+            finally:
+                self._stopped.set()
+                for future in futures:
+                    future.cancel()
+
+    def _await(self, futures: Sequence[Future[None]]) -> None:
+        while True:
+            finished, waiting = wait(futures, timeout=_EVERY_S, return_when=FIRST_EXCEPTION)
+            for future in finished:
+                future.result()
+            if not waiting:
+                return
+            self._progress.say()
+
+    def _choose_scopes(self) -> None:
+        """Find out whether one token may be had for the target and the base's repository.
+
+        Raises:
+            ImageError: The target's registry does not answer, or denies access.
+        """
+        from torchx_pulumi.images.registry.authorization import pull_scope
+        from torchx_pulumi.images.registry.failures import RefusedRequestError
+        from torchx_pulumi.images.registry.uploads import has_blob
+
+        base, target = self._base, self._target
+        if base is not None and base.registry == target.registry and base.path != target.path:
+            both = (*self._scopes, pull_scope(base))
+            try:
+                has_blob(self._connection, target, both, self._parts[0].digest)
+            except RefusedRequestError as error:
+                if error.status not in (400, 401, 403):
+                    raise
+            else:
+                self._scopes, self._mounts = both, True
+
+    def _push(self, part: _Part) -> None:
+        from torchx_pulumi.images.registry.blobs import RemoteBlob
+        from torchx_pulumi.images.registry.retries import on_wait
+        from torchx_pulumi.images.registry.uploads import Upload, has_blob, mount_blob
+
+        on_wait.set(self._progress.waits)
+
+        def sent(position: int) -> None:
+            if self._stopped.is_set():
+                raise ImageError("the push was stopped")
+            self._progress.sent(part.digest, position)
+
+        connection, target, blob = self._connection, self._target, part.blob
+        if not has_blob(connection, target, self._scopes, part.digest) and not (
+            blob is None
+            and self._mounts
+            and self._base is not None
+            and mount_blob(connection, target, self._scopes, self._base, part.digest)
+        ):
+            if blob is None:
+                if self._base is None:
+                    raise ImageError(f"layer {part.digest}: the image names no base that has it")
+                blob = RemoteBlob(connection=connection, repository=self._base, digest=part.digest, size=part.size)
+            Upload(connection, target, self._scopes, blob, sent).run()
+        self._progress.done(part.digest)
+
+
+def _is_elsewhere(layer: Descriptor) -> bool:
+    """Return whether a layer is one that registries do not store."""
+    return bool(layer.urls) or "foreign" in layer.media_type or "nondistributable" in layer.media_type
+
+
+def _put_manifest(client: RegistryClient, image: LayeredImage, target: Reference) -> None:
+    from torchx_pulumi.images.registry.connection import RegistryRequest
+
+    request = RegistryRequest(
+        method="PUT",
+        url=f"/v2/{target.path}/manifests/{target.version}",
+        reference=target,
+        scopes=(f"repository:{target.path}:pull,push",),
+        what=f"the push of {target.name}:{target.version}",
+        expected=(200, 201, 202),
+        headers={"Content-Type": image.manifest.media_type},
+        data=image.manifest.content,
+    )
+    client.connection.send(request)
