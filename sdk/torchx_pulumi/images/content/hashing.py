@@ -62,20 +62,27 @@ class HashCache:
 
     def save(self) -> None:
         """Write the used entries. Entries of deleted files are dropped."""
-        if self._used == self._known:
-            return
-        # Without a cache, the next run reads the files again.
-        with contextlib.suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=f"{self._file.stem}-")
-            try:
-                with os.fdopen(handle, "w", encoding="ascii") as file:
-                    json.dump({"version": _CACHE_VERSION, "files": self._used}, file, separators=(",", ":"))
-                Path(name).replace(self._file)
-                remove_old(self._file.parent)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+        if self._used != self._known:
+            text = json.dumps({"version": _CACHE_VERSION, "files": self._used}, separators=(",", ":"))
+            write_cache(self._file, text.encode("ascii"))
+
+
+def write_cache(file: Path, content: bytes) -> None:
+    """Write a file of a cache, and remove files of its folder that were not written for a long time.
+
+    A file that cannot be written is not an error: the next run finds out again what it would contain.
+    """
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f"{file.stem}-")
+        try:
+            with os.fdopen(handle, "wb") as opened:
+                opened.write(content)
+            Path(name).replace(file)
+            remove_old(file.parent)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def remove_old(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 Match = Callable[[str], object]
 """Function of a path. A true value means a match."""
 
-_BLANKS: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+BLANKS: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """Characters that Go trims. Python would also trim \\x1c to \\x1f."""
 _BOM: Final = "\ufeff"
 _ESCAPED: Final = ".+()$"
@@ -76,14 +76,14 @@ def clean(line: str) -> str:
     Raises:
         ValueError: The line is an exception without a path.
     """
-    line = line.strip(_BLANKS)
+    line = line.strip(BLANKS)
     sign = "!" if line.startswith("!") else ""
-    path = line[len(sign) :].strip(_BLANKS)
+    path = line[len(sign) :].strip(BLANKS)
     if path:
         path = _plain_path(path)
         path = path[1:] if len(path) > 1 and path.startswith("/") else path
     # Docker trims and cleans when it reads the file, and again, with the sign, when it creates patterns.
-    line = f"{sign}{path}".strip(_BLANKS)
+    line = f"{sign}{path}".strip(BLANKS)
     line = _plain_path(line) if line else ""
     if line == "!":
         raise ValueError("`!` names no path; write the path to keep after it")

@@ -127,13 +127,14 @@ def _read(
     if walk.problems:
         raise ImageError(f"workspace {_shown(workspace)}: " + _listed("cannot be sent", walk.problems))
     return Tree(
-        entries=[walk.entries[path] for path in sorted(walk.entries, key=_order)],
+        entries=[walk.entries[path] for path in sorted(walk.entries, key=path_order)],
         sent_only=[walk.kept[path] for path in sorted(walk.kept) if path not in walk.entries],
         left_out=sorted(walk.left_out),
     )
 
 
-def _order(path: str) -> bytes:
+def path_order(path: str) -> bytes:
+    """Return the key by which paths are sorted."""
     # `/` sorts first, so a folder precedes its contents.
     return os.fsencode(path).replace(b"/", b"\0")
 

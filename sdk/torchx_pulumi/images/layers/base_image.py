@@ -1,0 +1,187 @@
+"""The base of an image: its manifest and its configuration, read from the registry and kept by digest."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from torchx_pulumi.images.bases import Base, DigestSource
+from torchx_pulumi.images.content.hashing import cache_folder, write_cache
+from torchx_pulumi.images.oci import DOCKER_CONFIG, INDEXES, MANIFESTS, OCI_CONFIG, Descriptor, Manifest
+from torchx_pulumi.images.reference import Reference, parse_reference
+from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.text import listed
+
+_MOST_NAMED: Final = 12
+"""Platforms that a message lists."""
+_DEPTH: Final = 3
+"""Indexes within indexes."""
+
+
+class BaseRegistry(Protocol):
+    """Reads manifests and small blobs."""
+
+    def manifest(self, reference: Reference) -> Manifest | None:
+        """Return the manifest or the index of a reference. None: the registry does not have it."""
+        ...
+
+    def read_blob(self, repository: Reference, descriptor: Descriptor) -> bytes:
+        """Return the content of a small blob."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseImage:
+    """A base image for one platform."""
+
+    reference: Reference
+    """Repository, and the digest of the manifest for the platform."""
+    manifest: Manifest
+    config: Mapping[str, Any]
+    """The configuration as it is stored."""
+
+    @property
+    def layers(self) -> Sequence[Mapping[str, Any]]:
+        """Return the descriptors of its layers as they are stored."""
+        return json.loads(self.manifest.content)["layers"]  # type: ignore[no-any-return]
+
+
+def read_base(registry: BaseRegistry, base: Base, platform: str) -> BaseImage:
+    """Return a base image for a platform.
+
+    Manifests and configurations are kept in the user's cache by digest, so that a known base costs no request.
+
+    Args:
+        registry: Client of the registries.
+        base: The base with its digest.
+        platform: For example `linux/arm64`. The variant may be missing.
+
+    Raises:
+        ImageError: The registry does not have the base, it has none for the platform, or it is not an image.
+    """
+    where = f"base image {base.image!r}"
+    if base.source is DigestSource.DAEMON:
+        raise ImageError(f"{where}: only the Docker daemon has it; push it to a registry, or set builder to docker")
+    reference = replace(parse_reference(base.image), digest=base.digest)
+    for _ in range(_DEPTH):
+        manifest = _manifest(registry, reference, where)
+        content = _json(manifest.content, where)
+        if manifest.media_type in MANIFESTS and "config" in content and "layers" in content:
+            return _image(registry, BaseImage(reference=reference, manifest=manifest, config={}), platform, where)
+        if manifest.media_type not in INDEXES:
+            break
+        reference = replace(reference, digest=_choose(content, platform, where))
+    raise ImageError(
+        f"{where}: its manifest is of the type {manifest.media_type!r}, which is not a container image that can be "
+        f"built on; allowed are {', '.join((*MANIFESTS, *INDEXES))}; push it again with a current client"
+    )
+
+
+def _image(registry: BaseRegistry, image: BaseImage, platform: str, where: str) -> BaseImage:
+    content = _json(image.manifest.content, where)
+    found = content["config"]
+    if found.get("mediaType") not in (DOCKER_CONFIG, OCI_CONFIG):
+        raise ImageError(f"{where}: its configuration is of the type {found.get('mediaType')!r}, so it is no image")
+    descriptor = Descriptor(media_type=found["mediaType"], digest=str(found["digest"]), size=int(found["size"]))
+    _, text = _cached(
+        descriptor.digest, lambda: (descriptor.media_type, registry.read_blob(image.reference, descriptor))
+    )
+    config = _json(text, where)
+    diff_ids = (config.get("rootfs") or {}).get("diff_ids") or []
+    if len(diff_ids) != len(content["layers"]):
+        raise ImageError(
+            f"{where}: its manifest has {len(content['layers'])} layers and its configuration {len(diff_ids)}; "
+            "the image is damaged, push it again"
+        )
+    own = _platform_text(config)
+    if own and not _fits(config, platform):
+        raise ImageError(
+            f"{where}: is for {own}, and {platform} is needed; name another image, or set platform to {own}"
+        )
+    return replace(image, config=config)
+
+
+def _manifest(registry: BaseRegistry, reference: Reference, where: str) -> Manifest:
+    def fetch() -> tuple[str, bytes]:
+        found = registry.manifest(reference)
+        if found is None:
+            raise ImageError(
+                f"{where}: {reference.registry} no longer has {reference.name}@{reference.digest}; run again, or name "
+                "an image that exists"
+            )
+        return found.media_type, found.content
+
+    media_type, content = _cached(str(reference.digest), fetch)
+    return Manifest(media_type=media_type, content=content)
+
+
+def _cached(digest: str, fetch: Callable[[], tuple[str, bytes]]) -> tuple[str, bytes]:
+    """Return media type and content of a digest from the cache, else from its source."""
+    file = cache_folder().with_name("bases") / f"{digest.removeprefix('sha256:')}.json"
+    try:
+        known = json.loads(file.read_text("utf-8"))
+        media_type, content = str(known["media_type"]), str(known["content"]).encode()
+        if f"sha256:{hashlib.sha256(content).hexdigest()}" == digest:
+            return media_type, content
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # absent or damaged: it is read again
+    media_type, content = fetch()
+    # What is not text is not JSON either, which the caller reports.
+    with contextlib.suppress(UnicodeDecodeError):
+        write_cache(file, json.dumps({"media_type": media_type, "content": content.decode()}).encode())
+    return media_type, content
+
+
+def _json(content: bytes, where: str) -> dict[str, Any]:
+    try:
+        read = json.loads(content)
+    except ValueError as error:
+        raise ImageError(f"{where}: the registry's answer is not JSON ({error}); push the image again") from error
+    if not isinstance(read, dict):
+        raise ImageError(f"{where}: the registry's answer is not a JSON object; push the image again")
+    return read
+
+
+def _choose(index: Mapping[str, Any], platform: str, where: str) -> str:
+    """Return the digest of the platform's manifest in an index."""
+    manifests = [each for each in index.get("manifests") or [] if each.get("mediaType") in (*MANIFESTS, *INDEXES)]
+    fitting = [each for each in manifests if _fits(each.get("platform") or {}, platform)]
+    if fitting:
+        wanted = _parts(platform)
+        exact = [each for each in fitting if _normal(each["platform"]) == wanted]
+        return str((exact or fitting)[0]["digest"])
+    known = sorted({_platform_text(each.get("platform") or {}) for each in manifests} - {"", "unknown/unknown"})
+    raise ImageError(
+        f"{where}: has no image for {platform}, only for {listed(known, _MOST_NAMED) or 'no platform'}; name another "
+        "image, or set the option platform to one of these"
+    )
+
+
+def _fits(found: Mapping[str, Any], platform: str) -> bool:
+    wanted, own = _parts(platform), _normal(found)
+    if own == wanted:
+        return True
+    # A processor runs what was built for an earlier variant of it.
+    return own[:2] == wanted[:2] and own[1] in ("arm", "amd64") and own[2] < wanted[2]
+
+
+def _parts(platform: str) -> tuple[str, str, str]:
+    os, architecture, variant = [*platform.split("/"), "", ""][:3]
+    return _normal({"os": os, "architecture": architecture, "variant": variant})
+
+
+def _normal(platform: Mapping[str, Any]) -> tuple[str, str, str]:
+    os, architecture = str(platform.get("os") or ""), str(platform.get("architecture") or "")
+    variant = str(platform.get("variant") or "")
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(architecture, architecture)
+    if architecture == "arm":
+        return os, architecture, variant or "v7"
+    return os, architecture, "" if (architecture, variant) in (("arm64", "v8"), ("amd64", "v1")) else variant
+
+
+def _platform_text(platform: Mapping[str, Any]) -> str:
+    return "/".join(str(platform[key]) for key in ("os", "architecture", "variant") if platform.get(key))

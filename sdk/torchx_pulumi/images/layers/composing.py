@@ -1,0 +1,257 @@
+"""An image from a base, a Dockerfile and files: its layers, its configuration and its manifest."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from torchx_pulumi.images.content.tree import Entry
+from torchx_pulumi.images.dockerfile import Instruction, instructions
+from torchx_pulumi.images.layers.base_image import BaseImage
+from torchx_pulumi.images.layers.context import Context, Node
+from torchx_pulumi.images.layers.copying import Copy, KnownPaths, NeedsDaemonError, members_of
+from torchx_pulumi.images.layers.interpreting import Interpreter
+from torchx_pulumi.images.layers.layer import Layer, known_layer, make_layer
+from torchx_pulumi.images.layers.support import UnsupportedError, unsupported
+from torchx_pulumi.images.oci import (
+    DOCKER_CONFIG,
+    DOCKER_LAYER,
+    DOCKER_MANIFEST,
+    OCI_CONFIG,
+    OCI_LAYER,
+    OCI_MANIFEST,
+    Descriptor,
+    LayeredImage,
+    Manifest,
+    sha256_digest,
+)
+from torchx_pulumi.model.errors import ImageError
+from torchx_pulumi.model.progress import ProgressCallback
+
+MOST_LAYERS: Final = 127
+"""Layers of an image that Docker and containerd can mount."""
+EPOCH: Final = "1970-01-01T00:00:00Z"
+_DROPPED: Final = ("container", "container_config", "docker_version", "id", "parent")
+"""Parts of a configuration that describe how the base was built."""
+_SKIPPABLE: Final = tuple(bytes((first, 0x2A, 0x4D, 0x18)) for first in range(0x50, 0x60))
+_COMPRESSED: Final = (b"\x1f\x8b\x08", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", *_SKIPPABLE)
+"""First bytes of gzip, bzip2, xz and zstd, which ADD unpacks if they contain an archive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BytesBlob:
+    """A small blob in memory: the configuration."""
+
+    content: bytes = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the content."""
+        return sha256_digest(self.content)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the content."""
+        return len(self.content)
+
+    def read(self, offset: int = 0) -> Iterator[bytes]:
+        """Yield the content from an offset."""
+        for begin in range(offset, len(self.content), 1 << 20):
+            yield self.content[begin : begin + (1 << 20)]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """What the instructions so far have made."""
+
+    layers: list[Layer] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Why the daemon is needed."""
+    errors: list[str] = field(default_factory=list)
+    """What the user must change."""
+
+
+def compose(
+    base: BaseImage | None,
+    *,
+    text: str,
+    where: str,
+    build_args: Mapping[str, str],
+    labels: Mapping[str, str],
+    platform: str,
+    entries: Sequence[Entry],
+    extra: Mapping[str, bytes],
+    hashes: Mapping[str, str],
+    report: ProgressCallback | None = None,
+) -> LayeredImage:
+    """Return an image ready to be pushed. Files are read only for layers that the user's cache does not know.
+
+    Args:
+        base: The base. None: `FROM scratch`.
+        text: Text of the Dockerfile.
+        where: Name of the Dockerfile in messages.
+        build_args: All build arguments with their values.
+        labels: Labels of the image, in addition to those of the base and of the Dockerfile.
+        platform: Platform of an image without a base.
+        entries: Files of the image.
+        extra: Generated files of the image by path.
+        hashes: SHA-256 of every file by path.
+        report: Receives a line for each layer that is read. None: no progress is reported.
+
+    Raises:
+        UnsupportedError: The image needs the daemon. It has all reasons.
+        ImageError: A source does not exist, a file changed or cannot be read, or there are too many layers.
+    """
+    if reasons := unsupported(text, where):
+        raise UnsupportedError(reasons)
+    base_config: Mapping[str, Any] = base.config if base is not None else _scratch(platform)
+    own = base_config.get("config") or {}
+    work = _Work()
+    if own.get("OnBuild"):
+        work.problems.append("the base has ONBUILD instructions, which need the builder docker")
+    context = Context(entries, extra)
+    created = base_config.get("created") or EPOCH
+    interpreter = Interpreter(own, build_args, where)
+    known = KnownPaths(is_complete=base is None)
+    known.add_folder(_absolute(own.get("WorkingDir") or "/"))
+    is_begun = False
+    for step in instructions(text):
+        if step.word == "ARG" and not is_begun:
+            interpreter.run_first_argument(step)
+            continue
+        is_begun = is_begun or step.word == "FROM"
+        try:
+            copy = interpreter.run(step)
+            for folder in interpreter.folders:
+                known.add_folder(folder)
+            layer = None if copy is None else _layer(copy, context, known, hashes, report)
+        except NeedsDaemonError as error:
+            work.problems.append(f"{where} line {step.line}: {step.word} {error}, which needs the builder docker")
+            continue
+        except ImageError as error:
+            work.errors.append(f"{where} line {step.line}: {step.word}: {error}")
+            continue
+        if layer is not None:
+            work.layers.append(layer)
+        if step.word != "FROM":
+            work.history.append(_history(step, created, is_empty=layer is None))
+    if work.problems:
+        raise UnsupportedError(work.problems)
+    if work.errors:
+        raise ImageError("\n".join(work.errors))
+    config = {key: value for key, value in base_config.items() if key not in _DROPPED}
+    config["config"] = _without_nothing({**interpreter.config, "Image": ""}, labels)
+    config["created"] = created
+    config["history"] = [*(base_config.get("history") or []), *work.history]
+    diff_ids = [
+        *((base_config.get("rootfs") or {}).get("diff_ids") or []),
+        *(each.facts.diff_id for each in work.layers),
+    ]
+    config["rootfs"] = {"type": "layers", "diff_ids": diff_ids}
+    return _image(base, config, work.layers, where)
+
+
+def _layer(
+    copy: Copy, context: Context, known: KnownPaths, hashes: Mapping[str, str], report: ProgressCallback | None
+) -> Layer:
+    members, files = members_of(copy, context, known)
+    layer = known_layer(members, hashes, copy.word)
+    if layer is not None:
+        return layer
+    if copy.word == "ADD":
+        _refuse_archives(files)
+    if report is not None:
+        count = sum(each.size > 0 for each in members)
+        report(f"reading {count} files, {sum(each.size for each in members) / 1e6:.1f} MB")
+    return make_layer(members, hashes, copy.word)
+
+
+def _refuse_archives(files: Sequence[Node]) -> None:
+    """Refuse files that ADD may unpack. Those within a folder are copied as they are."""
+    for node in files:
+        if isinstance(node, bytes):
+            continue
+        try:
+            with node.source.open(node.found.path) as file:
+                begin = file.read(tarfile.BLOCKSIZE)
+        except OSError as error:
+            raise ImageError(f"{node.path!a}: can no longer be read ({error.strerror or error}); run again") from error
+        if begin.startswith(_COMPRESSED) or _is_tar(begin):
+            raise NeedsDaemonError(f"unpacks {node.path}; COPY copies it as it is")
+
+
+def _is_tar(begin: bytes) -> bool:
+    try:
+        tarfile.TarInfo.frombuf(begin, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def _history(step: Instruction, created: str, *, is_empty: bool) -> dict[str, Any]:
+    # The text of the instruction has no values of build arguments.
+    entry: dict[str, Any] = {"created": created, "created_by": step.text}
+    return {**entry, "empty_layer": True} if is_empty else entry
+
+
+def _scratch(platform: str) -> dict[str, Any]:
+    os, architecture, variant = [*platform.split("/"), "", ""][:3]
+    return {"os": os, "architecture": architecture, **({"variant": variant} if variant else {})}
+
+
+def _absolute(path: str) -> str:
+    return "/" + posixpath.normpath(posixpath.join("/", path)).lstrip("/")
+
+
+def _without_nothing(config: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return the configuration with the labels, without empty parts."""
+    merged = {**config, "Labels": {**(config.get("Labels") or {}), **labels}}
+    return {key: value for key, value in merged.items() if value or (key == "Cmd" and value == [])}
+
+
+def _image(base: BaseImage | None, config: Mapping[str, Any], layers: Sequence[Layer], where: str) -> LayeredImage:
+    is_docker = base is not None and base.manifest.media_type == DOCKER_MANIFEST
+    below = base.layers if base is not None else []
+    count = len(below) + len(layers)
+    if count > MOST_LAYERS:
+        raise ImageError(
+            f"{where}: the image would have {count} layers, {len(below)} of them the base's; at most {MOST_LAYERS} can "
+            "be mounted; join its COPY instructions, or flatten the base"
+        )
+    blob = BytesBlob(content=_json(config))
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": DOCKER_MANIFEST if is_docker else OCI_MANIFEST,
+        "config": _descriptor(DOCKER_CONFIG if is_docker else OCI_CONFIG, blob),
+        "layers": [*below, *(_descriptor(DOCKER_LAYER if is_docker else OCI_LAYER, layer) for layer in layers)],
+    }
+    distinct = {layer.digest: layer for layer in layers}
+    return LayeredImage(
+        manifest=Manifest(media_type=str(manifest["mediaType"]), content=_json(manifest)),
+        base=base.reference if base is not None else None,
+        base_layers=[_read_descriptor(each) for each in below],
+        new_blobs=[*distinct.values(), blob],
+    )
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _descriptor(media_type: str, blob: BytesBlob | Layer) -> dict[str, Any]:
+    return {"mediaType": media_type, "size": blob.size, "digest": blob.digest}
+
+
+def _read_descriptor(stored: Mapping[str, Any]) -> Descriptor:
+    return Descriptor(
+        media_type=str(stored["mediaType"]),
+        digest=str(stored["digest"]),
+        size=int(stored["size"]),
+        urls=tuple(stored.get("urls") or ()),
+        annotations=dict(stored.get("annotations") or {}),
+    )

@@ -1,0 +1,114 @@
+"""The context of a build as COPY and ADD look at it: paths, links that are followed within it, and wildcards."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from torchx_pulumi.images.content.files import FileKind, Found
+from torchx_pulumi.images.content.tree import Entry, path_order
+
+Node = Entry | bytes
+"""An entry, or the content of a generated file."""
+_MOST_LINKS: Final = 255
+"""Links that are followed for one path."""
+
+
+class Context:
+    """The files of a build."""
+
+    def __init__(self, entries: Sequence[Entry], extra: Mapping[str, bytes]) -> None:
+        nodes: dict[str, Node] = {entry.path: entry for entry in entries}
+        added = [path for path in extra if path not in nodes]
+        nodes.update({path: extra[path] for path in added})
+        # A file that `.dockerignore` brings back may be in a folder that it excludes. The daemon makes that folder.
+        for path in list(nodes):
+            above = posixpath.dirname(path)
+            while above and above not in nodes:
+                nodes[above] = _folder(above, entries)
+                added.append(above)
+                above = posixpath.dirname(above)
+        self._nodes = {path: nodes[path] for path in sorted(nodes, key=path_order)} if added else nodes
+
+    def find(self, path: str) -> tuple[str, Node | None] | None:
+        """Return the path and the node of a path after following links. None: there is no such file.
+
+        The node of the context itself is None. A link that leads out of the context ends at its top, as for the daemon.
+        """
+        followed, done, left = 0, "", [part for part in path.split("/") if part not in ("", ".")]
+        while left:
+            part = left.pop(0)
+            if part == "..":
+                done = posixpath.dirname(done)
+                continue
+            here = f"{done}/{part}" if done else part
+            node = self._nodes.get(here)
+            if node is None or (left and isinstance(node, bytes)):
+                return None
+            if isinstance(node, Entry) and node.found.kind is FileKind.LINK:
+                followed += 1
+                if followed > _MOST_LINKS:
+                    return None
+                target = node.found.target
+                done = "" if target.startswith("/") else done
+                left = [part for part in target.split("/") if part not in ("", ".")] + left
+                continue
+            done = here
+        return done, self._nodes[done] if done else None
+
+    def matches(self, pattern: str) -> list[str]:
+        """Return the paths that match a pattern of Go's `filepath.Match`, folders and links included."""
+        compiled = _compiled(pattern)
+        return [path for path in self._nodes if compiled.fullmatch(path)] if compiled else []
+
+    def below(self, folder: str) -> Iterator[tuple[str, Node]]:
+        """Yield what is below a folder, in order, with its path relative to the folder."""
+        prefix = f"{folder}/" if folder else ""
+        for path, node in self._nodes.items():
+            if path.startswith(prefix):
+                yield path[len(prefix) :], node
+
+
+def has_wildcard(path: str) -> bool:
+    """Return whether a source has a wildcard that is not escaped."""
+    return re.match(r"(?:\\.|[^\\*?\[])*[*?\[]", path, re.DOTALL) is not None
+
+
+def _folder(path: str, entries: Sequence[Entry]) -> Entry:
+    return Entry(path, Found(path, FileKind.FOLDER, 0, True), entries[0].source)
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """Return a pattern as an expression. None: it is not valid, so that it matches nothing."""
+    made, index = [], 0
+    while index < len(pattern):
+        character = pattern[index]
+        index += 1
+        if character in "*?":
+            made.append("[^/]*" if character == "*" else "[^/]")
+        elif character == "[":
+            found = re.compile(r"(\^?)((?:(?:\\.|[^\\\]-])(?:-(?:\\.|[^\\\]-]))?)+)\]", re.DOTALL).match(pattern, index)
+            if found is None:
+                return None
+            made.append(_class(found[1], found[2]))
+            index = found.end()
+        elif character == "\\":
+            if index == len(pattern):
+                return None
+            made.append(re.escape(pattern[index]))
+            index += 1
+        else:
+            made.append(re.escape(character))
+    return re.compile("".join(made), re.DOTALL)
+
+
+def _class(negation: str, text: str) -> str:
+    parts = re.findall(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", text, re.DOTALL)
+    ranges = [(low[-1], (high or low)[-1]) for low, high in parts]
+    # A range that ends before it begins contains nothing.
+    whole = "".join(f"{re.escape(low)}-{re.escape(high)}" for low, high in ranges if low <= high)
+    if not whole:
+        return "." if negation else r"(?!)"
+    return f"[^{whole}]" if negation else f"[{whole}]"
