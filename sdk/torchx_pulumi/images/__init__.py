@@ -1,19 +1,19 @@
 """Patched images: a workspace as a layer on a base image, named by its content, built and pushed if it is missing.
 
-`plan_patch` needs no daemon and changes nothing. `build_plans` builds and pushes missing images. docker-py, requests
-and fsspec are imported on demand.
+`plan_patch` needs no daemon and changes nothing. `build_plans` builds and pushes missing images: their layers only, or
+by the Docker daemon. docker-py, requests and fsspec are imported on demand.
 """
 
 from __future__ import annotations
 
-from torchx_pulumi.images.known_plans import known_plans, remember, split_planned
 from torchx_pulumi.images.launch_checks import known_digests, plan_push, refuse_local_only, refuse_unplanned
 from torchx_pulumi.images.patching import PatchedImage, build_plans, patch_image, push_local
-from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, describe_left_out, first_plan, plan_patch
+from torchx_pulumi.images.plan import Builder, ImagePlan, describe_left_out
+from torchx_pulumi.images.planned import known_plans, remember, split_planned
+from torchx_pulumi.images.planning import first_plan, plan_patch
 from torchx_pulumi.images.reference import is_local_id
 
 __all__ = [
-    "BUILDERS",
     "Builder",
     "ImagePlan",
     "PatchedImage",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from torchx_pulumi.images.patching import is_planned_name, unplanned
+from torchx_pulumi.images.patching import unplanned
 from torchx_pulumi.images.plan import LOCAL_REPOSITORY
+from torchx_pulumi.images.planned import is_planned_name
 from torchx_pulumi.images.reference import is_local_id, parse_reference, parse_repository
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, ImageOptionError

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import importlib.metadata
-import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from torchx_pulumi.images.bases import Registry
 from torchx_pulumi.images.building.build import build
 from torchx_pulumi.images.building.daemon import Daemon, translated_errors
 from torchx_pulumi.images.building.progress import Progress
@@ -20,20 +19,27 @@ from torchx_pulumi.images.content.archive import stream
 from torchx_pulumi.images.plan import (
     CONTENT_LABEL,
     LOCAL_REPOSITORY,
+    Builder,
     ImagePlan,
+    content_labels,
     describe_left_out,
-    image_labels,
-    plan_patch,
 )
+from torchx_pulumi.images.planned import is_planned_name
+from torchx_pulumi.images.planning import plan_patch
 from torchx_pulumi.images.reference import parse_reference
-from torchx_pulumi.images.registry import RegistryClient
+from torchx_pulumi.images.registry import RegistryClient, push_image
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from torchx_pulumi.images.registry.retries import Retries
 
-_PLANNED_TAG: Final = re.compile(r"[0-9a-f]{40}")
+VERSION_LABEL: Final = "torchx-pulumi/version"
+"""Label of an image that the daemon built: the release of this package."""
+TORCHX_VERSION_LABEL: Final = "torchx.pytorch.org/version"
+"""Label that TorchX sets on images that it builds: the release of TorchX."""
+FOUND_FOR_S: Final = 60.0
+"""Seconds for which an image that its registry had when it was planned is not asked for again."""
 AT_ONCE: Final = 4
 """Images that are built or pushed at the same time."""
 Item = TypeVar("Item")
@@ -45,7 +51,7 @@ class PatchedImage:
     """An image in its registry or on the daemon."""
 
     reference: str
-    """Name of the image. The tag is its content address."""
+    """Name of the image for pods: the tag is its content address; with the digest for the builder `registry`."""
     digest: str
     """Digest of its manifest in the registry. Without a repository: the id of the image on the daemon."""
     built: bool
@@ -62,7 +68,7 @@ class ImageBuilder:
 
     report: ProgressCallback
     """Receives lines of progress, from several threads."""
-    registry: Registry = field(default_factory=RegistryClient)
+    registry: RegistryClient = field(default_factory=RegistryClient)
     client: Any = None
     """docker-py client for one image at a time. None: each thread connects when it needs the daemon."""
     every_line: bool = False
@@ -83,7 +89,8 @@ class ImageBuilder:
         """Push images of the daemon; see `push_local`."""
         pairs = list(images.items())
         digests = self._for_each(pairs, self._push_local)
-        return {f"{name}:{tag}": digest for (_, (name, tag)), digest in zip(pairs, digests, strict=True)}
+        names = [image if is_planned_name(image, name) else f"{name}:{tag}" for image, (name, tag) in pairs]
+        return dict(zip(names, digests, strict=True))
 
     def _for_each(self, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
         """Call a function for all items and return its results in order.
@@ -113,12 +120,14 @@ class ImageBuilder:
 
     def _build_and_push(self, plan: ImagePlan) -> PatchedImage:
         progress = Progress(self.report, plan.reference, plan.build_args)
+        if plan.builder is Builder.REGISTRY:
+            return self._push_layers(plan, progress)
         if plan.repository is not None:
             there = self.registry.digest(parse_reference(plan.reference))
             if there:
                 progress.say("is in the registry already, nothing to build")
                 return _patched(plan, there)
-        with _connected(self.client) as daemon:
+        with self._daemon_for(plan) as daemon:
             found = daemon.inspect(plan.reference)
             labels = ((found or {}).get("Config") or {}).get("Labels") or {}
             # A build whose push failed, or a local image. The label tells it from other images of that name.
@@ -128,6 +137,54 @@ class ImageBuilder:
                 return self._keep(daemon, plan, image_id, progress, built=not done)
             digest = push(daemon, image_id, plan.repository, plan.tag, progress, self.retries)
             return _patched(plan, digest, built=not done, pushed=True)
+
+    @contextlib.contextmanager
+    def _daemon_for(self, plan: ImagePlan) -> Iterator[Daemon]:
+        """Return the daemon, for an image that needs it.
+
+        Raises:
+            ImageError: It cannot be reached. The message says why the builder `registry` was not chosen.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                daemon = stack.enter_context(_connected(self.client))
+            except ImageError as error:
+                why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
+                raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
+            yield daemon
+
+    def _push_layers(self, plan: ImagePlan, progress: Progress) -> PatchedImage:
+        """Push an image without a daemon, unless the registry has the planned digest."""
+        target = replace(parse_reference(plan.reference), digest=plan.digest)
+        if plan.found_at is not None and time.time() - plan.found_at < FOUND_FOR_S:
+            found = plan.digest
+        else:
+            found = self.registry.digest(replace(target, digest=None))
+        is_taken = found is not None and found != plan.digest
+        if is_taken:
+            # Another builder pushed the tag. Pods name the planned digest, which gets no tag then.
+            found = self.registry.digest(target)
+        if found is not None and found == plan.digest:
+            progress.say("is in the registry already, nothing to push")
+            return _patched(plan, found)
+        if plan.layered is None:
+            raise ImageError(
+                f"image {plan.pod_reference}: the registry had it when it was planned, and does not have it now; "
+                "run again"
+            )
+        stored = push_image(
+            self.registry,
+            plan.layered,
+            replace(target, tag=None) if is_taken else replace(target, digest=None),
+            progress=progress.say,
+        )
+        if stored != plan.digest:
+            raise ImageError(
+                f"image {plan.reference}: was pushed as {plan.digest} and the registry has {stored}, so that pods "
+                "would not find it; the registry changes what is pushed: turn that off, or set the option builder to "
+                "`docker`"
+            )
+        return _patched(plan, stored, built=True, pushed=True)
 
     def _build(self, daemon: Daemon, plan: ImagePlan, progress: Progress) -> str:
         for base in plan.bases:
@@ -145,7 +202,7 @@ class ImageBuilder:
             stream([*plan.sent_only, *plan.entries], plan.hashes, plan.extra),
             dockerfile=plan.dockerfile,
             build_args=plan.build_args,
-            labels=image_labels(plan, _version("torchx-pulumi") or "unreleased", _torchx_version()),
+            labels={**content_labels(plan), **_version_labels()},
             platform=plan.platform,
             progress=progress,
             every_line=self.every_line,
@@ -163,10 +220,10 @@ class ImageBuilder:
         image, (name, tag) = pair
         reference = f"{name}:{tag}"
         progress = Progress(self.report, reference, {})
-        is_planned = image == reference and _PLANNED_TAG.fullmatch(tag) is not None
+        is_planned = is_planned_name(image, name)
         # A tag of the content never changes its meaning; another tag may.
         if (is_planned and name != LOCAL_REPOSITORY) or image == f"sha256:{tag}":
-            there = self.registry.digest(parse_reference(reference))
+            there = self.registry.digest(parse_reference(image if is_planned else reference))
             if there and not (is_planned and self._is_own(image)):
                 progress.say("is in the registry already, nothing to push")
                 return there
@@ -200,11 +257,6 @@ def _connected(client: Any) -> Iterator[Daemon]:
             daemon.close()
 
 
-def is_planned_name(image: str, repository: str) -> bool:
-    """Return whether an image is named as a patched one. A commit hash as a tag looks the same."""
-    return image.startswith(f"{repository}:") and bool(_PLANNED_TAG.fullmatch(image[len(repository) + 1 :]))
-
-
 def unplanned(image: str) -> str:
     """Return the error message for a patched image that no registry has and that has no plan."""
     return (
@@ -220,13 +272,15 @@ def _version(package: str) -> str | None:
         return None  # a checkout on the path, or not installed
 
 
-def _torchx_version() -> str | None:
-    return _version("torchx") or _version("torchx-nightly")
+def _version_labels() -> dict[str, str]:
+    labels = {VERSION_LABEL: _version("torchx-pulumi") or "unreleased"}
+    torchx = _version("torchx") or _version("torchx-nightly")
+    return labels if torchx is None else {**labels, TORCHX_VERSION_LABEL: torchx}
 
 
 def _patched(plan: ImagePlan, digest: str, *, built: bool = False, pushed: bool = False) -> PatchedImage:
     return PatchedImage(
-        reference=plan.reference, digest=digest, built=built, pushed=pushed, warnings=tuple(plan.warnings)
+        reference=plan.pod_reference, digest=digest, built=built, pushed=pushed, warnings=tuple(plan.warnings)
     )
 
 
@@ -242,7 +296,7 @@ def build_plans(
         client: docker-py client to use, for one image at a time. None: the daemon of Docker's environment.
 
     Returns:
-        Reference to digest; without a repository, to the id of the image.
+        Name of the image for pods to digest; without a repository, to the id of the image.
 
     Raises:
         ImageError: Images could not be built or pushed. The message lists all of them. No incomplete tag remains.

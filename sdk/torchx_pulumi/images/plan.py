@@ -1,23 +1,15 @@
-"""The plan of a patched image: its inputs and its reference, computed without a daemon."""
+"""The plan of a patched image: its inputs, its name and its builder. Data only."""
 
 from __future__ import annotations
 
-import platform as machine
-import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
-from torchx_pulumi.images import dockerfile as dockerfiles
-from torchx_pulumi.images.bases import Base, Registry, resolve
-from torchx_pulumi.images.content.hashing import files_address, hash_files, image_address
-from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
-from torchx_pulumi.images.content.tree import Entry, Tree, read_first_tree, read_tree, shown_path
+from torchx_pulumi.images.bases import Base
+from torchx_pulumi.images.content.tree import Entry, shown_path
 from torchx_pulumi.images.oci import LayeredImage
-from torchx_pulumi.images.reference import parse_repository
-from torchx_pulumi.images.registry import RegistryClient
-from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.text import listed
 
 LOCAL_REPOSITORY: Final = "torchx-pulumi-local"
@@ -26,14 +18,9 @@ CONTENT_LABEL: Final = "torchx-pulumi/content"
 """Label of an image: its content address."""
 WORKSPACE_LABEL: Final = "torchx-pulumi/workspace"
 """Label of an image: the address of its workspace's files."""
-VERSION_LABEL: Final = "torchx-pulumi/version"
-"""Label of an image: the release of this package that built it."""
-TORCHX_VERSION_LABEL: Final = "torchx.pytorch.org/version"
-"""Label that TorchX sets on images that it builds: the release of TorchX."""
 _TAG_DIGITS: Final = 40
 _MOST_NAMED: Final = 8
 """Paths that a line about excluded files lists."""
-_PROCESSORS: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class Builder(str, Enum):
@@ -122,124 +109,6 @@ class ImagePlan:
         return self.repository or LOCAL_REPOSITORY, self.tag
 
 
-def plan_patch(
-    base: str,
-    workspace: str | Mapping[str, str],
-    repository: str | None,
-    *,
-    dockerfile: str | None = None,
-    build_args: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    platform: str | None = None,
-    ignore_rules: str = "docker",
-    builder: str = "auto",
-    client: Any = None,
-    registry: Registry | None = None,
-) -> ImagePlan:
-    """Return the plan of a patched image. Nothing is built or pushed. The registry of the base image is asked.
-
-    Args:
-        base: Image to patch. With `@sha256:...` its registry is not asked.
-        workspace: Folder, or URL that fsspec opens; or a mapping of folders, URLs and files to their places in the
-            image's folder, for example `{"~/train": "", "~/shared": "shared"}`.
-        repository: Repository to push to, without a tag. None: the image stays on this machine's daemon.
-        dockerfile: Path in the workspace. None: `Dockerfile.torchx`, or a default that copies the workspace into the
-            base's working directory.
-        build_args: Arguments for the Dockerfile, next to IMAGE (the base) and WORKSPACE (a constant). The tag contains
-            only a hash of their values.
-        labels: Labels of the image, in addition to those of this package.
-        platform: For example `linux/arm64`. None: the platform of this machine.
-        ignore_rules: Rules of `.dockerignore`: `docker`, or `torchx` for the simpler rules of TorchX's patching.
-        builder: `registry` pushes layers without a daemon, `docker` uses the Docker daemon, `auto` uses the daemon only
-            for images that `registry` cannot build. The tag is the same.
-        client: docker-py client that is asked for a base image that no registry has. None: created on demand.
-        registry: Client for registries. None: created on demand.
-
-    Returns:
-        The plan. Its `reference` is the image's name, which is the same for the same content on every machine.
-
-    Raises:
-        ImageError: The workspace cannot be read, the Dockerfile or a name is not valid, or the base is not found.
-    """
-    if builder not in BUILDERS:
-        raise ImageError(f"builder {builder!r}: must be one of {', '.join(BUILDERS)}")
-    if repository is not None:
-        repository = parse_repository(repository).name
-    arguments = _arguments(base, build_args or {})
-    name = posixpath.normpath(dockerfile or TORCHX_DOCKERFILE)
-    tree = read_tree(workspace, ignore_rules=ignore_rules, dockerfile=name)
-    sent = [*tree.sent_only, *tree.entries]
-    hashes = hash_files(sent)
-    text = _dockerfile(tree, name, required=dockerfile is not None)
-    used = dockerfiles.images_of(text or dockerfiles.DEFAULT, arguments, name)
-    registry = registry or RegistryClient()
-    bases = [resolve(image, registry, client) for image in used]
-    files = files_address(tree.entries, hashes)
-    plan = ImagePlan(
-        base=base,
-        repository=repository,
-        address="",
-        workspace_address=files,
-        bases=bases,
-        dockerfile=name,
-        build_args=arguments,
-        labels=dict(labels or {}),
-        # The address contains the platform, so pull and build must use it too: the daemon may have another one.
-        platform=platform or _own_platform(),
-        warnings=[*tree.warnings, *_unread_rules(tree, name)],
-        left_out=tree.left_out,
-        has_rules=tree.has_rules,
-        entries=tree.entries,
-        sent_only=tree.sent_only,
-        hashes=hashes,
-        extra={} if text else {name: dockerfiles.DEFAULT.encode()},
-    )
-    return replace(plan, address=_address(plan, text or dockerfiles.DEFAULT, files))
-
-
-def first_plan(
-    plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore_rules: str = "docker"
-) -> ImagePlan | None:
-    """Return a plan with the tag that release 0.1.0 computed for the same workspace, base and arguments.
-
-    That release excluded no files by default and read some patterns differently.
-
-    Args:
-        plan: The plan of this release.
-        workspace: The workspace of the plan.
-        ignore_rules: The rules of the plan.
-
-    Returns:
-        A plan that has the name of the image and cannot build it. None: the tag is the same.
-
-    Raises:
-        ImageError: The workspace cannot be read.
-    """
-    if not plan.left_out and not plan.has_rules:
-        return None
-    tree = read_first_tree(workspace, ignore_rules=ignore_rules, dockerfile=plan.dockerfile)
-    if tree is None:
-        return None
-    files = files_address(tree.entries, hash_files([*tree.sent_only, *tree.entries]))
-    if files == plan.workspace_address:
-        return None
-    text = _dockerfile(tree, plan.dockerfile, required=False)
-    address = _address(plan, text or dockerfiles.DEFAULT, files)
-    return replace(plan, address=address, workspace_address=files, entries=(), sent_only=(), is_recorded=True)
-
-
-def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:
-    return image_address(
-        bases=[each.digest for each in plan.bases],
-        dockerfile=dockerfile,
-        dockerfile_path=plan.dockerfile,
-        build_args={key: value for key, value in plan.build_args.items() if key not in dockerfiles.SHOWN_ARGUMENTS},
-        labels=dict(plan.labels),
-        platform=plan.platform,
-        files=files,
-    )
-
-
 def describe_left_out(plan: ImagePlan) -> str:
     """Return a line about the files that are excluded by default."""
     paths = [shown_path(each) for each in plan.left_out]
@@ -248,61 +117,6 @@ def describe_left_out(plan: ImagePlan) -> str:
     return f"image {plan.reference}: left out by default: {listed(names, _MOST_NAMED)} ({kept})"
 
 
-def image_labels(plan: ImagePlan, version: str, torchx_version: str | None) -> dict[str, str]:
-    """Return the labels of the image. They contain no values of build arguments.
-
-    Args:
-        plan: Plan of the image.
-        version: Release of this package.
-        torchx_version: Release of TorchX. None: it is not installed.
-    """
-    own = {CONTENT_LABEL: plan.address, WORKSPACE_LABEL: plan.workspace_address, VERSION_LABEL: version}
-    if torchx_version:
-        own[TORCHX_VERSION_LABEL] = torchx_version
-    return {**plan.labels, **own}
-
-
-def _arguments(base: str, given: Mapping[str, str]) -> dict[str, str]:
-    ours = sorted(set(given) & set(dockerfiles.SHOWN_ARGUMENTS))
-    if ours:
-        raise ImageError(
-            f"build_args: {', '.join(ours)} is set by torchx-pulumi, to the role's image and to a constant; remove it"
-        )
-    wrong = sorted(name for name, value in given.items() if not isinstance(value, str))
-    if wrong:
-        raise ImageError(f"build_args: {', '.join(wrong)}: a value must be text; quote it")
-    return {"IMAGE": base, "WORKSPACE": dockerfiles.WORKSPACE, **given}
-
-
-def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
-    """Return the text of the workspace's Dockerfile. None: there is none."""
-    # The daemon reads it even if the rules exclude it from the image.
-    for entry in (*tree.sent_only, *tree.entries):
-        if entry.path == path:
-            try:
-                with entry.source.open(entry.found.path) as file:
-                    return file.read().decode("utf-8", "surrogateescape")
-            except OSError as error:
-                raise ImageError(
-                    f"dockerfile {path!r}: cannot be read ({error.strerror or error}); make it a readable file, "
-                    "or name another one with the option dockerfile"
-                ) from error
-    if required:
-        raise ImageError(
-            f"dockerfile {path!r}: is not a file of the workspace; give its path from the workspace's folder"
-        )
-    return None
-
-
-def _unread_rules(tree: Tree, dockerfile: str) -> list[str]:
-    """Return a warning if the workspace has an ignore file for its Dockerfile, which only BuildKit reads."""
-    file = f"{dockerfile}{IGNORE_FILE}"
-    if not any(entry.path == file for entry in tree.entries):
-        return []
-    return [f"{file} is not read, and the files that it excludes are sent; write its lines into {IGNORE_FILE}"]
-
-
-def _own_platform() -> str:
-    """Return the platform of this machine in Docker's notation."""
-    processor = machine.machine().lower()
-    return f"linux/{_PROCESSORS.get(processor, processor)}"
+def content_labels(plan: ImagePlan) -> dict[str, str]:
+    """Return the labels that follow from the content. They contain no values of build arguments."""
+    return {**plan.labels, CONTENT_LABEL: plan.address, WORKSPACE_LABEL: plan.workspace_address}

@@ -7,10 +7,11 @@ import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx.schedulers.ids import make_unique
 
+from torchx_pulumi import images
 from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
 from torchx_pulumi.kube import Cluster, LiveCluster
 from torchx_pulumi.kube.kubeconfig import is_contents
@@ -37,9 +38,6 @@ from torchx_pulumi.stack_state.cli import check_organization
 from torchx_pulumi.torchx_adapter.api_object import attributed, plain
 from torchx_pulumi.torchx_adapter.app_json import write_app
 from torchx_pulumi.torchx_adapter.run_opts import split_options
-
-if TYPE_CHECKING:
-    from torchx_pulumi.images import ImagePlan
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +66,7 @@ class PulumiJob:
         plan: JobPlan[Any] | None = None,
         app: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
-        image_plans: Mapping[str, ImagePlan] | None = None,
+        image_plans: Mapping[str, images.ImagePlan] | None = None,
     ) -> None:
         """Make a request.
 
@@ -101,17 +99,14 @@ class PulumiJob:
         return str(self)
 
 
-def make_request(
-    app: Any, config: Mapping[str, Any], scheduler: str, session: str, patched: Mapping[str, ImagePlan]
-) -> PulumiJob:
-    """Make the request of an app.
+def make_request(app: Any, config: Mapping[str, Any], scheduler: str, session: str) -> PulumiJob:
+    """Make the request of an app. Images that this process has planned are part of it.
 
     Args:
         app: The AppDef; it is left as it is.
         config: Resolved run options.
         scheduler: `volcano` or `mcad`.
         session: TorchX session.
-        patched: Reference to plan, of images that were planned and may have to be built before the launch.
 
     Raises:
         InvalidJobError: The job or an option is wrong; all problems at once.
@@ -123,8 +118,10 @@ def make_request(
     spec, pushed = _with_remote_images(spec, launch.get("image_repo"), shared=bool(launch.get("shared_daemon")))
     for written, role in zip(given["roles"], spec.roles, strict=True):
         written["image"] = role.image
-    plans = {role.image: patched[role.image] for role in spec.roles if role.image in patched}
+    known = images.known_plans()
+    plans = {role.image: known[role.image] for role in spec.roles if role.image in known}
     pushed |= {image: plan.target for image, plan in plans.items()}
+    spec = _with_digests_apart(spec, launch.get("image_repo"))
     own: Any = replace(
         options,
         labels={
@@ -231,6 +228,15 @@ def _with_remote_images(
     pushed = {image: (str(repository), image.removeprefix(LOCAL_IMAGE)) for image in sorted(local)}
     roles = [replace(role, image=":".join(pushed[role.image])) if role.image in pushed else role for role in spec.roles]
     return replace(spec, roles=tuple(roles)), pushed
+
+
+def _with_digests_apart(spec: JobSpec, repository: str | None) -> JobSpec:
+    """Take the digests out of the names of patched images: they are no part of the job's identity."""
+    roles = []
+    for role in spec.roles:
+        image, digest = images.split_planned(role.image, repository)
+        roles.append(role if digest is None else replace(role, image=image, image_digest=digest))
+    return replace(spec, roles=tuple(roles))
 
 
 def _new_name(spec: JobSpec, options: Options) -> str:

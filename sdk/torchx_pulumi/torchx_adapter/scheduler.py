@@ -131,7 +131,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
 
     def _submit_dryrun(self, app: Any, cfg: Mapping[str, Any]) -> Any:
         config = self.run_opts().resolve(dict(cfg))
-        request = make_request(app, config, self._kind, self.session_name, self._workspaces.patched())
+        request = make_request(app, config, self._kind, self.session_name)
         check_launch_options(app, config)
         for role, written in zip(app.roles, (request.app or {})["roles"], strict=True):
             if role.image.startswith(LOCAL_IMAGE):
@@ -180,7 +180,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         config = self.run_opts().resolve(compat.config_of(dryrun_info) or request.config or {})
         plan = request.plan
         if plan is None:
-            plan = make_request(app, config, self._kind, self.session_name, self._workspaces.patched()).plan
+            plan = make_request(app, config, self._kind, self.session_name).plan
         if plan is None:
             raise _no_dry_run()
         request.app, request.config = write_app(app), config

@@ -6,28 +6,21 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torchx_pulumi import images
+from torchx_pulumi.images import ImagePlan
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
-
-if TYPE_CHECKING:
-    from torchx_pulumi.images import ImagePlan
 
 logger = logging.getLogger(__name__)
 
 
-_PLANS: dict[str, ImagePlan] = {}
-"""Reference to plan, of all schedulers of this process: an app that was patched for one may be launched by another."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Workspaces:
-    """The images that were planned in this process, by their references."""
+    """Patches, builds and pushes the images of apps."""
 
     docker_client: Any = None
     """A docker-py client of the caller's. None: made when it is needed."""
-    _plans: dict[str, ImagePlan] = field(default_factory=lambda: _PLANS)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
     _dry_run: threading.local = field(default_factory=threading.local)
 
     def patch(self, role: Any, workspace: str | Mapping[str, str], config: Mapping[str, Any]) -> None:
@@ -42,8 +35,6 @@ class Workspaces:
             ImageOptionError: There is no `image_repo` to push it to.
             ImageError: The workspace or the base image cannot be read.
         """
-        from torchx_pulumi import images
-
         repository = config.get("image_repo")
         if not repository and not config.get("shared_daemon"):
             raise ImageOptionError(
@@ -59,20 +50,15 @@ class Workspaces:
             build_args=config.get("build_args"),
             platform=config.get("platform"),
             ignore_rules=config.get("ignore_rules") or "docker",
+            builder=config.get("builder") or "auto",
             **({} if self.docker_client is None else {"client": self.docker_client}),
         )
         for warning in plan.warnings:
             logger.warning("%s", warning)
         if plan.left_out:
             logger.info("%s", images.describe_left_out(plan))
-        with self._guard:
-            self._plans[plan.reference] = plan
-        role.image = plan.reference
-
-    def patched(self) -> Mapping[str, ImagePlan]:
-        """Return the plans of this process, by reference. A request takes those that it needs with it."""
-        with self._guard:
-            return dict(self._plans)
+        images.remember(plan)
+        role.image = plan.pod_reference
 
     def expect_dry_run(self, roles: object) -> None:
         """Note whose workspaces this thread asks for next, to name their images only."""
@@ -88,7 +74,7 @@ class Workspaces:
         """
         if roles is getattr(self._dry_run, "roles", None):
             return
-        plans = self.patched()
+        plans = images.known_plans()
         needed = {role.image: plans[role.image] for role in roles if role.image in plans}
         self.make({image: plan.target for image, plan in needed.items()}, needed, config)
 
@@ -117,13 +103,11 @@ class Workspaces:
         given = [each for each in named if each not in images_to_push]
         if not images_to_push and not given:
             return {}
-        from torchx_pulumi import images
-
         for warning in images.refuse_unplanned(given, config.get("image_repo")):
             logger.warning("%s", warning)
         quiet = bool(config.get("quiet"))
         progress = logger.debug if quiet else logger.info
-        known = {**self.patched(), **plans}
+        known = {**images.known_plans(), **plans}
         planned = {name: known[name] for name in images_to_push if name in known}
         for name, plan in planned.items():
             if tuple(images_to_push[name]) != plan.target:

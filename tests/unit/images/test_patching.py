@@ -1,4 +1,4 @@
-"""From a workspace to an image: the reference, what is built and pushed, and what is said when it does not work."""
+"""Images that the Docker daemon builds: the name, what is built and pushed, and what is said if it does not work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pytest
 from torchx_pulumi import images
 from torchx_pulumi.images.patching import ImageBuilder
-from torchx_pulumi.images.plan import ImagePlan, plan_patch
+from torchx_pulumi.images.plan import ImagePlan
+from torchx_pulumi.images.planning import plan_patch
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry.retries import Retries
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
@@ -47,7 +48,7 @@ def told() -> list[str]:
 
 def plan(workspace: Path, registry: KnownRegistry, **given: Any) -> ImagePlan:
     base, repository = given.pop("base", "base:1"), given.pop("repository", "reg.example.com/app")
-    return plan_patch(base, str(workspace), repository, registry=registry, **given)
+    return plan_patch(base, str(workspace), repository, registry=registry, **{"builder": "docker", **given})  # type: ignore[arg-type]
 
 
 @pytest.fixture

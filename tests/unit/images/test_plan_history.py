@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.images.plan import ImagePlan, plan_patch
+from torchx_pulumi.images.plan import ImagePlan
 from torchx_pulumi.images.plan_history import changes_of, note_plan
+from torchx_pulumi.images.planning import plan_patch
 
 from tests.unit.images.fake_registry import FakeRegistry
 

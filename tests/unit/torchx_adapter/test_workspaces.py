@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.images import planned
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.torchx_adapter import compat, workspaces
+from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 
 from tests.unit.images.fake_docker import FakeDocker
@@ -43,7 +44,7 @@ def docker(registry: FakeRegistry) -> FakeDocker:
 
 @pytest.fixture
 def config(registry: FakeRegistry) -> dict[str, Any]:
-    return {"queue": "test", "image_repo": f"{registry.host}/app"}
+    return {"queue": "test", "image_repo": f"{registry.host}/app", "builder": "docker"}
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def process(world: World, docker: FakeDocker, monkeypatch: pytest.MonkeyPatch) -
     """Return a scheduler of another process: nothing is known of what was planned before."""
 
     def make(kind: str = "volcano") -> PulumiScheduler:
-        monkeypatch.setattr(workspaces, "_PLANS", {})
+        monkeypatch.setattr(planned, "_PLANS", {})
         return PulumiScheduler(kind, "torchx", world.context(), docker_client=docker)
 
     return make
