@@ -37,7 +37,7 @@ STRINGS = {"docker": TAG, "registry": f"{TAG}@{ONE}", "pushed by another builder
 @pytest.fixture(autouse=True)
 def _plans() -> Iterator[None]:
     """The process has planned the image with each of the builders."""
-    with mock.patch.dict("torchx_pulumi.images.known_plans._PLANS"):
+    with mock.patch.dict("torchx_pulumi.images.planned._PLANS"):
         for digest in (ONE, TWO):
             remember(plan_of(digest))
         assert known_plans().keys() >= set(STRINGS.values())
@@ -62,7 +62,7 @@ def plan_of(digest: str) -> ImagePlan:
 @contextmanager
 def unplanned() -> Iterator[None]:
     """Run as another process, which has planned nothing."""
-    with mock.patch.dict("torchx_pulumi.images.known_plans._PLANS", clear=True):
+    with mock.patch.dict("torchx_pulumi.images.planned._PLANS", clear=True):
         yield
 
 
