@@ -94,7 +94,7 @@ def examine(scope: DoctorScope, clients: DoctorClients, *, limit_s: float = LIMI
         ("kubernetes-provider", partial(machine.check_provider, clients.run)),
         ("state-folder", partial(machine.check_state_folder, clients.folder)),
         ("passphrase", partial(machine.check_passphrase, clients.folder, clients.environment, clients.backend)),
-        ("docker", partial(machine.check_docker, clients.ping_docker, scope.image_repo)),
+        ("docker", partial(machine.check_docker, clients.ping_docker)),
         ("registry", partial(machine.check_registry, clients.ask_registry, scope.image_repo)),
     ]
     wanted = cluster_checks(scope.scheduler)

@@ -86,15 +86,14 @@ def check_provider(run: Run) -> Finding:
     return ok(name, where)
 
 
-def check_docker(ping: Callable[[], None], image_repo: str | None) -> Finding:
-    """Check the Docker daemon, which patching of images needs."""
+def check_docker(ping: Callable[[], None]) -> Finding:
+    """Check the Docker daemon, which some patched images need."""
     name = "docker"
     try:
         ping()
     except ImageError as error:
-        if image_repo is None:
-            return skipped(name, "no daemon answers; only images that are patched with a workspace need one")
-        return problem(name, str(error), "start Docker, or give images that need no workspace: --workspace ''")
+        text = f"only patched images whose Dockerfile needs the builder `docker` need a daemon: {error}"
+        return skipped(name, text, "`torchx-pulumi image plan` says which builder an image needs")
     return ok(name, "the daemon answers")
 
 

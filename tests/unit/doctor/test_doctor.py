@@ -133,14 +133,16 @@ def test_without_a_cluster_the_machine_is_still_looked_at(tmp_path: Path) -> Non
     assert verdicts["pulumi"].verdict is Verdict.OK
 
 
-def test_docker_is_needed_only_where_images_are_patched(tmp_path: Path) -> None:
+def test_a_registry_is_needed_only_where_images_are_patched_and_a_daemon_not_then(tmp_path: Path) -> None:
     def refuse(*_: str) -> None:
         raise ImageError("no daemon")
 
     given = replace(seams(tmp_path / "s"), ping_docker=refuse, ask_registry=refuse)
     assert found(DoctorScope(), given)["docker"].verdict is Verdict.SKIPPED
-    for check in ("docker", "registry"):
-        assert found(DoctorScope(image_repo="r/x"), given)[check].verdict is Verdict.PROBLEM
+    with_images = found(DoctorScope(image_repo="r/x"), given)
+    assert with_images["registry"].verdict is Verdict.PROBLEM
+    assert with_images["docker"].verdict is Verdict.SKIPPED
+    assert "no daemon" in with_images["docker"].detail
 
 
 def test_only_the_asked_scheduler_is_looked_at(tmp_path: Path) -> None:
