@@ -29,6 +29,7 @@ TESTS_FAILED = 1
 NIGHTLY_TESTS = (
     "tests/e2e/test_torchx.py",
     "tests/e2e/test_torchx_schedulers.py",
+    "tests/e2e/test_other_schedulers.py",
     "tests/e2e/test_handover.py::test_a_job_of_any_kind_goes_over_and_torchx_goes_on_with_it",
     "tests/e2e/test_images_torchx.py::test_what_one_process_planned_or_built_another_one_launches",
 )

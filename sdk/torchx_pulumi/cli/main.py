@@ -12,6 +12,7 @@ from torchx_pulumi.cli.apps import add_apps
 from torchx_pulumi.cli.controller import add_controller
 from torchx_pulumi.cli.doctor import add_doctor
 from torchx_pulumi.cli.fleet import add_fleet
+from torchx_pulumi.cli.image import add_image
 from torchx_pulumi.cli.program import add_program
 from torchx_pulumi.model.errors import DeployError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.planning.platforms import check_platform
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     add_apps(commands)
     add_program(commands)
     add_fleet(commands)
+    add_image(commands)
     add_controller(commands)
     add_doctor(commands)
     return parser

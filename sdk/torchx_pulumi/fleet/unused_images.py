@@ -1,4 +1,4 @@
-"""The images of a repository that no stack references: which tags may be deleted. Only reads.
+"""The images of a repository that no stack references: which of them may be deleted.
 
 Everything that a stack knows is in the text of its checkpoint: objects, outputs, the AppDef of an app, the record of a
 run. An image counts as referenced if its tag, its digest, or the digest of its name in a record is a word of that text.
@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference, parse_reference, parse_repository
 from torchx_pulumi.model.app_entry import write_entry
 from torchx_pulumi.model.errors import DeployError, ImageError
+from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION
 from torchx_pulumi.runs.identity import digest
 from torchx_pulumi.runs.index import RunIndex
@@ -42,6 +43,10 @@ class TagRegistry(Protocol):
 
     def digest(self, reference: Reference) -> str | None:
         """Return the digest of an image. None: the registry does not have it."""
+        ...
+
+    def delete(self, repository: Reference, digest: str) -> None:
+        """Delete a manifest, and with it all tags that name it."""
         ...
 
 
@@ -112,6 +117,23 @@ def find_unused(
     ]
     others = sorted(found.keys() - content.keys())
     return TagReport(repository=repository, images=images, others=others, stacks=stacks)
+
+
+def delete_unused(report: TagReport, registry: TagRegistry, progress: ProgressCallback) -> None:
+    """Delete the images that nothing references.
+
+    Args:
+        report: What `find_unused` returned a moment ago.
+        registry: The client of the registry.
+        progress: Receives a line for each image.
+
+    Raises:
+        ImageError: The registry refused; what was deleted before is gone.
+    """
+    place = parse_repository(report.repository)
+    for image in report.unused:
+        registry.delete(place, image.digest)
+        progress(f"deleted {image.digest} ({', '.join(image.tags)})")
 
 
 def _digests(place: Reference, registry: TagRegistry) -> Mapping[str, str | None]:

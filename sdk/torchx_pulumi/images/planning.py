@@ -15,6 +15,7 @@ from torchx_pulumi.images.content.hashing import files_address, hash_files, imag
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
 from torchx_pulumi.images.content.tree import Tree, read_first_tree, read_tree
 from torchx_pulumi.images.plan import BUILDERS, ImagePlan
+from torchx_pulumi.images.plan_history import note_plan
 from torchx_pulumi.images.reference import parse_repository
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
@@ -98,7 +99,9 @@ def plan_patch(
     )
     text = text or dockerfiles.DEFAULT
     plan = replace(plan, address=_address(plan, text, files))
-    return choose_builder(plan, text, registry, builder)
+    plan = choose_builder(plan, text, registry, builder)
+    note_plan(plan, workspace)
+    return plan
 
 
 def first_plan(

@@ -96,18 +96,11 @@ def make(kind: type[Any], fields: Mapping[str, Any]) -> Any:
     return kind(**_known(kind, fields))
 
 
-def workspace_of(role: Any) -> Mapping[str, str]:
-    """Return the folders of a role's own workspace and where each goes. Empty: it has none, or TorchX knows of none."""
+def workspace_of(role: Any) -> str | Mapping[str, str] | None:
+    """Return a role's own workspace: a folder, or folders and where each goes. None: it has none."""
     workspace = getattr(role, "workspace", None)
-    return dict(workspace.projects) if workspace else {}
-
-
-def patched_workspace(role: Any) -> str | Mapping[str, str] | None:
-    """Return the workspace of a role as `Workspaces.patch` takes it. None: it has none."""
-    folders = workspace_of(role)
-    if not folders:
-        return None
-    return next(iter(folders)) if list(folders.values()) == [""] else folders
+    folders = dict(workspace.projects) if workspace else {}
+    return next(iter(folders)) if list(folders.values()) == [""] else folders or None
 
 
 def make_workspace(projects: Mapping[str, str]) -> Any:

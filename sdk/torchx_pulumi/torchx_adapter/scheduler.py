@@ -104,10 +104,9 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         build_cache: dict[object, object],  # noqa: ARG002 - one reference is one build anyway
     ) -> None:
         """Do the same for a role that has its own workspace, which TorchX 0.7.0 does not know."""
-        folders = compat.workspace_of(role)
-        if folders:
-            single = next(iter(folders)) if list(folders.values()) == [""] else None
-            self._workspaces.patch(role, single if single is not None else folders, cfg)
+        workspace = compat.workspace_of(role)
+        if workspace is not None:
+            self._workspaces.patch(role, workspace, cfg)
 
     def build_workspaces(self, roles: Any, cfg: Mapping[str, Any]) -> None:
         """Give roles their images; build and push those, unless a dry run asks. TorchX 0.7.0 does not call it."""

@@ -74,7 +74,7 @@ class RegistryWorkspace(WorkspaceMixin):  # type: ignore[misc]
 
         Roles with the same image and workspace are planned once.
         """
-        workspace = compat.patched_workspace(role)
+        workspace = compat.workspace_of(role)
         if workspace is None:
             return
         key = (REGISTRY, role.image, repr(workspace))

@@ -150,6 +150,17 @@ class RegistryClient:
             )
         return content
 
+    def has_blob(self, repository: Reference, digest: str) -> bool:
+        """Return whether a repository has a blob.
+
+        Raises:
+            ImageError: As of `digest`.
+        """
+        from torchx_pulumi.images.registry.authorization import pull_scope
+        from torchx_pulumi.images.registry.uploads import has_blob
+
+        return has_blob(self.connection, repository, (pull_scope(repository),), digest)
+
     def tags(self, repository: Reference) -> list[str]:
         """Return all tags of a repository. A repository that does not exist has none.
 

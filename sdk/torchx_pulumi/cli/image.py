@@ -1,0 +1,330 @@
+"""`torchx-pulumi image plan | push | prune`: patched images without a launch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from torchx_pulumi.model.errors import Problem, invalid_job
+
+if TYPE_CHECKING:
+    from torchx_pulumi.fleet.unused_images import TagReport
+    from torchx_pulumi.images.plan_report import PlanReport
+
+Commands = Any
+"""What argparse returns of `add_subparsers`."""
+
+_MOST_NAMED: Final = 50
+"""Files that the text of a plan lists. JSON has all of them."""
+
+
+def add_image(commands: Commands) -> None:
+    """Add the commands."""
+    image = commands.add_parser("image", help="plan or push a patched image, or delete images that no stack references")
+    actions = image.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_patch(
+        actions,
+        "plan",
+        plan_command,
+        "show what would be built from what, and which file changed the tag",
+        "Show the image of a workspace on a base: its name, layers, what a push would upload, and what changed its tag "
+        "since this machine planned another one. Nothing is built or pushed.",
+    )
+    _add_patch(
+        actions,
+        "push",
+        push_command,
+        "build and push a patched image without a launch",
+        "Build the image of a workspace on a base and push it, unless the registry has it. Print the name for pods on "
+        "stdout. A launch of the same content on another machine finds it and builds nothing.",
+    )
+    prune = actions.add_parser(
+        "prune",
+        help="delete images that no stack references",
+        description="List the images of a repository that no stack of the backend references, nor an app of this "
+        "machine. Only tags of 40 hex digits, as torchx-pulumi makes them, are candidates. An image that was pushed "
+        "and not launched yet is listed too; its next launch pushes it again. Exit code 2, and nothing is deleted, if "
+        "a stack cannot be read.",
+    )
+    prune.add_argument("--image-repo", required=True, metavar="NAME", help="repository, without a tag")
+    prune.add_argument(
+        "--backend",
+        action="append",
+        metavar="URL",
+        help="Pulumi backend whose stacks count; repeatable, name all that use the repository; default: "
+        "PULUMI_BACKEND_URL, else this user's own folder",
+    )
+    prune.add_argument("--yes", action="store_true", help="delete them; default: only list them")
+    prune.add_argument("--json", action="store_true", help="print JSON")
+    prune.set_defaults(command=prune_command)
+
+
+def _add_patch(actions: Commands, name: str, command: Any, text: str, description: str) -> None:
+    patch = actions.add_parser(name, help=text, description=description)
+    patch.add_argument("base", metavar="BASE", help="image to patch, for example python:3.12 or one with @sha256:...")
+    patch.add_argument(
+        "--workspace",
+        action="append",
+        metavar="DIR[=PLACE]",
+        help="folder or URL, and its place in the image's folder; repeatable, later ones are laid over earlier ones; "
+        "default: the current folder",
+    )
+    patch.add_argument("--image-repo", required=True, metavar="NAME", help="repository to push to, without a tag")
+    patch.add_argument("--dockerfile", metavar="PATH", help="path in the workspace; default: Dockerfile.torchx, if any")
+    patch.add_argument(
+        "--build-arg",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="argument for the Dockerfile; without a value, that of the environment variable; repeatable",
+    )
+    patch.add_argument("--platform", metavar="NAME", help="for example linux/arm64; default: this machine's")
+    patch.add_argument(
+        "--ignore-rules", metavar="NAME", default="docker", help="how .dockerignore is read: docker or torchx"
+    )
+    patch.add_argument("--builder", metavar="NAME", default="auto", help="registry, docker, or auto; default: auto")
+    patch.add_argument("--json", action="store_true", help="print JSON")
+    patch.set_defaults(command=command)
+
+
+def plan_command(arguments: argparse.Namespace) -> int:
+    """Print what is known of an image before it is built."""
+    from torchx_pulumi.images import plan_patch
+    from torchx_pulumi.images.plan_report import report_plan
+    from torchx_pulumi.images.registry import RegistryClient
+
+    options = _patch_options(arguments)
+    report = report_plan(plan_patch(**options), options["workspace"], RegistryClient())
+    for warning in report.warnings:
+        _say(f"torchx-pulumi: warning: {warning}")
+    _print(_plan_values(report) if arguments.json else "\n".join(_plan_lines(report)))
+    return 0
+
+
+def push_command(arguments: argparse.Namespace) -> int:
+    """Build and push an image, and print its name for pods."""
+    from torchx_pulumi.images import patch_image
+
+    image = patch_image(**_patch_options(arguments), tell=_say)
+    values = {
+        "reference": image.reference,
+        "digest": image.digest,
+        "built": image.built,
+        "pushed": image.pushed,
+        "warnings": list(image.warnings),
+    }
+    _print(values if arguments.json else image.reference)
+    return 0
+
+
+def prune_command(arguments: argparse.Namespace) -> int:
+    """List the images that nothing references, and delete them with `--yes`."""
+    from torchx_pulumi.fleet.unused_images import delete_unused, find_unused
+    from torchx_pulumi.images.registry import RegistryClient
+    from torchx_pulumi.stack_state.backend import choose_backend
+
+    backends = [choose_backend(url) for url in arguments.backend or [None]]
+    registry = RegistryClient()
+    report = find_unused(arguments.image_repo, backends, registry)
+    if arguments.yes:
+        delete_unused(report, registry, _say)
+    _print(
+        _tag_values(report, backends, deleted=arguments.yes)
+        if arguments.json
+        else "\n".join(_tag_lines(report, backends, deleted=arguments.yes))
+    )
+    return 0
+
+
+def _patch_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `plan_patch`.
+
+    Raises:
+        InvalidJobError: A workspace or a build argument is given twice or has no value; all problems at once.
+    """
+    problems: list[Problem] = []
+    workspace = read_workspaces(arguments.workspace or ["."], problems)
+    build_args = read_build_args(arguments.build_arg, os.environ, problems)
+    if problems:
+        raise invalid_job("image", problems)
+    return {
+        "base": arguments.base,
+        "workspace": workspace,
+        "repository": arguments.image_repo,
+        "dockerfile": arguments.dockerfile,
+        "build_args": build_args,
+        "platform": arguments.platform,
+        "ignore_rules": arguments.ignore_rules,
+        "builder": arguments.builder,
+    }
+
+
+def read_workspaces(words: Sequence[str], problems: list[Problem]) -> str | dict[str, str]:
+    """Read folders and their places in the image's folder.
+
+    >>> read_workspaces(["code"], []), read_workspaces(["code", "../shared=shared"], [])
+    ('code', {'code': '', '../shared': 'shared'})
+    """
+    places: dict[str, str] = {}
+    for word in words:
+        folder, sign, place = word.rpartition("=")
+        if not sign or Path(word).exists():
+            folder, place = word, ""
+        if not folder:
+            problems.append(Problem("--workspace", f"is {word!r}, must be DIR or DIR=PLACE"))
+        elif folder in places:
+            problems.append(Problem("--workspace", f"gives {folder!r} twice; remove one"))
+        places[folder] = place
+    return next(iter(places)) if list(places.values()) == [""] else places
+
+
+def read_build_args(words: Sequence[str], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
+    """Read `NAME=VALUE` words; the value of `NAME` alone is that of the environment variable. No message has a value.
+
+    >>> read_build_args(["A=1=2", "HOME"], {"HOME": "/root"}, [])
+    {'A': '1=2', 'HOME': '/root'}
+    """
+    read: dict[str, str] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not name:
+            problems.append(Problem("--build-arg", "has no name; write NAME=VALUE or NAME"))
+        elif name in read:
+            problems.append(Problem("--build-arg", f"gives {name} twice; remove one"))
+        elif not sign and name not in environ:
+            problems.append(Problem("--build-arg", f"{name} has no value, and the environment has none; give one"))
+        read[name] = value if sign else environ.get(name, "")
+    return read
+
+
+def _plan_values(report: PlanReport) -> dict[str, Any]:
+    plan, changes = report.plan, report.changes
+    return {
+        "reference": plan.pod_reference,
+        "tag_reference": plan.reference,
+        "digest": report.digest,
+        "is_pushed": report.is_pushed,
+        "builder": plan.builder.value,
+        "why_docker": plan.why_docker or None,
+        "base": plan.base,
+        "bases": [{"image": base.image, "digest": base.digest, "source": base.source.value} for base in plan.bases],
+        "dockerfile": None if plan.dockerfile in plan.extra else plan.dockerfile,
+        "platform": plan.platform,
+        "upload_bytes": report.upload_bytes,
+        "layers": report.layers
+        and [
+            {"digest": layer.digest, "size": layer.size, "new": layer.is_new, "known": layer.is_known}
+            for layer in report.layers
+        ],
+        "changes": changes
+        and {
+            "tag": changes.tag,
+            "added": _texts(changes.added),
+            "changed": _texts(changes.changed),
+            "removed": _texts(changes.removed),
+            "bases": {image: list(pair) for image, pair in (changes.bases or {}).items()},
+            "dockerfile": changes.dockerfile,
+            "build_args": list(changes.build_args),
+            "labels": changes.labels,
+            "platform": changes.platform and list(changes.platform),
+        },
+        "left_out": _texts(plan.left_out),
+        "warnings": list(report.warnings),
+    }
+
+
+def _plan_lines(report: PlanReport) -> list[str]:
+    from torchx_pulumi.images.units import megabytes
+
+    plan = report.plan
+    state = {True: "is in the registry; nothing to build", None: "whether the registry has it is not known"}.get(
+        report.is_pushed, "is not in the registry"
+    )
+    if not report.is_pushed and report.upload_bytes is not None:
+        state += f"; a push uploads {megabytes(report.upload_bytes)}"
+    builder = f"{plan.builder.value}: {plan.why_docker}" if plan.why_docker else plan.builder.value
+    lines = [_row("image", plan.pod_reference), _row("", state)]
+    lines += [_row("base", f"{base.image} {base.digest} (from: {base.source.value})") for base in plan.bases]
+    lines += [_row("dockerfile", "none; COPY . ." if plan.dockerfile in plan.extra else plan.dockerfile)]
+    lines += [_row("platform", plan.platform), _row("builder", builder)]
+    for layer in report.layers or ():
+        what = " ".join(["new" if layer.is_new else "base", "known" if layer.is_known else "missing"])
+        lines.append(_row("layer", f"{layer.digest} {megabytes(layer.size):>10} {'' if report.is_pushed else what}"))
+    return [line.rstrip() for line in [*lines, *_change_lines(report)]]
+
+
+def _change_lines(report: PlanReport) -> list[str]:
+    changes = report.changes
+    if changes is None:
+        return [_row("changed", "not known: this machine has planned no other tag of this workspace")]
+    paths = [
+        f"{what} {path}"
+        for what, found in (("added", changes.added), ("changed", changes.changed), ("removed", changes.removed))
+        for path in _texts(found)
+    ]
+    more = [f"and {len(paths) - _MOST_NAMED} more files"] if len(paths) > _MOST_NAMED else []
+    others = [
+        f"base {image}: {old or 'none'} -> {new or 'none'}" for image, (old, new) in (changes.bases or {}).items()
+    ]
+    others += ["the Dockerfile"] if changes.dockerfile else []
+    others += [f"build argument {name}" for name in changes.build_args]
+    others += ["labels"] if changes.labels else []
+    others += [f"platform {' -> '.join(changes.platform)}"] if changes.platform else []
+    rows = [*others, *paths[:_MOST_NAMED], *more] or ["nothing but what made the tag before"]
+    return [_row("changed", f"since {changes.tag}:"), *(_row("", f"  {each}") for each in rows)]
+
+
+def _tag_values(report: TagReport, backends: Sequence[str], *, deleted: bool) -> dict[str, Any]:
+    return {
+        "repository": report.repository,
+        "backends": list(backends),
+        "stacks": report.stacks,
+        "unused": [{"digest": image.digest, "tags": list(image.tags)} for image in report.unused],
+        "used": [
+            {"digest": image.digest, "tags": list(image.tags), "by": image.used_by}
+            for image in report.images
+            if image.used_by is not None
+        ],
+        "others": list(report.others),
+        "deleted": deleted,
+    }
+
+
+def _tag_lines(report: TagReport, backends: Sequence[str], *, deleted: bool) -> list[str]:
+    lines = [f"{report.repository}: read {report.stacks} stacks of {', '.join(backends)}"]
+    lines += [
+        f"{'deleted' if deleted else 'unused '} {tag} {image.digest}" for image in report.unused for tag in image.tags
+    ]
+    if report.others:
+        lines.append(f"left, as torchx-pulumi did not make them: {len(report.others)} tags, such as {report.others[0]}")
+    count, total = len(report.unused), len(report.images)
+    if deleted:
+        lines.append(f"{count} of {total} images deleted; the registry's garbage collection frees the space")
+    else:
+        lines.append(f"{count} of {total} images are not referenced" + ("; --yes deletes them" if count else ""))
+    return lines
+
+
+def _texts(paths: Sequence[str]) -> list[str]:
+    from torchx_pulumi.images.content.tree import shown_path
+
+    found = [shown_path(path) for path in paths]
+    return [path if path.isprintable() else repr(path) for path in found]
+
+
+def _row(name: str, value: str) -> str:
+    return f"{name:<11}{value}"
+
+
+def _print(values: Any) -> None:
+    sys.stdout.write((values if isinstance(values, str) else json.dumps(values, indent=2)) + "\n")
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201
