@@ -11,7 +11,7 @@ ONLY ?=
 ARGS ?=
 # What can differ between the versions: reading AppDefs, what is rendered of them, the component that takes one; and
 # the HTTP transport, since TorchX 0.7.0 comes with urllib3 1.26 and the nightly with 2.
-NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/inputs/test_appdef.py tests/unit/inputs/test_rendering.py tests/unit/planning/test_macros.py tests/unit/torchx_adapter tests/unit/stacks tests/unit/kube tests/contract/cluster
+NIGHTLY_TESTS := tests/parity tests/golden tests/components tests/unit/inputs/test_appdef.py tests/unit/inputs/test_rendering.py tests/unit/planning/test_macros.py tests/unit/torchx_adapter tests/unit/stacks tests/unit/kube tests/contract/cluster tests/contract/registry tests/unit/images/test_registry.py tests/unit/images/test_push.py
 # How many cases the long runs try; each variable is read by the test of its name.
 EXTENDED := TORCHX_PULUMI_IGNORE_CASES=20000 TORCHX_PULUMI_INTERLEAVINGS=200 TORCHX_PULUMI_KILLS=100 TORCHX_PULUMI_LAUNCHES=32 TORCHX_PULUMI_LAUNCHES_IN_A_ROW=200 TORCHX_PULUMI_STATUS_WRITES=500 TORCHX_PULUMI_HANDOVERS=all TORCHX_PULUMI_INSTALLS=all TORCHX_PULUMI_CONTROLLER_APPS=300 TORCHX_PULUMI_CONTROLLER_KILLS=30 TORCHX_PULUMI_CONTROLLER_EVENTS=10000 TORCHX_PULUMI_CONTROLLER_LINE_MB=100 TORCHX_PULUMI_PUSH_KILLS=200 TORCHX_PULUMI_PUSH_CUTS=100
 EXTENDED_TESTS := tests/e2e/test_ignore_rules.py tests/e2e/test_two_hosts.py tests/e2e/test_automation.py tests/e2e/test_many_launches.py tests/e2e/test_torchx.py tests/e2e/test_status_writes.py tests/e2e/test_handover.py tests/e2e/test_installing.py tests/e2e/test_controller.py tests/e2e/test_controller_faults.py tests/e2e/test_registry.py

@@ -6,7 +6,6 @@ import base64
 import json
 import threading
 import uuid
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
@@ -35,13 +34,17 @@ class FakeRegistry:
         self.failures: list[int] = []
         """Codes that the next requests get."""
         self.failure_body = b""
+        self.refuse_uploads: int | None = None
+        """Code that uploads get, with `failure_body`."""
+        self.refusals: int | None = None
+        """How often. None: always."""
         self.retry_after: str | None = None
         self.login: tuple[str, str] | None = None
         self.bearer = False
         self.token_lives = 1_000_000
         """Requests that a token is good for."""
-        self.refused_scopes: set[str] = set()
-        """A token service that gets one of them answers 403."""
+        self.single_scopes = False
+        """The token service refuses several scopes."""
         self.cut_uploads: list[int | None] = []
         """Bytes of the next bodies after which the connection is dropped. None: not at all."""
         self.cut_downloads: list[int | None] = []
@@ -101,27 +104,36 @@ class _Handler(BaseHTTPRequestHandler):
         self.query = {name: values[-1] for name, values in parse_qs(self.parts.query).items()}
         length = int(self.headers.get("Content-Length") or 0)
         self.body = self.rfile.read(length if cut is None else min(cut, length))
+        self.made: tuple[int, bytes, dict[str, str], int | None] | None = None
         with registry._guard:
             registry.bodies += len(self.body)
             if cut is not None and cut < length:
                 upload = registry.uploads.get(self.parts.path.rpartition("/")[2])
                 if upload is not None:
                     upload += self.body
-                return self.drop()
-            if registry.failures:
-                headers = {"Retry-After": registry.retry_after} if registry.retry_after else {}
-                return self.answer(registry.failures.pop(0), registry.failure_body, headers)
-            if self.parts.path == "/token":
-                return self.answer_token()
-            registry.authorizations.append(self.headers.get("Authorization", ""))
-            if registry.login and not self.allowed():
-                kind = f'Bearer realm="{registry.url}/token",service="fake"' if registry.bearer else "Basic realm=x"
-                return self.answer(401, b"", {"WWW-Authenticate": kind})
-            if self.command in registry.lost_answers:
-                registry.lost_answers.remove(self.command)
-                self.wfile = _Nothing()  # type: ignore[assignment]
-                self.close_connection = True
-            return self.serve()
+            else:
+                self.decide()
+        # Not under the lock: the client may ask for more before it reads on.
+        self.send()
+
+    def decide(self) -> None:
+        registry = self.registry
+        if registry.failures:
+            headers = {"Retry-After": registry.retry_after} if registry.retry_after else {}
+            self.answer(registry.failures.pop(0), registry.failure_body, headers)
+            return
+        if self.parts.path == "/token":
+            self.answer_token()
+            return
+        registry.authorizations.append(self.headers.get("Authorization", ""))
+        if registry.login and not self.allowed():
+            kind = f'Bearer realm="{registry.url}/token",service="fake"' if registry.bearer else "Basic realm=x"
+            self.answer(401, b"", {"WWW-Authenticate": kind})
+            return
+        self.serve()
+        if self.command in registry.lost_answers:
+            registry.lost_answers.remove(self.command)
+            self.made = None
 
     do_HEAD = do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
 
@@ -200,6 +212,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def upload(self, name: str, number: str) -> None:
         registry, stored = self.registry, self.registry.repository(name)
+        if registry.refuse_uploads and registry.refusals != 0:
+            registry.refusals = registry.refusals and registry.refusals - 1
+            return self.answer(registry.refuse_uploads, registry.failure_body)
         if self.command == "POST":
             digest, source = self.query.get("mount", ""), self.query.get("from", "")
             content = registry.stored.get(source, Stored()).blobs.get(digest)
@@ -257,7 +272,7 @@ class _Handler(BaseHTTPRequestHandler):
             good = self.headers.get("Authorization") == self.registry.basic()
         else:
             good = asked.get("refresh_token") == ["identity"]
-        if self.registry.refused_scopes & set(scopes):
+        if self.registry.single_scopes and len(scopes) > 1:
             return self.refuse(403, "DENIED")
         token = uuid.uuid4().hex
         if good:
@@ -270,35 +285,23 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(
         self, code: int, body: bytes = b"", headers: dict[str, str] | None = None, cut: int | None = None
     ) -> None:
+        self.made = (code, body, headers or {}, cut)
+
+    def send(self) -> None:
+        if self.made is None:
+            self.close_connection = True
+            return
+        code, body, headers, cut = self.made
         self.send_response(code)
-        for name, value in (headers or {}).items():
+        for name, value in headers.items():
             self.send_header(name, value)
         if code != 204:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            with suppress(OSError):
-                self.wfile.write(body if cut is None else body[:cut])
+            self.wfile.write(body if cut is None else body[:cut])
         if cut is not None and cut < len(body):
-            self.drop()
-
-    def drop(self) -> None:
-        self.close_connection = True
+            self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
-
-
-class _Nothing:
-    """Takes what is not sent."""
-
-    closed = False
-
-    def write(self, data: bytes) -> int:
-        return len(data)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""

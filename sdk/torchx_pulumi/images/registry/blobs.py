@@ -88,18 +88,48 @@ class RemoteBlob:
             raise
 
 
+class BlobReader:
+    """Reads a blob in order. Only what is asked for again makes it begin a second stream."""
+
+    def __init__(self, blob: Blob) -> None:
+        self._blob = blob
+        self._position = 0
+        self._pieces: Iterator[bytes] | None = None
+        self._piece = memoryview(b"")
+
+    def read(self, position: int, limit: int) -> bytes:
+        """Return at most a number of bytes from a position.
+
+        Raises:
+            ImageError: The content cannot be read, or ends before its size.
+        """
+        if self._pieces is None or position != self._position:
+            self._position, self._pieces, self._piece = position, iter(self._blob.read(position)), memoryview(b"")
+        while not self._piece:
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._pieces = None
+                raise ImageError(
+                    f"blob {self._blob.digest}: ended after {position} of {self._blob.size} bytes; its files changed "
+                    "while they were sent; run again"
+                )
+            self._piece = memoryview(piece)
+        taken = bytes(self._piece[:limit])
+        self._piece = self._piece[len(taken) :]
+        self._position += len(taken)
+        return taken
+
+
 class BlobPart:
     """A part of a blob as the body of a request. It can be sent again from its beginning."""
 
-    def __init__(self, blob: Blob, offset: int, length: int, sent: Callable[[int], None]) -> None:
-        self._blob = blob
+    def __init__(self, reader: BlobReader, offset: int, length: int, sent: Callable[[int], None]) -> None:
+        self._reader = reader
         self._offset = offset
         self._length = length
         self._sent = sent
         """Called with the position in the blob up to which it was handed out."""
         self._position = 0
-        self._pieces: Iterator[bytes] | None = None
-        self._piece = memoryview(b"")
 
     def __len__(self) -> int:
         """Return the number of bytes, which requests announces."""
@@ -116,31 +146,18 @@ class BlobPart:
 
     def seek(self, position: int) -> None:
         """Continue from a position in the part."""
-        if position != self._position:
-            self._position, self._pieces, self._piece = position, None, memoryview(b"")
+        self._position = position
 
     def read(self, size: int = _BODY) -> bytes:  # noqa: ARG002  larger pieces than a socket's buffer save calls
         """Return the next bytes, of a number that suits the socket. Empty: the part was read.
 
         Raises:
-            ImageError: The content cannot be read, or ends before its size.
+            ImageError: As of `BlobReader.read`.
         """
         left = self._length - self._position
         if left <= 0:
             return b""
-        if self._pieces is None:
-            self._pieces = iter(self._blob.read(self._offset + self._position))
-        while not self._piece:
-            piece = next(self._pieces, None)
-            if piece is None:
-                position = self._offset + self._position
-                raise ImageError(
-                    f"blob {self._blob.digest}: ended after {position} of {self._blob.size} bytes; its files changed "
-                    "while they were sent; run again"
-                )
-            self._piece = memoryview(piece)
-        taken = bytes(self._piece[: min(left, _BODY)])
-        self._piece = self._piece[len(taken) :]
+        taken = self._reader.read(self._offset + self._position, min(left, _BODY))
         self._position += len(taken)
         self._sent(self._offset + self._position)
         return taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -144,7 +145,7 @@ class _Push:
         from torchx_pulumi.images.registry.retries import on_wait
         from torchx_pulumi.images.registry.uploads import Upload, has_blob, mount_blob
 
-        on_wait.set(self._progress.waits)
+        on_wait.set(functools.partial(self._progress.waits, part.digest))
 
         def sent(position: int) -> None:
             if self._stopped.is_set():

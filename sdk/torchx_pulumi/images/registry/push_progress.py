@@ -18,25 +18,26 @@ class PushProgress:
         self._guard = threading.Lock()
         self._sent: dict[str, int] = {}
         self._done: set[str] = set()
-        self._note = ""
+        self._notes: dict[str, str] = {}
 
     def sent(self, digest: str, position: int) -> None:
         """Note how much of a blob was sent."""
         with self._guard:
             self._sent[digest] = position
-            self._note = ""
+            self._notes.pop(digest, None)
 
     def done(self, digest: str) -> None:
         """Note that the registry has a blob."""
         with self._guard:
             self._done.add(digest)
+            self._notes.pop(digest, None)
             if digest not in self._sent:
                 self._sizes[digest] = 0  # it was there, or was mounted
 
-    def waits(self, note: str) -> None:
-        """Note why an upload waits."""
+    def waits(self, digest: str, note: str) -> None:
+        """Note why the upload of a blob waits."""
         with self._guard:
-            self._note = note
+            self._notes[digest] = note
 
     def say(self) -> None:
         """Report a line. Call it at most once per second."""
@@ -44,5 +45,5 @@ class PushProgress:
             total = sum(self._sizes.values())
             sent = sum(min(self._sent.get(digest, 0), size) for digest, size in self._sizes.items())
             line = f"pushing, {len(self._done)} of {len(self._sizes)} blobs, {megabytes(sent)} of {megabytes(total)}"
-            note = f"; {self._note}" if self._note else ""
-        self._report(line + note)
+            note = next(iter(self._notes.values()), None)
+        self._report(f"{line}; {note}" if note else line)

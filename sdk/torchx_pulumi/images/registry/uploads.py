@@ -10,7 +10,7 @@ from urllib.parse import quote, urljoin
 from torchx_pulumi.images.oci import Blob
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.images.registry.authorization import Scopes
-from torchx_pulumi.images.registry.blobs import BlobPart
+from torchx_pulumi.images.registry.blobs import BlobPart, BlobReader
 from torchx_pulumi.images.registry.connection import RegistryAnswer, RegistryRequest
 from torchx_pulumi.images.registry.failures import RefusedRequestError
 from torchx_pulumi.images.registry.retries import after
@@ -111,6 +111,7 @@ class Upload:
         self._target = target
         self._scopes = scopes
         self._blob = blob
+        self._reader = BlobReader(blob)
         self._sent = sent
         self._chunk = CHUNK
         self._is_whole = blob.size <= CHUNK
@@ -152,6 +153,7 @@ class Upload:
         if session.location is None or offset is None:
             offset = 0
             self._begin(session)
+        self._confirmed = max(self._confirmed, offset)
         while not self._is_whole and offset < self._blob.size:
             offset = self._send_chunk(session, offset)
             self._confirmed = max(self._confirmed, offset)
@@ -195,7 +197,7 @@ class Upload:
         """Send the next chunk. Return how much of the blob the registry has then."""
         length = min(self._chunk, self._blob.size - offset)
         headers = {"Content-Range": f"{offset}-{offset + length - 1}", "Content-Type": "application/octet-stream"}
-        body = BlobPart(self._blob, offset, length, self._sent)
+        body = BlobPart(self._reader, offset, length, self._sent)
         try:
             answer = self._request("PATCH", self._known(session), expected=(201, 202, 204), headers=headers, data=body)
         except RefusedRequestError as error:
@@ -221,7 +223,7 @@ class Upload:
         location = self._known(session)
         url = f"{location}{'&' if '?' in location else '?'}digest={quote(self._blob.digest)}"
         length = self._blob.size - offset
-        body = BlobPart(self._blob, offset, length, self._sent) if length else b""
+        body = BlobPart(self._reader, offset, length, self._sent) if length else b""
         headers = {"Content-Type": "application/octet-stream"}
         self._request("PUT", url, expected=(200, 201, 204), headers=headers, data=body, timeout_s=_FINISH_S)
         self._sent(self._blob.size)

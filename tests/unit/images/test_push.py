@@ -1,0 +1,398 @@
+"""Pushes to a registry that refuses, breaks connections, or cannot do all of the protocol."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torchx_pulumi.images.oci import Descriptor, LayeredImage
+from torchx_pulumi.images.reference import Reference, parse_reference
+from torchx_pulumi.images.registry import RegistryClient, push_image
+from torchx_pulumi.images.registry.upload_sessions import session_folder
+from torchx_pulumi.images.registry.uploads import CHUNK
+from torchx_pulumi.model.errors import ImageError
+
+from tests.layered_images import MemoryBlob, image_of, layer
+from tests.unit.images.fake_registry import FakeRegistry
+from tests.unit.images.test_registry import log_in
+
+SMALL = layer(1000, 1)
+LARGE = layer(2 * CHUNK + 5000, 2)
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def client(waits: list[float]) -> Iterator[RegistryClient]:
+    with closing(RegistryClient(pause=waits.append)) as made:
+        yield made
+
+
+@pytest.fixture
+def target(registry: FakeRegistry) -> Reference:
+    return parse_reference(f"{registry.host}/team/app:1")
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+def push(client: RegistryClient, image: LayeredImage, target: Reference, told: list[str] | None = None) -> str:
+    return push_image(client, image, target, progress=(told if told is not None else []).append)
+
+
+def size_of(image: LayeredImage) -> int:
+    return sum(blob.size for blob in image.new_blobs) + len(image.manifest.content)
+
+
+def test_what_the_registry_has_is_not_sent_again(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    image = image_of([SMALL, LARGE])
+    push(client, image, target)
+    assert registry.bodies == size_of(image)
+    more = image_of([SMALL, LARGE, layer(10, 3)])
+    registry.bodies, registry.asked[:] = 0, []
+    push(client, more, replace(target, tag="2"))
+    assert registry.bodies == more.new_blobs[2].size + more.new_blobs[3].size + len(more.manifest.content)
+    registry.asked.clear()
+    push(client, more, replace(target, tag="2"))
+    assert [line.partition(" ")[0] for line in registry.asked] == [*["HEAD"] * 4, "PUT", "HEAD"]
+
+
+@pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
+def test_passing_errors_are_waited_out(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, waits: list[float], code: int
+) -> None:
+    image = image_of([layer(10, 9)])
+    registry.failures, registry.retry_after = [code] * 3, "3"
+    assert push(client, image, target) == image.manifest.digest
+    assert waits == [3.0] * 3
+
+
+@pytest.mark.parametrize("cut", [0, 1, 1000, CHUNK // 2, CHUNK - 1])
+def test_a_broken_chunk_continues_where_the_registry_is(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, cut: int
+) -> None:
+    blob, _ = LARGE
+    image = replace(image_of([LARGE]), new_blobs=[blob])
+    registry.cut_uploads = [None, cut]
+    with pytest.raises(ImageError, match="BLOB_UNKNOWN"):  # there is no configuration
+        push(client, image, target)
+    assert registry.repository("team/app").blobs == {blob.digest: blob.content}
+    # A registry says the same of one byte and of none.
+    sent_twice = 1 if cut == 1 else 0
+    assert registry.bodies - len(image.manifest.content) in (blob.size, blob.size + sent_twice, blob.size + CHUNK + 1)
+
+
+def test_a_flaky_network_is_tried_as_long_as_it_gets_on(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, waits: list[float]
+) -> None:
+    image = image_of([LARGE])
+    registry.cut_uploads = [1_000_000] * 30
+    assert push(client, image, target) == image.manifest.digest
+    assert len(waits) > 20
+
+
+def test_an_answer_that_is_lost_does_not_repeat_the_upload(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    image = image_of([SMALL])
+    registry.lost_answers = {"PUT", "POST"}
+    assert push(client, image, target) == image.manifest.digest
+    assert registry.bodies <= size_of(image) + SMALL[0].size
+
+
+def test_an_interrupted_push_is_resumed_by_the_next_one(
+    registry: FakeRegistry, target: Reference, waits: list[float]
+) -> None:
+    image = image_of([LARGE, SMALL])
+    registry.cut_uploads = [None] * 3 + [1000] + [0] * 20
+    with (
+        closing(RegistryClient(tries=2, pause=waits.append)) as client,
+        pytest.raises(
+            ImageError, match=r"cannot be reached.*Nothing refers to what was pushed so far; the next"
+        ) as found,
+    ):
+        push(client, image, target)
+    assert found.value.retryable
+    assert registry.repository("team/app").tags == {}
+    registry.cut_uploads = []
+    assert len(list(session_folder().iterdir())) == 1
+    assert oct(next(session_folder().iterdir()).stat().st_mode & 0o777) == "0o600"
+    with closing(RegistryClient()) as client:
+        assert push(client, image, target) == image.manifest.digest
+    assert registry.bodies == size_of(image)
+    assert list(session_folder().iterdir()) == []
+
+
+def test_an_upload_that_another_process_continues_is_left_alone(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    from torchx_pulumi.images.registry.upload_sessions import upload_session
+
+    image = image_of([LARGE])
+    with upload_session(target, LARGE[0].digest) as session:
+        session.location = f"{registry.url}/v2/team/app/blobs/uploads/of-another"
+        assert push(client, image, target) == image.manifest.digest
+        assert session.location is not None
+    assert not [line for line in registry.asked if "of-another" in line]
+
+
+def test_an_upload_that_the_registry_forgot_begins_again(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    from torchx_pulumi.images.registry.upload_sessions import upload_session
+
+    with upload_session(target, LARGE[0].digest) as session:
+        session.location = f"{registry.url}/v2/team/app/blobs/uploads/forgotten"
+    image = image_of([LARGE])
+    assert push(client, image, target) == image.manifest.digest
+
+
+def test_what_an_earlier_attempt_damaged_is_sent_again(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    from torchx_pulumi.images.registry.upload_sessions import upload_session
+
+    registry.uploads["damaged"] = bytearray(b"x" * 1000)
+    with upload_session(target, LARGE[0].digest) as session:
+        session.location = f"{registry.url}/v2/team/app/blobs/uploads/damaged"
+    image = image_of([LARGE])
+    assert push(client, image, target) == image.manifest.digest
+
+
+def test_the_cache_that_cannot_be_written_is_no_error(
+    client: RegistryClient, target: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    image = image_of([LARGE])
+    assert push(client, image, target) == image.manifest.digest
+
+
+@pytest.mark.parametrize("missing", ["chunks", "status", "mounts", "ranges"])
+def test_registries_that_cannot_do_all_of_the_protocol_get_the_image(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, missing: str
+) -> None:
+    setattr(registry, missing, False)
+    base = replace(target, path="team/base", name=f"{registry.host}/team/base")
+    push(client, image_of([LARGE]), base)
+    registry.cut_uploads = [None, 5000]
+    registry.cut_downloads = [CHUNK + 1, 100]
+    image = image_of([layer(2 * CHUNK, 5)], base, [LARGE])
+    assert push(client, image, target) == image.manifest.digest
+
+
+def test_the_least_length_of_chunks_is_kept(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
+    registry.minimum = CHUNK + 1_000_000
+    image = image_of([LARGE])
+    push(client, image, target)
+    assert [line.partition(" ")[0] for line in registry.asked].count("PATCH") == 2
+
+
+def test_mounted_layers_are_not_sent(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
+    base = replace(target, path="team/base", name=f"{registry.host}/team/base")
+    push(client, image_of([LARGE]), base)
+    registry.bodies = 0
+    image = image_of([SMALL], base, [LARGE])
+    push(client, image, target)
+    assert registry.bodies == size_of(image)
+
+
+def test_layers_are_copied_between_registries_with_breaks(client: RegistryClient, target: Reference) -> None:
+    with closing(FakeRegistry()) as other:
+        base = parse_reference(f"{other.host}/base:1")
+        push(client, image_of([LARGE, SMALL]), base)
+        other.cut_downloads = [1_000_000, 0, 17_000_000, 5]
+        image = image_of([layer(10, 7)], base, [LARGE, SMALL])
+        assert push(client, image, target) == image.manifest.digest
+
+
+def test_a_base_that_was_deleted_meanwhile_is_told(client: RegistryClient, target: Reference) -> None:
+    with closing(FakeRegistry()) as other:
+        base = parse_reference(f"{other.host}/base:1")
+        with pytest.raises(ImageError, match=r"does not have layer sha256:.*was the base image deleted\?"):
+            push(client, image_of([SMALL], base, [LARGE]), target)
+
+
+def test_layers_that_registries_do_not_store_are_left_out(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    foreign = Descriptor(
+        media_type="application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
+        digest=f"sha256:{'0' * 64}",
+        size=5,
+        urls=["https://example.com/layer"],
+    )
+    image = replace(image_of([SMALL]), base=target, base_layers=[foreign])
+    assert push(client, image, target) == image.manifest.digest
+
+
+def test_presigned_downloads_get_no_credentials(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    with closing(FakeRegistry()) as other, closing(FakeRegistry()) as storage:
+        other.login, other.bearer = ("me", "right"), True
+        log_in(other)
+        base = parse_reference(f"{other.host}/base:1")
+        push(client, image_of([LARGE]), base)
+        other.storage, storage.stored = storage, other.stored
+        image = image_of([SMALL], base, [LARGE])
+        assert push(client, image, target) == image.manifest.digest
+        assert storage.authorizations == [""]
+
+
+def test_one_token_is_for_the_push_and_the_source_of_mounts(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    registry.login, registry.bearer = ("me", "right"), True
+    log_in(registry)
+    base = replace(target, path="team/base", name=f"{registry.host}/team/base")
+    push(client, image_of([SMALL]), base)
+    registry.scopes.clear()
+    push(client, image_of([layer(5, 6), layer(6, 7)], base, [SMALL]), target)
+    assert registry.scopes == [
+        ["repository:team/app:pull,push", "repository:team/base:pull"],
+        ["repository:team/app:pull,push"],
+        ["repository:team/app:pull"],
+    ]
+
+
+def test_where_no_token_is_for_two_repositories_layers_are_copied(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    registry.login, registry.bearer = ("me", "right"), True
+    log_in(registry)
+    base = replace(target, path="team/base", name=f"{registry.host}/team/base")
+    push(client, image_of([SMALL]), base)
+    registry.single_scopes = True
+    image = image_of([layer(5, 6)], base, [SMALL])
+    assert push(client, image, target) == image.manifest.digest
+    assert ["repository:team/app:pull,push"] in registry.scopes
+
+
+def test_tokens_that_expire_are_fetched_again(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    image = image_of([LARGE])
+    push(client, image_of([SMALL]), target)
+    registry.repository("team/app").blobs[image.new_blobs[1].digest] = b""
+    registry.login, registry.bearer, registry.token_lives = ("me", "right"), True, 3
+    log_in(registry)
+    image = replace(image, new_blobs=image.new_blobs[:1])
+    assert push(client, image, target) == image.manifest.digest
+
+
+def test_an_identity_token_is_exchanged(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
+    registry.login, registry.bearer = ("me", "right"), True
+    folder = Path(os.environ["DOCKER_CONFIG"])
+    folder.mkdir()
+    (folder / "config.json").write_text(f'{{"auths": {{"{registry.host}": {{"identitytoken": "identity"}}}}}}')
+    image = image_of([SMALL])
+    assert push(client, image, target) == image.manifest.digest
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "said"),
+    [
+        (403, b'{"errors": [{"code": "DENIED", "message": "quota exceeded"}]}', r"DENIED: quota exceeded.*free space"),
+        (403, b'{"errors": [{"code": "DENIED", "message": "not yours"}]}', r"\(DENIED: not yours\).*docker login"),
+        (413, b"<html>nginx</html>", r"answers 413.*client_max_body_size"),
+        (507, b"no room", r"answers 507.*no room.*free space"),
+        (500, b'{"errors": [{"code": "UNKNOWN", "message": "no space left on device"}]}', r"no space left.*free space"),
+        (404, b'{"errors": [{"code": "NAME_UNKNOWN", "message": "make it first"}]}', r"make it first.*team/app exists"),
+    ],
+    ids=["quota", "denied", "proxy", "full", "disk", "unknown"],
+)  # fmt: skip
+def test_refusals_show_what_the_registry_says(
+    client: RegistryClient, registry: FakeRegistry, target: Reference, code: int, body: bytes, said: str
+) -> None:
+    registry.failure_body = body
+    registry.refuse_uploads = code
+    with pytest.raises(ImageError, match=said) as found:
+        push(client, image_of([SMALL]), target)
+    assert "Nothing refers to what was pushed so far" in str(found.value)
+    assert registry.repository("team/app").tags == {}
+
+
+def test_a_quota_ends_a_push_and_is_told(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
+    registry.quota = CHUNK + 10
+    with pytest.raises(ImageError, match=r"DENIED: quota of the project is exceeded\), .*free space in it"):
+        push(client, image_of([LARGE]), target)
+
+
+def test_a_registry_that_changes_manifests_returns_its_digest(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    registry.recompresses = True
+    image = image_of([SMALL])
+    assert push(client, image, target) == registry.repository("team/app").tags["1"] != image.manifest.digest
+
+
+def test_content_that_cannot_be_read_ends_the_push(
+    client: RegistryClient, registry: FakeRegistry, target: Reference
+) -> None:
+    class Changed(MemoryBlob):
+        def read(self, offset: int = 0) -> Iterator[bytes]:
+            yield b"x"
+            raise ImageError("train.py: changed after it was hashed; run again")
+
+    class Short(MemoryBlob):
+        def read(self, offset: int = 0) -> Iterator[bytes]:
+            yield b"x"
+
+    for kind, said in ((Changed, "train.py: changed after it was hashed"), (Short, "ended after 1 of")):
+        image = image_of([(kind(SMALL[0].content), SMALL[1])])
+        with pytest.raises(ImageError, match=said):
+            push(client, image, target)
+    assert registry.repository("team/app").tags == {}
+
+
+def test_what_takes_long_is_told_each_second(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
+    told: list[str] = []
+    seen = threading.Event()
+
+    class Slow(MemoryBlob):
+        def read(self, offset: int = 0) -> Iterator[bytes]:
+            yield self.content[:500]
+            assert seen.wait(20)
+            yield self.content[500:]
+
+    def take(line: str) -> None:
+        told.append(line)
+        if len(told) == 2:
+            seen.set()
+
+    image = image_of([(Slow(SMALL[0].content), SMALL[1])])
+    push_image(client, image, target, progress=take)
+    total = f"{size_of(image) - len(image.manifest.content)}"
+    assert told[0].startswith("pushing, 1 of 2 blobs, ")
+    assert told[0].endswith(f"of {int(total) / 1000:.1f} kB")
+    assert told[-1] == f"pushed, {image.manifest.digest}"
+
+
+def test_waits_are_told(registry: FakeRegistry, target: Reference) -> None:
+    told: list[str] = []
+    seen = threading.Event()
+
+    def take(line: str) -> None:
+        told.append(line)
+        seen.set()
+
+    def pause(_: float) -> None:
+        assert seen.wait(20)
+
+    registry.refuse_uploads, registry.refusals = 503, 1
+    with closing(RegistryClient(pause=pause)) as client:
+        push_image(client, image_of([SMALL]), target, progress=take)
+    assert "trying again in 0 s: it answered 503" in told[0] or "answers 503" in told[0]
