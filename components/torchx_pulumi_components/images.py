@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pulumi
-from torchx_pulumi.images import ImagePlan, build_plans, describe_left_out, first_plan, plan_patch, remember
+from torchx_pulumi.images import (
+    Builder,
+    ImagePlan,
+    build_plans,
+    describe_left_out,
+    first_plan,
+    plan_patch,
+    remember,
+)
 from torchx_pulumi.model.errors import DeployError, ImageError
 from torchx_pulumi.runs.identity import digest
 
@@ -101,7 +109,7 @@ def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
     """Log warnings; in `up` build and push missing images. Images of recorded runs are not built.
 
     Returns:
-        Reference to digest. Empty in preview.
+        Name of the image for pods to digest. In preview only those that the plans name.
 
     Raises:
         ImageError: An image cannot be built or pushed.
@@ -111,9 +119,14 @@ def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
     for line in dict.fromkeys(line for plan in plans for line in _messages(plan)):
         pulumi.log.info(line)
     made = [plan for plan in plans if not plan.is_recorded]
-    if pulumi.runtime.is_dry_run() or not made:
-        return {}
-    return build_plans(made, pulumi.log.info)
+    if pulumi.runtime.is_dry_run():
+        return {plan.pod_reference: plan.digest for plan in made if plan.digest is not None}
+    return build_plans(made, pulumi.log.info) if made else {}
+
+
+def split_reference(plan: ImagePlan) -> tuple[str, str | None]:
+    """Return the name of an image without a digest, and the digest that pods name after it. None: they name none."""
+    return plan.reference, plan.digest if plan.pod_reference != plan.reference else None
 
 
 def _messages(plan: ImagePlan) -> Iterator[str]:
@@ -122,5 +135,10 @@ def _messages(plan: ImagePlan) -> Iterator[str]:
             f"image {plan.reference}: named by release 0.1.0, and kept with the run that has it until something in the "
             "workspace changes"
         )
-    elif plan.left_out:
+        return
+    if plan.left_out:
         yield describe_left_out(plan)
+    if plan.builder is Builder.REGISTRY and pulumi.runtime.is_dry_run():
+        is_there = plan.found_at is not None
+        state = "is in the registry, nothing to build" if is_there else "is pushed by up, without a Docker daemon"
+        yield f"image {plan.pod_reference}: {state}"

@@ -19,13 +19,14 @@ from pulumi.provider.server import ComponentInitError
 
 from torchx_pulumi_components.input_resolution import in_fixed_order
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
+from torchx_pulumi_components.patched_image import PatchedImage
 from torchx_pulumi_components.program_jobs import ProgramJobs, program_jobs
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
 
 NAME = "torchx"
 """Package name in programs: resources are `torchx:index:<Component>`."""
 
-COMPONENTS: list[type[pulumi.ComponentResource]] = [VolcanoTrainingJob, MCADTrainingJob]
+COMPONENTS: list[type[pulumi.ComponentResource]] = [VolcanoTrainingJob, MCADTrainingJob, PatchedImage]
 
 
 class TorchxProvider(ComponentProvider):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import pulumi
@@ -111,15 +111,27 @@ def output_names(component: type[TrainingJob]) -> list[str]:
 
 
 def _output(component: TrainingJob, made: Construction, name: str) -> pulumi.Output[Any]:
-    """Return an output of a job that is not decided yet. What uses it is registered after the whole job."""
+    return output_after(component, made.noted, lambda: made.outputs.get(name))
 
-    async def noted() -> None:
-        await asyncio.shield(made.noted)
+
+def output_after(
+    component: pulumi.Resource, noted: asyncio.Future[None], value: Callable[[], Any]
+) -> pulumi.Output[Any]:
+    """Return an output of a component that has it later. What uses it is registered after that.
+
+    Args:
+        component: The component.
+        noted: Ends when the value is there.
+        value: Returns the value.
+    """
+
+    async def wait() -> None:
+        await asyncio.shield(noted)
 
     known: asyncio.Future[bool] = asyncio.Future()
     known.set_result(True)
-    begun = pulumi.Output({component}, noted(), known)
-    return begun.apply(lambda _: pulumi.Output.from_input(made.outputs.get(name)))
+    begun = pulumi.Output({component}, wait(), known)
+    return begun.apply(lambda _: pulumi.Output.from_input(value()))
 
 
 def _as_given(opts: pulumi.ResourceOptions | None) -> pulumi.ResourceOptions:

@@ -23,7 +23,7 @@ from typing import Final
 import pulumi
 import torchx_pulumi
 import torchx_pulumi_components
-from torchx_pulumi.images import plan_patch
+from torchx_pulumi.images import Builder, plan_patch
 from torchx_pulumi.images.content.hashing import cache_folder
 from torchx_pulumi.log_archive.location import PACKAGES
 from torchx_pulumi.model.errors import ImageError
@@ -70,6 +70,8 @@ def controller_image(config: ControllerConfig) -> str:
         config.image_repo,
         dockerfile=DOCKERFILE.name,
         platform=config.platform,
+        # Its Dockerfile has a RUN.
+        builder=Builder.DOCKER.value,
     )
     # What is left out by default are compiled files, which the build makes for the base's Python.
     build_in_up([replace(plan, left_out=())])

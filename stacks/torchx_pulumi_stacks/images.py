@@ -10,6 +10,7 @@ from typing import Any
 
 import pulumi
 from torchx_pulumi.images import (
+    BUILDERS,
     ImagePlan,
     known_digests,
     plan_patch,
@@ -20,7 +21,7 @@ from torchx_pulumi.images import (
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
-from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded
+from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded, split_reference
 from torchx_pulumi_components.job_construction import spec_of
 
 from torchx_pulumi_stacks.settings import Settings, key_of
@@ -46,6 +47,9 @@ class ImageConfig:
     """For example `linux/arm64`. Unset: that of this machine."""
     ignore_rules: str = "docker"
     """How `.dockerignore` is read: `docker`, or `torchx` for TorchX's simpler rules."""
+    builder: str = "auto"
+    """What builds patched images: `registry` pushes layers without a Docker daemon, `docker` uses the daemon, `auto`
+    uses the daemon only for images that `registry` cannot build. A running job keeps its image whatever is chosen."""
     shared_daemon: bool = False
     """true: the cluster's nodes use this machine's Docker daemon, so that images need no repository."""
 
@@ -60,11 +64,12 @@ class Images:
 
     spec: JobSpec
     digests: Mapping[str, str]
-    """Reference to digest, for images whose digest is known."""
+    """Image reference of pods to digest, for images whose digest is known."""
 
     def annotations(self) -> dict[str, str]:
         """Return the annotation of the job object. Empty: no digest is known."""
-        found = {role.name: self.digests[role.image] for role in self.spec.roles if role.image in self.digests}
+        images = {role.name: role.pod_image for role in self.spec.roles}
+        found = {name: self.digests[image] for name, image in images.items() if image in self.digests}
         return {labels.IMAGE_DIGESTS: json.dumps(found, sort_keys=True)} if found else {}
 
 
@@ -75,7 +80,8 @@ def read_image_config(settings: Settings, root: Path) -> ImageConfig:
     return ImageConfig(
         workspace={_placed(place, root): to for place, to in places.items()},
         ignore_rules=settings.word("ignoreRules", ("docker", "torchx")),
-        **settings.values_of(ImageConfig, without=("workspace", "ignore_rules")),
+        builder=settings.word("builder", BUILDERS),
+        **settings.values_of(ImageConfig, without=("workspace", "ignore_rules", "builder")),
     )
 
 
@@ -107,11 +113,15 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
         except ImageError as error:
             problems.append(error)
     _raise_all(problems)
-    names = {image: plan.reference for image, plan in plans.items()}
-    names |= {image: f"{repository}:{tag}" for image, (repository, tag) in pushes.items()}
-    roles = [replace(role, image=names.get(role.image, role.image)) for role in spec.roles]
+    names = {image: split_reference(plan) for image, plan in plans.items()}
+    names |= {image: (f"{repository}:{tag}", None) for image, (repository, tag) in pushes.items()}
+    roles = [_with_image(role, *names.get(role.image, (role.image, role.image_digest))) for role in spec.roles]
     refuse_local_only([role.image for role in roles], shared_daemon=config.shared_daemon)
-    return Images(spec=replace(spec, roles=roles), digests=_make(list(plans.values()), pushes, roles))
+    return Images(spec=replace(spec, roles=roles), digests=_make(list(plans.values()), pushes))
+
+
+def _with_image(role: RoleSpec, image: str, digest: str | None) -> RoleSpec:
+    return replace(role, image=image, image_digest=digest)
 
 
 def _plan(image: str, config: ImageConfig) -> ImagePlan:
@@ -133,26 +143,27 @@ def _plan_with(image: str, config: ImageConfig, build_args: Mapping[str, str]) -
         build_args=build_args,
         platform=config.platform,
         ignore_rules=config.ignore_rules,
+        builder=config.builder,
     )
     return keep_recorded(plan, config.workspace, ignore_rules=config.ignore_rules)
 
 
-def _make(
-    plans: list[ImagePlan], pushes: Mapping[str, tuple[str, str]], roles: Sequence[RoleSpec]
-) -> Mapping[str, str]:
+def _make(plans: list[ImagePlan], pushes: Mapping[str, tuple[str, str]]) -> Mapping[str, str]:
+    """Build and push missing images in `up`; return the digests that are known, by the names that pods have."""
     if not plans and not pushes:
         return {}
     digests = build_in_up(plans)
     recorded = [plan.reference for plan in plans if plan.is_recorded]
     if not pulumi.runtime.is_dry_run():
         return {**digests, **known_digests(recorded), **push_local(pushes, pulumi.log.info)}
-    made = [plan.reference for plan in plans if not plan.is_recorded]
-    made += [f"{repository}:{tag}" for repository, tag in pushes.values()]
-    found = known_digests([*made, *recorded])
-    for reference in dict.fromkeys(role.image for role in roles if role.image in made):
+    by_daemon = {plan.reference: plan.why_docker for plan in plans if not plan.is_recorded and plan.digest is None}
+    by_daemon |= {f"{repository}:{tag}": "" for repository, tag in pushes.values()}
+    found = known_digests([*by_daemon, *recorded])
+    for reference, why in by_daemon.items():
         there = "is in the registry, nothing to build" if reference in found else "is built and pushed by up"
-        pulumi.log.info(f"image {reference}: {there}")
-    return found
+        needed = f"; a Docker daemon is needed: {why}" if why and reference not in found else ""
+        pulumi.log.info(f"image {reference}: {there}{needed}")
+    return {**digests, **found}
 
 
 def _raise_all(problems: Sequence[ImageError]) -> None:

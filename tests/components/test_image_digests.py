@@ -264,6 +264,19 @@ def test_a_secret_name_is_split_and_stays_secret(engine: Any) -> None:
     assert container["image"] == STRINGS["registry"]
 
 
+@pytest.mark.parametrize("then", STRINGS)
+def test_a_run_that_is_kept_shows_its_name_next_to_values_that_are_secret_or_unknown(engine: Any, then: str) -> None:
+    env = {"TOKEN": pulumi.Output.secret("hunter22"), "LATER": pulumi.Output.from_input("known")}
+    up(engine, STRINGS["registry"], role={"env": env})
+    live = remember_run(engine)
+    env["LATER"] = pulumi.Output.from_input(pulumi.output.UNKNOWN)
+    job = up(engine, STRINGS[then], live, role={"env": env}, preview=True)
+    assert engine.value(job.images) == {"trainer": STRINGS["registry"]}
+    for found in (job.images, job.declared):
+        assert engine.loop.run_until_complete(found.is_known())
+        assert not engine.loop.run_until_complete(found.is_secret())
+
+
 def test_a_name_that_is_not_known_in_preview_keeps_a_running_job(engine: Any) -> None:
     up(engine, STRINGS["registry"])
     live = remember_run(engine)

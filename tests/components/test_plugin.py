@@ -18,7 +18,7 @@ def test_the_schema_that_is_checked_in_is_the_one_of_the_code() -> None:
     assert json.loads(SCHEMA.read_text()) == schema(), "run `make schema` and read the diff"
 
 
-@pytest.mark.parametrize("component", ["VolcanoTrainingJob", "MCADTrainingJob"])
+@pytest.mark.parametrize("component", ["VolcanoTrainingJob", "MCADTrainingJob", "PatchedImage"])
 def test_every_field_is_documented(component: str) -> None:
     found = schema()
     resource = found["resources"][f"torchx:index:{component}"]

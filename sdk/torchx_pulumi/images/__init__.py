@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from torchx_pulumi.images.launch_checks import known_digests, plan_push, refuse_local_only, refuse_unplanned
 from torchx_pulumi.images.patching import PatchedImage, build_plans, patch_image, push_local
-from torchx_pulumi.images.plan import Builder, ImagePlan, describe_left_out
+from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, describe_left_out
 from torchx_pulumi.images.planned import known_plans, remember, split_planned
 from torchx_pulumi.images.planning import first_plan, plan_patch
 from torchx_pulumi.images.reference import is_local_id
 
 __all__ = [
+    "BUILDERS",
     "Builder",
     "ImagePlan",
     "PatchedImage",

@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
-from torchx_pulumi.images import ImagePlan
+from torchx_pulumi.images import Builder, ImagePlan, plan_patch, split_planned
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
@@ -29,6 +30,19 @@ OTHER = "reg.example.com/other@sha256:" + "2" * 64
 REPOSITORY = "reg.example.com/app"
 
 
+def planned_as(monkeypatch: pytest.MonkeyPatch, builder: Builder, **found: Any) -> list[str]:
+    """Let programs plan as with this builder, without a registry; return the options `builder` that they pass on."""
+    asked: list[str] = []
+
+    def plan(*args: Any, **options: Any) -> ImagePlan:
+        asked.append(options.pop("builder"))
+        return replace(plan_patch(*args, **options, builder="docker"), builder=builder, **found)
+
+    monkeypatch.setattr(stack_images, "plan_patch", plan)
+    monkeypatch.setattr(component_images, "plan_patch", plan)
+    return asked
+
+
 class Engine:
     """What a program does to images, and whether it is a preview."""
 
@@ -44,6 +58,7 @@ class Engine:
         monkeypatch.setattr(component_images, "build_plans", self.build)
         monkeypatch.setattr(stack_images, "push_local", self.push)
         monkeypatch.setattr(stack_images, "known_digests", lambda _: self.known)
+        planned_as(monkeypatch, Builder.DOCKER)
 
     def build(self, plans: Sequence[ImagePlan], tell: Any) -> Mapping[str, str]:
         self.built += [plan.reference for plan in plans]
@@ -109,6 +124,57 @@ def test_a_preview_says_what_up_will_do(engine: Engine, workspace: Path) -> None
     engine.known = {role.image: "sha256:known"}
     assert prepare_images(job(BASE), config(workspace)).digests == engine.known
     assert engine.built == []
+
+
+DIGEST = "sha256:" + "d" * 64
+
+
+@pytest.mark.parametrize("preview", [True, False])
+def test_pods_of_an_image_that_needs_no_daemon_name_its_digest(
+    engine: Engine, workspace: Path, monkeypatch: pytest.MonkeyPatch, preview: bool
+) -> None:
+    engine.preview = preview
+    asked = planned_as(monkeypatch, Builder.REGISTRY, digest=DIGEST)
+    made = prepare_images(job(BASE), config(workspace, builder="registry"))
+    (role,) = made.spec.roles
+    assert role.pod_image == f"{role.image}@{DIGEST}"
+    if preview:
+        assert made.digests == {role.pod_image: DIGEST}
+        assert engine.told == [f"image {role.pod_image}: is pushed by up, without a Docker daemon"]
+        assert json.loads(made.annotations()["torchx-pulumi/image-digests"]) == {"role-0": DIGEST}
+    program = patched_image(BASE, str(workspace), REPOSITORY, builder="registry")
+    assert program == role.pod_image
+    assert split_planned(program) == (role.image, DIGEST)
+    assert asked == ["registry", "registry"]
+    planned_as(monkeypatch, Builder.DOCKER)
+    (plain,) = prepare_images(job(BASE), config(workspace)).spec.roles
+    assert (plain.image, plain.image_digest) == (role.image, None)
+    assert patched_image(BASE, str(workspace), REPOSITORY) == role.image
+
+
+def test_a_preview_says_why_a_daemon_is_needed(
+    engine: Engine, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.preview = True
+    planned_as(monkeypatch, Builder.DOCKER, why_docker="line 2 has RUN")
+    (role,) = prepare_images(job(BASE), config(workspace)).spec.roles
+    assert engine.told == [f"image {role.image}: is built and pushed by up; a Docker daemon is needed: line 2 has RUN"]
+
+
+def test_a_preview_says_that_the_registry_has_the_image(
+    engine: Engine, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.preview = True
+    planned_as(monkeypatch, Builder.REGISTRY, digest=DIGEST, found_at=1.0)
+    (role,) = prepare_images(job(BASE), config(workspace)).spec.roles
+    assert engine.told == [f"image {role.pod_image}: is in the registry, nothing to build"]
+
+
+def test_the_builder_is_one_of_three_words(tmp_path: Path) -> None:
+    assert read(tmp_path).images.builder == "auto"
+    assert read(tmp_path, builder="registry").images.builder == "registry"
+    with pytest.raises(InvalidJobError, match="torchx:builder: is 'podman', must be 'auto' or 'registry' or 'docker'"):
+        read(tmp_path, builder="podman")
 
 
 FIRST_FILES = {

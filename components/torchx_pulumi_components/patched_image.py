@@ -1,0 +1,173 @@
+"""PatchedImage: a workspace on a base image as a component, for programs in YAML and other languages.
+
+In Python, `images.patched_image` does the same without a resource.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pulumi
+from torchx_pulumi.images import ImagePlan, known_digests, plan_patch, remember
+from torchx_pulumi.model.errors import ImageError, TorchxPulumiError
+from torchx_pulumi.planning.typed_reader import FieldValues
+from typing_extensions import NotRequired, TypedDict
+
+from torchx_pulumi_components.arg_values import ArgumentReader
+from torchx_pulumi_components.images import build_in_up
+from torchx_pulumi_components.input_resolution import Leaves, copied
+from torchx_pulumi_components.program_jobs import JobRefusedError, program_jobs
+from torchx_pulumi_components.training_job import output_after
+
+TOKEN = "torchx:index:PatchedImage"  # noqa: S105 - a type
+
+
+class PatchedImageArgs(TypedDict):
+    """Arguments of a patched image."""
+
+    base: pulumi.Input[str]
+    """Image to patch. With `@sha256:...` its registry is not asked."""
+    workspace: Any
+    """Folder, or URL that fsspec opens; or a mapping of several, and of files, to their places in the image's folder.
+    Relative paths start at the program's folder."""
+    repository: NotRequired[pulumi.Input[str]]
+    """Repository to push to, without a tag. Unset: the image stays on this machine's Docker daemon."""
+    dockerfile: NotRequired[pulumi.Input[str]]
+    """Path in the workspace. Unset: `Dockerfile.torchx`, else a default that copies the workspace."""
+    build_args: NotRequired[Mapping[str, pulumi.Input[str]]]
+    """Arguments for the Dockerfile. Their values are not written to state or logs. Unset: none."""
+    labels: NotRequired[Mapping[str, pulumi.Input[str]]]
+    """Additional labels of the image. Unset: none."""
+    platform: NotRequired[pulumi.Input[str]]
+    """For example `linux/arm64`. Unset: that of this machine."""
+    ignore_rules: NotRequired[pulumi.Input[str]]
+    """How `.dockerignore` is read: `docker` (default) or `torchx`."""
+    builder: NotRequired[pulumi.Input[str]]
+    """What builds the image: `registry` (no Docker daemon is needed), `docker`, or `auto` (default): `registry` if it
+    can build the image."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """Arguments with typed values; as `images.plan_patch`."""
+
+    base: str
+    workspace: Any
+    repository: str | None = None
+    dockerfile: str | None = None
+    build_args: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    platform: str | None = None
+    ignore_rules: str = "docker"
+    builder: str = "auto"
+
+
+class PatchedImage(pulumi.ComponentResource):
+    """A workspace on a base image, named by its content. Preview has the name; `up` builds and pushes what is missing.
+
+    Nothing in the cluster or in a registry is removed with it.
+    """
+
+    reference: pulumi.Output[str]
+    """Name of the image, for the `image` of roles: with its digest after the tag if the builder is `registry`."""
+    digest: pulumi.Output[str]
+    """Digest of the image in its registry; without a repository, its id on the daemon. Not known in a preview of an
+    image that the builder `docker` has not built."""
+
+    def __init__(self, name: str, args: PatchedImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        """Plan the image and, in `up`, build and push it if its registry does not have it.
+
+        The work begins after the constructor has returned. What uses an output waits for the image. The program fails
+        at its end if the arguments are wrong, or the image cannot be planned, built or pushed.
+
+        Args:
+            name: Name of the component.
+            args: What to build from.
+            opts: Resource options of the component.
+        """
+        planned: asyncio.Future[None] = asyncio.Future()
+        done: asyncio.Future[None] = asyncio.Future()
+        outputs: dict[str, Any] = {}
+        # As for a refused job, nothing is registered of an image that cannot be planned.
+        super().__init__(TOKEN, name, {}, opts, package_ref=_ended(planned))
+        self.reference = output_after(self, done, lambda: outputs["reference"])
+        self.digest = output_after(self, done, lambda: outputs["digest"])
+        task = asyncio.ensure_future(self._make(name, copied(args), outputs, planned, done))
+        program_jobs().add(self, task, done)
+
+    async def _make(
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        outputs: dict[str, Any],
+        planned: "asyncio.Future[None]",
+        done: "asyncio.Future[None]",
+    ) -> None:
+        """Plan and build; end the two futures, with an error if the image is refused."""
+        leaves, jobs = Leaves(), program_jobs()
+        try:
+            resolved = await leaves.resolve(given)
+            await jobs.wait_for(self, leaves.resources)
+            request = _read(resolved)
+            plan = None if leaves.unknown else await asyncio.to_thread(_plan, request)
+            planned.set_result(None)
+            outputs |= dict.fromkeys(("reference", "digest"), pulumi.output.UNKNOWN)
+            if plan is not None:
+                outputs |= await asyncio.to_thread(_build, plan)
+            self.register_outputs(dict(outputs))
+        except Exception as error:
+            refused: Exception = error
+            if isinstance(error, (TorchxPulumiError, pulumi.RunError)):
+                message = leaves.hide(f"image {name!r}: {error}")
+                jobs.refuse(self, message)
+                refused = JobRefusedError(message, name)
+            for future in (planned, done):
+                if not future.done():
+                    future.set_exception(refused)
+                    # Seen: what depends on nothing of the image does not ask for it.
+                    future.exception()
+            if refused is error:
+                raise
+        else:
+            done.set_result(None)
+
+
+async def _ended(future: "asyncio.Future[None]") -> None:
+    await asyncio.shield(future)
+
+
+def _read(resolved: Mapping[str, Any]) -> _Request:
+    """Return typed arguments.
+
+    Raises:
+        ImageError: Arguments are of other types; all problems at once.
+    """
+    reader = ArgumentReader()
+    given = reader.arguments(resolved, PatchedImageArgs) or {}
+    places = given.get("workspace")
+    if isinstance(places, Mapping):
+        # YAML reads a key without a value as null.
+        given["workspace"] = reader.mapping(str, {place: to or "" for place, to in places.items()}, "workspace")
+    elif "workspace" in given:
+        given["workspace"] = reader.text(places, "workspace")
+    request = reader.read(_Request, FieldValues(given), "")
+    if reader.problems:
+        lines = "".join(f"\n  - {problem}" for problem in reader.problems)
+        raise ImageError(f"the arguments have problems:{lines}")
+    return request
+
+
+def _plan(request: _Request) -> ImagePlan:
+    values = asdict(request)
+    plan = plan_patch(values.pop("base"), values.pop("workspace"), values.pop("repository"), **values)
+    remember(plan)
+    return plan
+
+
+def _build(plan: ImagePlan) -> dict[str, Any]:
+    """Return the outputs of an image; in `up` build and push it if it is missing."""
+    digests = build_in_up([plan])
+    if pulumi.runtime.is_dry_run() and not digests and plan.repository is not None:
+        digests = known_digests([plan.reference])
+    return {"reference": plan.pod_reference, "digest": digests.get(plan.pod_reference, pulumi.output.UNKNOWN)}
