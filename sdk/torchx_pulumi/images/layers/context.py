@@ -35,28 +35,35 @@ class Context:
     def find(self, path: str) -> tuple[str, Node | None] | None:
         """Return the path and the node of a path after following links. None: there is no such file.
 
-        The node of the context itself is None. A link that leads out of the context ends at its top, as for the daemon.
+        The node of the context itself is None. A link that leads out of the context ends at its top, and `..` after a
+        folder that does not exist is that folder's parent: both as for the daemon.
         """
-        followed, done, left = 0, "", [part for part in path.split("/") if part not in ("", ".")]
+        followed, done, left = 0, "", _parts(path)
         while left:
             part = left.pop(0)
             if part == "..":
                 done = posixpath.dirname(done)
                 continue
             here = f"{done}/{part}" if done else part
-            node = self._nodes.get(here)
-            if node is None or (left and isinstance(node, bytes)):
+            if done and not self._may_contain(done):
                 return None
+            node = self._nodes.get(here)
             if isinstance(node, Entry) and node.found.kind is FileKind.LINK:
                 followed += 1
                 if followed > _MOST_LINKS:
                     return None
                 target = node.found.target
                 done = "" if target.startswith("/") else done
-                left = [part for part in target.split("/") if part not in ("", ".")] + left
+                left = [*_parts(target), *left]
                 continue
             done = here
+        if done and done not in self._nodes:
+            return None
         return done, self._nodes[done] if done else None
+
+    def _may_contain(self, path: str) -> bool:
+        node = self._nodes.get(path)
+        return node is None or (isinstance(node, Entry) and node.found.kind is FileKind.FOLDER)
 
     def matches(self, pattern: str) -> list[str]:
         """Return the paths that match a pattern of Go's `filepath.Match`, folders and links included."""
@@ -74,6 +81,10 @@ class Context:
 def has_wildcard(path: str) -> bool:
     """Return whether a source has a wildcard that is not escaped."""
     return re.match(r"(?:\\.|[^\\*?\[])*[*?\[]", path, re.DOTALL) is not None
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def _folder(path: str, entries: Sequence[Entry]) -> Entry:

@@ -99,6 +99,8 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
     sources = list(_sources(copy, context))
     if len(sources) > 1 and not copy.destination.endswith("/"):
         raise ImageError("several sources need a destination that ends with `/`")
+    if copy.destination.startswith("/") and ".." in copy.destination.split("/"):
+        raise NeedsDaemonError(f"copies into {copy.destination}, whose `..` depends on links of the base")
     destination = posixpath.normpath(posixpath.join("/", copy.folder, copy.destination))
     destination = "/" + destination.lstrip("/")
     _check_way(destination, known)
@@ -110,7 +112,6 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
             _enter(copy, destination, known)
             for path, node in context.below(source.path):
                 _put(members, Member(posixpath.join(destination, path)[1:], node, owner))
-            known.add_folder(destination)
         else:
             target = destination
             if copy.destination.endswith("/") or _is_folder(source, destination, known):
@@ -121,6 +122,9 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
             files.append(source.node)
     for member in members.values():
         known.add(member)
+    if not members and not known.is_folder(destination):
+        # The daemon makes the folder if the base does not have it.
+        raise NeedsDaemonError(f"copies no files to {destination}, which may be a folder of the base or not")
     return [members[path] for path in sorted(members, key=path_order)], files
 
 
@@ -132,12 +136,13 @@ def _sources(copy: Copy, context: Context) -> Iterator[_Source]:
         paths = context.matches(plain) if has_wildcard(plain) else [plain]
         if not paths:
             raise ImageError(f"{written!r}: matches no file of the workspace, or .dockerignore excludes all of them")
-        for path in paths:
+        for path in map(posixpath.normpath, paths):
+            if path == ".." or path.startswith("../"):
+                raise ImageError(f"{written!r}: is outside the workspace; name a path in it")
             found = context.find(path)
             if found is None:
                 raise ImageError(f"{path!r}: is not in the workspace, or .dockerignore excludes it")
-            name = posixpath.basename(posixpath.normpath(path))
-            yield _Source(name, *found)
+            yield _Source(posixpath.basename(path), *found)
 
 
 def _check_way(path: str, known: KnownPaths) -> None:

@@ -28,8 +28,8 @@ class Interpreter:
     def __init__(self, config: Mapping[str, Any], build_args: Mapping[str, str], where: str) -> None:
         self.config: dict[str, Any] = deepcopy(dict(config))
         """The part `config` of the image's configuration."""
-        self.folders: list[str] = []
-        """Working directories of the instructions so far."""
+        self.folders: dict[str, int] = {}
+        """Working directories of the instructions so far, with their lines."""
         self._given, self._where = build_args, where
         self._first: dict[str, str] = {}
         self._declared: dict[str, str | None] = {}
@@ -122,7 +122,7 @@ class Interpreter:
         if not folder.startswith("/"):
             folder = posixpath.normpath(posixpath.join("/", self.config.get("WorkingDir") or "", folder))
         self.config["WorkingDir"] = folder
-        self.folders.append("/" + posixpath.normpath(folder).lstrip("/"))
+        self.folders["/" + posixpath.normpath(folder).lstrip("/")] = step.line
 
     def _user(self, step: Instruction) -> None:
         self.config["User"] = self._expand(step, step.rest)

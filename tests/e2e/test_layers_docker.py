@@ -1,0 +1,254 @@
+"""Images that are composed without a daemon, next to what dockerd builds of the same workspaces and Dockerfiles.
+
+Ours are unpacked by a real containerd, as a node does. `TORCHX_PULUMI_LAYER_CASES` sets how many cases are tried, and
+`TORCHX_PULUMI_SEED_FROM` which ones.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx_pulumi.images import ImagePlan, plan_patch
+from torchx_pulumi.images.building.build import build
+from torchx_pulumi.images.building.daemon import Daemon
+from torchx_pulumi.images.building.progress import Progress
+from torchx_pulumi.images.content.archive import stream
+from torchx_pulumi.images.content.ignore import docker_rules
+from torchx_pulumi.images.dockerfile import DEFAULT
+from torchx_pulumi.images.layers import BaseImage, compose, read_base
+from torchx_pulumi.images.oci import Descriptor, LayeredImage
+from torchx_pulumi.images.registry import RegistryClient
+from torchx_pulumi.model.errors import ImageError
+
+from tests.e2e.containerd_daemon import LocalContainerd, containerd
+from tests.e2e.docker_daemon import docker_environment, docker_host
+from tests.e2e.image_trees import FOLDER, Tree, tree_of_archive, tree_of_folder
+from tests.e2e.layer_cases import Case, make_case
+from tools.local_registry import LocalRegistry
+
+pytestmark = pytest.mark.e2e
+
+CASES = int(os.environ.get("TORCHX_PULUMI_LAYER_CASES", "20"))
+SEED = int(os.environ.get("TORCHX_PULUMI_SEED_FROM", "0"))
+PLATFORM = "linux/amd64"
+LABELS = {"torchx-pulumi/case": "x"}
+COMPARED = ("Env", "WorkingDir", "Entrypoint", "Cmd", "User", "Labels", "ExposedPorts")
+OF_THE_DAEMON = (".dockerenv", "dev", "proc", "sys", "etc/hostname", "etc/hosts", "etc/resolv.conf", "etc/mtab")
+"""What dockerd adds to a container, not to the image."""
+BASE_FOLDERS = {
+    "etc": (0o755, 0),
+    "usr": (0o755, 0),
+    "usr/bin": (0o755, 0),
+    "tmp": (0o1777, 0),
+    "var": (0o755, 0),
+    "app": (0o711, 5),
+    "app/sub": (0o700, 6),
+    "srv": (0o755, 0),
+    "srv/data": (0o750, 33),
+    "var/lib": (0o755, 0),
+    "var/user": (0o700, 1000),
+    "var/log": (0o2775, 4),
+    "opt": (0o751, 0),
+    "opt/real": (0o555, 9),
+    "base": (0o755, 0),
+    "base/in": (0o770, 12),
+    "base/in/lib": (0o500, 3),
+    "lib64": (0o755, 0),
+}
+BASE_LINKS = {"bin": "usr/bin", "link": "opt/real", "app/link": "../opt/real", "base/in/m.py": "/etc/passwd"}
+BASE_FILES = ("etc/passwd", "usr/bin/sh", "app/a.py", "app/x", "srv/data/b.py", "base/in/src", "base/in/train.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The real parts."""
+
+    daemon: Daemon
+    containerd: LocalContainerd
+    base: str
+    """Pinned reference of the base."""
+    client: RegistryClient
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    folder = Path(tempfile.mkdtemp(prefix="txl-"))
+    changed = pytest.MonkeyPatch()
+    try:
+        with docker_host() as host, LocalRegistry(folder) as registry, containerd() as node:
+            for name, value in docker_environment(host, folder).items():
+                changed.setenv(name, value)
+            daemon, client = Daemon.connect(), RegistryClient()
+            try:
+                yield World(
+                    daemon=daemon,
+                    containerd=node,
+                    base=push_base(daemon, registry.address),
+                    client=client,
+                    folder=folder,
+                )
+            finally:
+                daemon.close()
+                client.close()
+    finally:
+        changed.undo()
+        shutil.rmtree(folder)
+
+
+def push_base(daemon: Daemon, address: str) -> str:
+    """Push a base with folders of several modes and owners, links and files; return its pinned reference."""
+    repository = f"{address}/base"
+    settings = ["ENV PATH=/usr/bin", "ENV MODE=base", "WORKDIR /base/in", 'CMD ["sh"]', "LABEL of=base", "EXPOSE 1"]
+    daemon.api.import_image_from_data(base_archive(), repository=repository, tag="1", changes=settings)
+    for event in daemon.api.push(repository, tag="1", stream=True, decode=True):
+        assert "error" not in event, event
+    return str(daemon.api.inspect_image(f"{repository}:1")["RepoDigests"][0])
+
+
+def base_archive() -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for path, (mode, owner) in BASE_FOLDERS.items():
+            add(archive, path, tarfile.DIRTYPE, mode, owner)
+        for path, target in BASE_LINKS.items():
+            add(archive, path, tarfile.SYMTYPE, 0o777, 0, target=target)
+        for path in BASE_FILES:
+            add(archive, path, tarfile.REGTYPE, 0o640, 7, content=b"of the base")
+    return made.getvalue()
+
+
+def add(
+    archive: tarfile.TarFile, path: str, kind: bytes, mode: int, owner: int, *, target: str = "", content: bytes = b""
+) -> None:
+    info = tarfile.TarInfo(path)
+    info.type, info.mode, info.linkname, info.size = kind, mode, target, len(content)
+    info.uid = info.gid = owner
+    archive.addfile(info, io.BytesIO(content))
+
+
+def plan_case(world: World, case: Case, workspace: Path) -> ImagePlan:
+    return plan_patch(
+        world.base,
+        str(workspace),
+        "registry.example.com/case",
+        dockerfile=case.dockerfile,
+        build_args=case.build_args,
+        platform=PLATFORM,
+        builder="docker",
+        registry=world.client,
+    )
+
+
+def composed(world: World, plan: ImagePlan, case: Case, workspace: Path) -> tuple[LayeredImage, BaseImage | None]:
+    base = None if case.is_scratch else read_base(world.client, plan.bases[0], PLATFORM)
+    rules = workspace / ".dockerignore"
+    is_hidden = rules.exists() and docker_rules(rules.read_text()).ignores(plan.dockerfile)
+    image = compose(
+        base,
+        text=DEFAULT if case.dockerfile is None else (workspace / case.dockerfile).read_text(),
+        where=plan.dockerfile,
+        build_args=plan.build_args,
+        labels=LABELS,
+        platform=PLATFORM,
+        entries=plan.entries,
+        extra={} if is_hidden else plan.extra,
+        hashes=plan.hashes,
+    )
+    return image, base
+
+
+def ours(world: World, image: LayeredImage, base: BaseImage | None) -> tuple[Tree, dict[str, Any]]:
+    """Return what containerd makes of an image, and its configuration."""
+    blobs = {blob.digest: b"".join(blob.read()) for blob in image.new_blobs}
+    for layer in image.base_layers:
+        assert base is not None
+        found = Descriptor(media_type=layer.media_type, digest=layer.digest, size=layer.size)
+        blobs[layer.digest] = world.client.read_blob(base.reference, found)
+    with world.containerd.mounted(image.manifest, blobs) as root:
+        tree = tree_of_folder(root)
+    return tree, json.loads(blobs[image.new_blobs[-1].digest])["config"]
+
+
+def theirs(world: World, plan: ImagePlan) -> tuple[Tree, dict[str, Any]]:
+    """Return what the daemon builds, and its configuration."""
+    api = world.daemon.api
+    image = build(
+        world.daemon,
+        stream([*plan.sent_only, *plan.entries], plan.hashes, plan.extra),
+        dockerfile=plan.dockerfile,
+        build_args=plan.build_args,
+        labels=LABELS,
+        platform=PLATFORM,
+        progress=Progress(lambda line: None, "case", {}),
+        every_line=False,
+    )
+    container = api.create_container(image, command=["x"])["Id"]
+    try:
+        return tree_of_archive(io.BytesIO(b"".join(api.export(container)))), api.inspect_image(image)["Config"]
+    finally:
+        api.remove_container(container, force=True)
+
+
+def difference(world: World, number: int) -> str | None:
+    """Return how the images of a case differ. None: they are equal, or both builders refuse it. Empty: the latter."""
+    workspace = world.folder / f"case-{number}"
+    workspace.mkdir()
+    case = make_case(number, workspace)
+    plan = plan_case(world, case, workspace)
+    try:
+        image, base = composed(world, plan, case, workspace)
+    except ImageError as error:
+        try:
+            theirs(world, plan)
+        except ImageError:
+            return ""
+        return f"only ours refuses it: {error}"
+    found, config = ours(world, image, base)
+    wanted, wanted_config = theirs(world, plan)
+    folder = str(config.get("WorkingDir") or "/")
+    for path in [each for each in wanted if each not in found]:
+        # The runtime makes the working directory when a container starts.
+        is_above = f"{os.path.normpath(folder)}/".startswith(f"/{path}/")
+        if (is_above and wanted[path] == (FOLDER, 0o755, 0, 0, "")) or is_of_the_daemon(path, case):
+            del wanted[path]
+    paths = sorted(path for path in {*found, *wanted} if found.get(path) != wanted.get(path))
+    lines = [f"{path!r}: ours {found.get(path)}, dockerd's {wanted.get(path)}" for path in paths]
+    for key in COMPARED:
+        if (config.get(key) or None) != (wanted_config.get(key) or None):
+            lines.append(f"{key}: ours {config.get(key)!r}, dockerd's {wanted_config.get(key)!r}")
+    return "\n".join(lines) or None
+
+
+def is_of_the_daemon(path: str, case: Case) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in OF_THE_DAEMON) or (
+        case.is_scratch and path == "etc"
+    )
+
+
+def test_the_same_files_and_configuration_as_of_dockerd(world: World) -> None:
+    different, refused = {}, 0
+    for number in range(SEED, SEED + CASES):
+        workspace = world.folder / f"case-{number}"
+        try:
+            found = difference(world, number)
+        except Exception as error:  # noqa: BLE001  a case that cannot be compared is a failure, and the others are tried
+            found = f"{type(error).__name__}: {error}"
+        refused += found == ""
+        if found:
+            text = (workspace / "Dockerfile.torchx").read_text() if (workspace / "Dockerfile.torchx").exists() else ""
+            different[number] = f"{text}\n{found}"
+        shutil.rmtree(workspace)
+    assert not different, "\n\n".join(f"case {number}:\n{text}" for number, text in different.items())
+    # Most cases are built, or little would have been compared.
+    assert refused <= CASES / 10
