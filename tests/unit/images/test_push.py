@@ -14,13 +14,13 @@ from torchx_pulumi.images.oci import Descriptor, LayeredImage
 from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
 from torchx_pulumi.images.registry.upload_sessions import session_folder
-from torchx_pulumi.images.registry.uploads import CHUNK
 from torchx_pulumi.model.errors import ImageError
 
 from tests.layered_images import MemoryBlob, image_of, layer
 from tests.unit.images.fake_registry import FakeRegistry
 from tests.unit.images.test_registry import log_in
 
+CHUNK = 1 << 18
 SMALL = layer(1000, 1)
 LARGE = layer(2 * CHUNK + 5000, 2)
 
@@ -32,7 +32,7 @@ def waits() -> list[float]:
 
 @pytest.fixture
 def client(waits: list[float]) -> Iterator[RegistryClient]:
-    with closing(RegistryClient(pause=waits.append)) as made:
+    with closing(RegistryClient(pause=waits.append, chunk=CHUNK)) as made:
         yield made
 
 
@@ -98,7 +98,7 @@ def test_a_flaky_network_is_tried_as_long_as_it_gets_on(
     client: RegistryClient, registry: FakeRegistry, target: Reference, waits: list[float]
 ) -> None:
     image = image_of([LARGE])
-    registry.cut_uploads = [1_000_000] * 30
+    registry.cut_uploads = [20_000] * 30
     assert push(client, image, target) == image.manifest.digest
     assert len(waits) > 20
 
@@ -118,7 +118,7 @@ def test_an_interrupted_push_is_resumed_by_the_next_one(
     image = image_of([LARGE, SMALL])
     registry.cut_uploads = [None] * 3 + [1000] + [0] * 20
     with (
-        closing(RegistryClient(tries=2, pause=waits.append)) as client,
+        closing(RegistryClient(tries=2, pause=waits.append, chunk=CHUNK)) as client,
         pytest.raises(
             ImageError, match=r"cannot be reached.*Nothing refers to what was pushed so far; the next"
         ) as found,
@@ -129,7 +129,7 @@ def test_an_interrupted_push_is_resumed_by_the_next_one(
     registry.cut_uploads = []
     assert len(list(session_folder().iterdir())) == 1
     assert oct(next(session_folder().iterdir()).stat().st_mode & 0o777) == "0o600"
-    with closing(RegistryClient()) as client:
+    with closing(RegistryClient(chunk=CHUNK)) as client:
         assert push(client, image, target) == image.manifest.digest
     assert registry.bodies == size_of(image)
     assert list(session_folder().iterdir()) == []
@@ -194,7 +194,7 @@ def test_registries_that_cannot_do_all_of_the_protocol_get_the_image(
 
 
 def test_the_least_length_of_chunks_is_kept(client: RegistryClient, registry: FakeRegistry, target: Reference) -> None:
-    registry.minimum = CHUNK + 1_000_000
+    registry.minimum = CHUNK + 100_000
     image = image_of([LARGE])
     push(client, image, target)
     assert [line.partition(" ")[0] for line in registry.asked].count("PATCH") == 2
@@ -213,7 +213,7 @@ def test_layers_are_copied_between_registries_with_breaks(client: RegistryClient
     with closing(FakeRegistry()) as other:
         base = parse_reference(f"{other.host}/base:1")
         push(client, image_of([LARGE, SMALL]), base)
-        other.cut_downloads = [1_000_000, 0, 17_000_000, 5]
+        other.cut_downloads = [100_000, 0, CHUNK + 100, 5]
         image = image_of([layer(10, 7)], base, [LARGE, SMALL])
         assert push(client, image, target) == image.manifest.digest
 

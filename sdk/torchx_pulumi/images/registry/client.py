@@ -29,6 +29,7 @@ ACCEPTED: Final = ", ".join((OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIF
 LARGEST_MANIFEST: Final = 4 << 20
 LARGEST_READ: Final = 16 << 20
 """Bytes of the largest blob that is read as a whole."""
+CHUNK: Final = 16 << 20
 _PAGES: Final = 10_000
 """Pages of tags after which a registry is taken to repeat itself."""
 
@@ -37,7 +38,12 @@ class RegistryClient:
     """Reads from registries and pushes to them. Many threads may use one client."""
 
     def __init__(
-        self, *, tries: int = 5, first_wait_s: float = 0.5, pause: Callable[[float], None] = time.sleep
+        self,
+        *,
+        tries: int = 5,
+        first_wait_s: float = 0.5,
+        pause: Callable[[float], None] = time.sleep,
+        chunk: int = CHUNK,
     ) -> None:
         """Make a client. No request is sent.
 
@@ -46,8 +52,10 @@ class RegistryClient:
             first_wait_s: Seconds after the first attempt; each wait is twice the previous one, at most 30 s.
                 `Retry-After` takes precedence.
             pause: Waits for a number of seconds.
+            chunk: Bytes of a chunk of an upload, and of the largest blob that is sent as a whole.
         """
         self._policy = (tries, first_wait_s, pause)
+        self._chunk = chunk
         self._connection: RegistryConnection | None = None
         self._guard = threading.Lock()
 
@@ -70,7 +78,7 @@ class RegistryClient:
                         f"asking a registry needs the requests package, which cannot be imported ({error}); "
                         "install `torchx-pulumi[docker]`"
                     ) from error
-                self._connection = RegistryConnection(Retries.of(*self._policy))
+                self._connection = RegistryConnection(Retries.of(*self._policy), self._chunk)
             return self._connection
 
     def close(self) -> None:

@@ -82,8 +82,10 @@ class RegistryRequest:
 class RegistryConnection:
     """Sends requests. Many threads may use it."""
 
-    def __init__(self, retries: Retries) -> None:
+    def __init__(self, retries: Retries, chunk: int) -> None:
         self.retries = retries
+        self.chunk = chunk
+        """Bytes of a chunk of an upload, and of the largest blob that is sent as a whole."""
         self._again = _session(retries)
         self._once = _session(retries.new(total=0))
         self._guard = threading.Lock()

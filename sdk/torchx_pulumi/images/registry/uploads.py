@@ -20,8 +20,6 @@ from torchx_pulumi.model.errors import ImageError
 if TYPE_CHECKING:
     from torchx_pulumi.images.registry.connection import RegistryConnection
 
-CHUNK: Final = 16 << 20
-"""Bytes of a chunk, and of the largest blob that is sent as a whole."""
 _FINISH_S: Final = (10.0, 600.0)
 """Timeouts of the request that completes an upload: registries then read the blob again, or copy it."""
 _RANGE: Final = re.compile(r"(\d+)-(\d+)\s*$")
@@ -113,8 +111,8 @@ class Upload:
         self._blob = blob
         self._reader = BlobReader(blob)
         self._sent = sent
-        self._chunk = CHUNK
-        self._is_whole = blob.size <= CHUNK
+        self._chunk = connection.chunk
+        self._is_whole = blob.size <= connection.chunk
         self._confirmed = 0
 
     def run(self) -> None:
@@ -190,7 +188,7 @@ class Upload:
         url = f"/v2/{self._target.path}/blobs/uploads/"
         answer = self._request("POST", url, expected=(202,))
         least = answer.headers.get("OCI-Chunk-Min-Length", "")
-        self._chunk = max(CHUNK, int(least)) if least.isdigit() else CHUNK
+        self._chunk = max(self._connection.chunk, int(least) if least.isdigit() else 0)
         session.location = self._next(answer, session)
 
     def _send_chunk(self, session: UploadSession, offset: int) -> int:
