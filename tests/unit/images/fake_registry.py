@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import uuid
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from torchx_pulumi.images.oci import OCI_MANIFEST, sha256_digest
@@ -63,6 +65,11 @@ class FakeRegistry:
         self.page: int | None = None
         """Tags on a page."""
         self.asked: list[str] = []
+        self.realm: str | None = None
+        """Address of the token service. None: the registry."""
+        self.connections = 0
+        self.names: list[str | None] = []
+        """Common name in the certificate of the client of each request."""
         self.bodies = 0
         """Bytes of all bodies that arrived."""
         self.authorizations: list[str] = []
@@ -77,6 +84,10 @@ class FakeRegistry:
         self.host = f"127.0.0.1:{self._server.server_port}"
         self.url = f"http://{self.host}"
 
+    def secure(self, context: ssl.SSLContext) -> None:
+        """Use TLS from now on."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+
     def repository(self, path: str) -> Stored:
         return self.stored.setdefault(path, Stored())
 
@@ -90,14 +101,24 @@ class FakeRegistry:
         self._thread.join()
 
 
+def _name(connection: Any) -> str | None:
+    shown = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
+    return dict(pair[0] for pair in shown["subject"])["commonName"] if shown else None
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     registry: FakeRegistry
     body = b""
 
+    def setup(self) -> None:
+        self.registry.connections += 1
+        super().setup()
+
     def handle_any(self) -> None:
         registry = self.registry
         with registry._guard:
+            registry.names.append(_name(self.connection))
             registry.asked.append(f"{self.command} {self.path.partition('?')[0]}")
             cut = registry.cut_uploads.pop(0) if registry.cut_uploads and self.command in ("PATCH", "PUT") else None
         self.parts = urlsplit(self.path)
@@ -127,7 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         registry.authorizations.append(self.headers.get("Authorization", ""))
         if registry.login and not self.allowed():
-            kind = f'Bearer realm="{registry.url}/token",service="fake"' if registry.bearer else "Basic realm=x"
+            realm = registry.realm or f"{registry.url}/token"
+            kind = f'Bearer realm="{realm}",service="fake"' if registry.bearer else "Basic realm=x"
             self.answer(401, b"", {"WWW-Authenticate": kind})
             return
         self.serve()

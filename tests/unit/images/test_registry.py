@@ -5,17 +5,26 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from torchx_pulumi.images.reference import parse_reference
+from torchx_pulumi.images.oci import DOCKER_MANIFEST, OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest, sha256_digest
+from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, is_insecure
 from torchx_pulumi.model.errors import ImageError
 
+from tests.loopback import NAME, Certificates, http_proxy
 from tests.unit.images.fake_registry import FakeRegistry
 
 DIGEST = "sha256:" + "d" * 64
+SDK = Path(__file__).parents[3] / "sdk"
 
 
 @pytest.fixture
@@ -143,3 +152,210 @@ def test_what_is_on_loopback_is_asked_over_http(monkeypatch: pytest.MonkeyPatch)
     assert [is_insecure(each) for each in ("127.9.9.9:1", "[::1]:5000", "lab.example.com:5000", "lab.example.com")] == [
         *(True, True, True, False)
     ]
+
+
+def team(registry: FakeRegistry, version: str = "1") -> Reference:
+    return parse_reference(f"{registry.host}/team/app:{version}")
+
+
+@pytest.fixture
+def client(waits: list[float]) -> Iterator[RegistryClient]:
+    with closing(RegistryClient(pause=waits.append)) as made:
+        yield made
+
+
+def test_all_pages_of_tags_are_read(client: RegistryClient, registry: FakeRegistry) -> None:
+    registry.repository("team/app").tags = {f"{number:03}": DIGEST for number in range(25)}
+    registry.page = 10
+    assert client.tags(team(registry)) == [f"{number:03}" for number in range(25)]
+    assert len(registry.asked) == 3
+
+
+def test_a_registry_without_deletes_says_how_to_allow_them(client: RegistryClient, registry: FakeRegistry) -> None:
+    registry.deletes = False
+    with pytest.raises(ImageError, match=r"does not allow deletes \(it answers 405\).*storage.delete.enabled"):
+        client.delete(team(registry), DIGEST)
+
+
+def test_a_manifest_that_is_not_what_its_digest_says_is_refused(client: RegistryClient, registry: FakeRegistry) -> None:
+    registry.repository("team/app").manifests[DIGEST] = (OCI_MANIFEST, b"{}")
+    with pytest.raises(ImageError, match=f"sent a manifest with digest sha256:.* for {DIGEST}"):
+        client.manifest(replace(team(registry), digest=DIGEST))
+
+
+def test_a_manifest_without_a_media_type_is_known_by_its_content(
+    client: RegistryClient, registry: FakeRegistry
+) -> None:
+    content = json.dumps({"mediaType": DOCKER_MANIFEST}).encode()
+    registry.repository("team/app").manifests[sha256_digest(content)] = ("text/plain", content)
+    found = client.manifest(replace(team(registry), digest=sha256_digest(content)))
+    assert found == Manifest(media_type=DOCKER_MANIFEST, content=content)
+
+
+def test_content_without_end_is_not_read(client: RegistryClient, registry: FakeRegistry) -> None:
+    content = b" " * (5 << 20)
+    registry.repository("team/app").manifests[sha256_digest(content)] = (OCI_MANIFEST, content)
+    with pytest.raises(ImageError, match="sent more than 4194304 bytes"):
+        client.manifest(replace(team(registry), digest=sha256_digest(content)))
+    with pytest.raises(ImageError, match="has 17000000 bytes, and at most 16777216 are read"):
+        client.read_blob(team(registry), Descriptor(media_type=OCI_CONFIG, digest=DIGEST, size=17_000_000))
+
+
+def blob_in(registry: FakeRegistry, content: bytes) -> Descriptor:
+    digest = sha256_digest(content)
+    registry.repository("team/app").blobs[digest] = content
+    return Descriptor(media_type=OCI_CONFIG, digest=digest, size=len(content))
+
+
+def test_a_blob_whose_connection_breaks_is_read_again(
+    client: RegistryClient, registry: FakeRegistry, waits: list[float]
+) -> None:
+    wanted = blob_in(registry, b"configuration" * 1000)
+    registry.cut_downloads = [0, 100, 5000]
+    assert client.read_blob(team(registry), wanted) == b"configuration" * 1000
+    assert waits == [0.5, 1, 2]
+
+
+def test_a_blob_that_always_breaks_is_told(client: RegistryClient, registry: FakeRegistry, waits: list[float]) -> None:
+    wanted = blob_in(registry, b"configuration" * 1000)
+    registry.cut_downloads = [100] * 9
+    with pytest.raises(ImageError, match=r"cannot be reached.*asked for blob sha256") as caught:
+        client.read_blob(team(registry), wanted)
+    assert caught.value.retryable
+    assert waits == [0.5, 1, 2, 4]
+
+
+def test_a_damaged_blob_is_refused(client: RegistryClient, registry: FakeRegistry) -> None:
+    wanted = blob_in(registry, b"configuration")
+    registry.repository("team/app").blobs[wanted.digest] = b"another thing"
+    with pytest.raises(ImageError, match=r"sent sha256:.*\(13 bytes\), asked for blob.*its copy is damaged"):
+        client.read_blob(team(registry), wanted)
+
+
+def test_redirects_carry_no_credentials_to_another_host(
+    client: RegistryClient, registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login me password of-netrc\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    registry.login = ("me", "right")
+    log_in(registry)
+    wanted = blob_in(registry, b"configuration")
+    with closing(FakeRegistry()) as storage:
+        registry.storage, storage.stored = storage, registry.stored
+        assert client.read_blob(team(registry), wanted) == b"configuration"
+        assert storage.authorizations == [""]
+    assert registry.authorizations == ["", registry.basic()]
+
+
+def test_redirects_end(client: RegistryClient, registry: FakeRegistry) -> None:
+    wanted = blob_in(registry, b"configuration")
+    registry.storage = registry
+    with pytest.raises(ImageError, match="redirects more than 5 times"):
+        client.read_blob(team(registry), wanted)
+
+
+def test_connections_are_kept(client: RegistryClient, registry: FakeRegistry) -> None:
+    for _ in range(5):
+        assert client.digest(team(registry)) is None
+    assert registry.connections == 1
+
+
+def test_docker_py_is_not_needed_without_credentials(registry: FakeRegistry) -> None:
+    """And requests not before the first request."""
+    script = f"""
+import sys
+for name in ("docker", "docker.auth"):
+    sys.modules[name] = None
+import torchx_pulumi.images as images
+from torchx_pulumi.images.reference import Reference, parse_reference
+from torchx_pulumi.images.registry import RegistryClient
+assert not {{"requests", "urllib3"}} & set(sys.modules)
+client = RegistryClient(tries=1)
+assert client.digest(parse_reference("{registry.host}/a:1")) is None
+import json, os, pathlib
+folder = pathlib.Path(os.environ["DOCKER_CONFIG"])
+folder.mkdir()
+(folder / "config.json").write_text(json.dumps({{"auths": {{"other": {{"auth": "bWU6eA=="}}}}}}))
+try:
+    client.connection._authorizations._grant(None, parse_reference("{registry.host}/a:1"), (), "a")
+except Exception as error:
+    assert "needs the docker package" in str(error), error
+else:
+    raise SystemExit("no error")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": str(SDK)})
+
+
+@pytest.fixture
+def secure(tmp_path: Path, registry: FakeRegistry) -> Certificates:
+    """Let the registry use TLS, and ask its clients for a certificate."""
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    made = Certificates(folder)
+    made.make("client")
+    context = made.context()
+    registry.secure(context)
+    return made
+
+
+@pytest.fixture
+def insecure_by_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is asked over http; with this name, which leads there as well, https is used."""
+    found = socket.getaddrinfo
+
+    def lookup(host: str, *rest: Any, **more: Any) -> Any:
+        return found("127.0.0.1" if host == NAME else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+@pytest.mark.usefixtures("insecure_by_name_only")
+@pytest.mark.parametrize("way", ["certs.d", "REQUESTS_CA_BUNDLE", "none"])
+def test_authorities_are_found_as_docker_and_requests_find_them(
+    secure: Certificates,
+    registry: FakeRegistry,
+    client: RegistryClient,
+    waits: list[float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    host = f"{NAME}:{registry.host.partition(':')[2]}"
+    registry.digests["a:1"] = DIGEST
+    if way == "certs.d":
+        folder = tmp_path / ".docker" / "certs.d" / host
+        folder.mkdir(parents=True)
+        (folder / "ca.crt").write_bytes(secure.authority)
+        (folder / "client.cert").write_bytes(secure.certificate("client"))
+        (folder / "client.key").write_bytes(secure.key("client"))
+    elif way == "REQUESTS_CA_BUNDLE":
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "certificates" / "ca.crt"))
+    if way == "none":
+        with pytest.raises(ImageError, match=r"cannot be reached \(CERTIFICATE_VERIFY_FAILED\)"):
+            client.digest(parse_reference(f"{host}/a:1"))
+        assert waits == []
+        return
+    assert client.digest(parse_reference(f"{host}/a:1")) == DIGEST
+    assert registry.names == ["client" if way == "certs.d" else None]
+
+
+def test_proxies_of_the_environment_are_used(
+    registry: FakeRegistry, client: RegistryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHX_PULUMI_INSECURE_REGISTRIES", "reg.example.com")
+    host, _, port = registry.host.partition(":")
+    registry.digests["a:1"] = DIGEST
+    with http_proxy((host, int(port))) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
+        assert client.digest(parse_reference("reg.example.com/a:1")) == DIGEST
+        assert proxy.asked == ["HEAD http://reg.example.com/v2/a/manifests/1 HTTP/1.1"]
+
+
+def test_passwords_are_not_sent_to_a_token_service_over_plain_http(
+    registry: FakeRegistry, client: RegistryClient
+) -> None:
+    registry.login, registry.bearer, registry.realm = ("me", "right"), True, "http://tokens.example.com/token"
+    log_in(registry)
+    with pytest.raises(ImageError, match=r"its token service http://tokens.example.com/token uses plain http"):
+        client.digest(team(registry))

@@ -22,14 +22,15 @@ _KEYS: Final = (".dockerconfigjson", ".dockercfg")
 """Keys of the data of `kubernetes.io/dockerconfigjson` and `kubernetes.io/dockercfg`."""
 
 
-def login_of_pod(reference: Reference, *, folder: str = POD_FOLDER, cluster: Cluster | None = None) -> FoundLogin:
+def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Cluster | None = None) -> FoundLogin:
     """Return the credentials for a repository in the pull secrets of the pod's service account.
 
     Args:
         reference: The repository.
-        folder: Folder of the service account's files.
+        folder: Folder of the service account's files. None: where Kubernetes puts them.
         cluster: The cluster. None: the pod's own.
     """
+    folder = folder or POD_FOLDER
     token = Path(folder, "token")
     if not os.environ.get("KUBERNETES_SERVICE_HOST") or not token.is_file():
         return FoundLogin(login=None)
@@ -43,7 +44,7 @@ def login_of_pod(reference: Reference, *, folder: str = POD_FOLDER, cluster: Clu
     where = f"the pod's service account {namespace}/{name}"
     asked = f"serviceaccounts/{name}"
     try:
-        found = cluster or KubernetesCluster.connect(json.dumps(pod_config(api_server(Access(None, None, "")), folder)))
+        found = cluster or _own_cluster(folder)
         secrets = (found.get(SERVICE_ACCOUNT, namespace, name) or {}).get("imagePullSecrets") or []
         entries: dict[str, Any] = {}
         for secret in [str(each.get("name")) for each in secrets]:
@@ -61,6 +62,13 @@ def login_of_pod(reference: Reference, *, folder: str = POD_FOLDER, cluster: Clu
     return FoundLogin(
         login=login, note="" if login else f"no imagePullSecrets of {where} have a login for {reference.registry}"
     )
+
+
+def _own_cluster(folder: str) -> Cluster:
+    """Return the cluster of this pod, also where the pod has a kubeconfig of another one."""
+    config = pod_config(api_server(Access(None, None, "")), folder)
+    config["contexts"][0]["name"] = config["current-context"] = "pod"
+    return KubernetesCluster.connect(json.dumps(config))
 
 
 def _account(token: str) -> tuple[str, str] | None:
