@@ -1,12 +1,14 @@
-"""`torchx-pulumi image plan | push | prune` with Debian's registry and without a Docker daemon."""
+"""`torchx-pulumi image plan | push | prune` with Debian's registry, real stacks, and no Docker daemon."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torchx_pulumi.images.reference import parse_reference
@@ -20,6 +22,8 @@ from tools.bootstrap import ensure
 from tools.local_registry import LocalRegistry
 
 pytestmark = pytest.mark.e2e
+
+ECHO = ("utils.echo", "--msg", "hello")
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +73,42 @@ def test_the_commands_of_the_page(registry: LocalRegistry, cli: TorchxCli, tmp_p
     # What was deleted is pushed again, with the same digest.
     assert edit("print('one')\n").out.strip() == first
     assert client.digest(parse_reference(first)) is not None
+
+
+def test_images_of_launched_apps_are_kept(
+    cluster: Any, image: str, pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str
+) -> None:
+    none = {"DOCKER_HOST": "unix:///nonexistent", "DOCKER_CONFIG": str(tmp_path / "docker")}
+    cli = TorchxCli({**pulumi_env, **none}, tmp_path, kubeconfig)
+    repository = f"{cluster.registry}/{namespace}"
+    (tmp_path / "code").mkdir()
+
+    def edit(text: str) -> None:
+        (tmp_path / "code" / "train.sh").write_text(f"echo {text}\n")
+
+    def push() -> str:
+        return cli.ours("image", "push", image, "--workspace", "code", "--image-repo", repository).out.strip()
+
+    def unused() -> list[str]:
+        said = json.loads(cli.ours("image", "prune", "--image-repo", repository, "--json").out)
+        return [tag for each in said["unused"] for tag in each["tags"]]
+
+    edit("launched")
+    options = f"queue=default,namespace={namespace},image_repo={repository},wait_for=completed"
+    run = ("run", "-s", "pulumi_volcano", "-cfg", options, "--workspace", f"file://{tmp_path}/code")
+    handle = cli.torchx(*run, "utils.sh", "--image", image, "sh", "/train.sh").handle
+    launched = parse_reference(push()).tag
+    edit("pushed-only")
+    pushed = parse_reference(push()).tag
+    assert launched != pushed
+    assert unused() == [pushed]
+    # The stack of another app keeps the backend from being empty.
+    other = cli.torchx(
+        "run", "-s", "pulumi_volcano", "-cfg", options, "--workspace", "", *ECHO, "--image", image
+    ).handle
+    cli.ours("delete", handle)
+    assert sorted(unused()) == sorted(str(tag) for tag in (launched, pushed))
+    assert "2 of 2 images deleted" in cli.ours("image", "prune", "--image-repo", repository, "--yes").out
+    cli.ours("delete", other)
+    said = cli.ours("image", "prune", "--image-repo", repository, code=2)
+    assert "has no stacks" in said.err

@@ -13,7 +13,7 @@ from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry.pull_secrets import login_of_pod
 from torchx_pulumi.kube.kinds import SECRET, SERVICE_ACCOUNT
 
-from tests.doc_blocks import block
+from tests.doc_blocks import ROOT, block
 
 
 class RecordingCluster:
@@ -51,3 +51,14 @@ def test_the_role_for_pull_secrets_allows_what_a_push_in_a_pod_reads(
         if rule["verbs"] == ["get"] and rule["apiGroups"] == [""]
     ]
     assert cluster.asked == allowed
+
+
+def test_the_program_in_yaml_has_arguments_and_outputs_of_the_schema() -> None:
+    program = yaml.safe_load(block("docs/images.md", "patched-image-yaml"))
+    known = json.loads((ROOT / "components" / "schema.json").read_text())["resources"]
+    for resource in program["resources"].values():
+        described = known[resource["type"]]
+        assert set(described["requiredInputs"]) <= set(resource["properties"]) <= set(described["inputProperties"])
+    (role,) = program["resources"]["job"]["properties"]["roles"]
+    assert role["image"] == "${image.reference}"
+    assert "reference" in known["torchx:index:PatchedImage"]["properties"]
