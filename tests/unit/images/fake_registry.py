@@ -55,6 +55,7 @@ class FakeRegistry:
         """Methods whose next request is done, and not answered."""
         self.storage: FakeRegistry | None = None
         """Blobs are there, and reads are redirected to it."""
+        self.redirects_heads = False
         self.mounts = self.deletes = self.chunks = self.status = self.ranges = True
         self.minimum: int | None = None
         """OCI-Chunk-Min-Length."""
@@ -209,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.registry.repository(name).blobs.get(digest)
         if content is None:
             return self.refuse(404, "BLOB_UNKNOWN", digest)
-        if self.registry.storage is not None and self.command == "GET":
+        if self.registry.storage is not None and (self.command == "GET" or self.registry.redirects_heads):
             there = f"{self.registry.storage.url}/v2/{name}/blobs/{digest}"
             return self.answer(307, b"", {"Location": there})
         code, headers, begin = 200, {"Content-Type": "application/octet-stream"}, 0

@@ -161,7 +161,8 @@ class RegistryConnection:
                 # Presigned addresses: storage refuses a second authorization, and must not see ours.
                 response = self._transmit(request, url, no_netrc, own=False)
             target = response.headers.get("Location")
-            if response.status_code not in _REDIRECTING or not target or request.method not in ("GET", "HEAD"):
+            is_redirect = response.status_code in _REDIRECTING and response.status_code not in request.expected
+            if not is_redirect or not target or request.method not in ("GET", "HEAD"):
                 return response
             response.close()
             url = _secured(urljoin(url, target), home)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import functools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -48,8 +47,9 @@ def push_image(
             cannot be read. The tag is set only if all of the image is there.
     """
     try:
-        _Push(client, image, target, progress).run()
-        _put_manifest(client, image, target)
+        push = _Push(client, image, target, progress)
+        push.run()
+        _put_manifest(client, image, target, push.scopes)
         found = client.digest(target)
     except ImageError as error:
         raise ImageError(
@@ -93,7 +93,8 @@ class _Push:
         self._parts = list({part.digest: part for part in (*base, *own)}.values())
         self._progress = PushProgress({part.digest: part.size for part in self._parts}, progress)
         self._stopped = threading.Event()
-        self._scopes: tuple[str, ...] = (f"repository:{target.path}:pull,push",)
+        self.scopes: tuple[str, ...] = (f"repository:{target.path}:pull,push",)
+        """What its requests need: one token for all of them."""
         self._mounts = False
 
     def run(self) -> None:
@@ -131,39 +132,46 @@ class _Push:
 
         base, target = self._base, self._target
         if base is not None and base.registry == target.registry and base.path != target.path:
-            both = (*self._scopes, pull_scope(base))
+            both = (*self.scopes, pull_scope(base))
             try:
                 has_blob(self._connection, target, both, self._parts[0].digest)
             except RefusedRequestError as error:
                 if error.status not in (400, 401, 403):
                     raise
             else:
-                self._scopes, self._mounts = both, True
+                self.scopes, self._mounts = both, True
 
     def _push(self, part: _Part) -> None:
         from torchx_pulumi.images.registry.blobs import RemoteBlob
         from torchx_pulumi.images.registry.retries import on_wait
         from torchx_pulumi.images.registry.uploads import Upload, has_blob, mount_blob
 
-        on_wait.set(functools.partial(self._progress.waits, part.digest))
-
-        def sent(position: int) -> None:
+        def check() -> None:
             if self._stopped.is_set():
                 raise ImageError("the push was stopped")
+
+        def sent(position: int) -> None:
+            check()
             self._progress.sent(part.digest, position)
 
+        def waits(note: str) -> None:
+            check()
+            self._progress.waits(part.digest, note)
+
+        on_wait.set(waits)
+
         connection, target, blob = self._connection, self._target, part.blob
-        if not has_blob(connection, target, self._scopes, part.digest) and not (
+        if not has_blob(connection, target, self.scopes, part.digest) and not (
             blob is None
             and self._mounts
             and self._base is not None
-            and mount_blob(connection, target, self._scopes, self._base, part.digest)
+            and mount_blob(connection, target, self.scopes, self._base, part.digest)
         ):
             if blob is None:
                 if self._base is None:
                     raise ImageError(f"layer {part.digest}: the image names no base that has it")
                 blob = RemoteBlob(connection=connection, repository=self._base, digest=part.digest, size=part.size)
-            Upload(connection, target, self._scopes, blob, sent).run()
+            Upload(connection, target, self.scopes, blob, sent).run()
         self._progress.done(part.digest)
 
 
@@ -172,14 +180,14 @@ def _is_elsewhere(layer: Descriptor) -> bool:
     return bool(layer.urls) or "foreign" in layer.media_type or "nondistributable" in layer.media_type
 
 
-def _put_manifest(client: RegistryClient, image: LayeredImage, target: Reference) -> None:
+def _put_manifest(client: RegistryClient, image: LayeredImage, target: Reference, scopes: tuple[str, ...]) -> None:
     from torchx_pulumi.images.registry.connection import RegistryRequest
 
     request = RegistryRequest(
         method="PUT",
         url=f"/v2/{target.path}/manifests/{target.version}",
         reference=target,
-        scopes=(f"repository:{target.path}:pull,push",),
+        scopes=scopes,
         what=f"the push of {target.name}:{target.version}",
         expected=(200, 201, 202),
         headers={"Content-Type": image.manifest.media_type},

@@ -40,10 +40,11 @@ def has_blob(
         reference=target,
         scopes=scopes,
         what=f"blob {digest} of {target.name}",
-        expected=(200, 404),
+        # A redirect is to where the blob is stored, often to an address for GET only.
+        expected=(200, 302, 303, 307, 404),
         repeated=repeated,
     )
-    return connection.send(request).status == 200
+    return connection.send(request).status != 404
 
 
 def mount_blob(
