@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import time
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +16,28 @@ PASSWORD: Final = "right"  # noqa: S105  of registries of tests
 _HASH: Final = "$2b$05$abcdefghijklmnopqrstuu8xaCxxL82bnl.UY74PMksDxIJShppPC"
 """The password, by bcrypt."""
 _LISTENING: Final = re.compile(r"listening on ([\d.]+:\d+)")
-_REQUEST: Final = re.compile(r'"([A-Z]+) (/v2/\S*) HTTP/1.1" (\d+)')
+_REQUEST: Final = re.compile(r'"([A-Z]+) (/v2/\S*) HTTP/1.1" (\d+) \d+ "[^"]*" "([^"]*)"')
 _START_S: Final = 30.0
+
+
+@cache
+def registry_program() -> Path:
+    """Return the program. Found once: a test may use another cache from then on."""
+    from tools.bootstrap import ensure
+
+    return ensure(["registry"])["registry"] / "docker-registry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRequest:
+    """A request that a registry answered."""
+
+    method: str
+    path: str
+    """With the query."""
+    status: int
+    agent: str
+    """The client, as its header says."""
 
 
 class LocalRegistry:
@@ -57,15 +79,12 @@ class LocalRegistry:
         Raises:
             RuntimeError: It ended, or does not listen in time. The message has its log.
         """
-        from tools.bootstrap import ensure
-
-        program = ensure(["registry"])["registry"] / "docker-registry"
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "htpasswd").write_text(f"{USER}:{_HASH}\n")
         (self._folder / "registry.yml").write_text(json.dumps(self._configuration()))  # JSON is YAML
         self._starts += 1
         with self.log.open("wb") as log:
-            command = [str(program), "serve", str(self._folder / "registry.yml")]
+            command = [str(registry_program()), "serve", str(self._folder / "registry.yml")]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S
         while (found := _LISTENING.search(self.log.read_text())) is None:
@@ -82,10 +101,13 @@ class LocalRegistry:
             self._process.wait(30)
             self._process = None
 
-    def requests(self) -> list[tuple[str, str, int]]:
-        """Return method, path with query, and status of all requests since the last start."""
+    def requests(self) -> list[LoggedRequest]:
+        """Return all requests since the last start, in the order of their ends."""
         found = _REQUEST.findall(self.log.read_text())
-        return [(method, path, int(status)) for method, path, status in found]
+        return [
+            LoggedRequest(method=method, path=path, status=int(status), agent=agent)
+            for method, path, status, agent in found
+        ]
 
     def _configuration(self) -> dict[str, Any]:
         realm = {"htpasswd": {"realm": "test", "path": str(self._folder / "htpasswd")}}

@@ -32,13 +32,12 @@ from tests.e2e.docker_daemon import docker_environment, docker_host
 from tests.e2e.project import changes, eventually
 from tests.e2e.stack_project import StackProject
 from tools.local_docker import LocalDocker
+from tools.local_registry import PASSWORD, USER, LocalRegistry
 
 pytestmark = pytest.mark.e2e
 
 NOWHERE = "unix:///nonexistent/docker.sock"
 TOKEN = "build-token-4711"
-PASSWORD = "$2b$05$abcdefghijklmnopqrstuu8xaCxxL82bnl.UY74PMksDxIJShppPC"
-"""`right`, by bcrypt."""
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +105,7 @@ def test_an_edit_reaches_the_container_and_no_edit_does_nothing(
         options={"queue": "default", "namespace": stack.namespace},
         waitFor="completed",
         timeout=180,
+        builder="docker",
     )
     *configure, _, _ = commands("docs/images.md", "stack-program", {"registry.example.com/team/train": repository})
     for line in configure:
@@ -173,12 +173,13 @@ def test_what_is_there_is_not_made_again_and_roles_are_made_together(
     env: dict[str, str], base: str, repository: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    plans = [plan_patch(base, str(workspace), repository, labels={"role": str(number % 2)}) for number in range(4)]
+    options = [{"labels": {"role": str(number % 2)}, "builder": "docker"} for number in range(4)]
+    plans = [plan_patch(base, str(workspace), repository, **each) for each in options]  # type: ignore[arg-type]
     assert len(build_plans(plans, told.append)) == 2
     assert sum("building on" in line for line in told) == 2
     assert {digest_of(plan.reference) for plan in plans} == set(build_plans(plans, told.append).values())
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
-    again = patch_image(base, str(workspace), repository, labels={"role": "1"})
+    again = patch_image(base, str(workspace), repository, labels={"role": "1"}, builder="docker")
     assert (again.reference, again.built, again.pushed) == (plans[1].reference, False, False)
 
 
@@ -232,7 +233,7 @@ def take(layers, event):
         os.kill(os.getpid(), signal.SIGKILL)
     really(layers, event)
 transfer.Layers.take = take
-patch_image(*sys.argv[1:], tell=print)
+patch_image(*sys.argv[1:], builder="docker", tell=print)
 """
 
 
@@ -247,7 +248,7 @@ def test_after_a_kill_in_the_middle_of_a_push_the_next_run_succeeds(
         timeout=240,
     )
     assert killed.returncode == -signal.SIGKILL
-    made = patch_image(base, str(workspace), repository)
+    made = patch_image(base, str(workspace), repository, builder="docker")
     assert (made.built, made.pushed) == (False, True)
     assert digest_of(made.reference) == made.digest
 
@@ -259,7 +260,7 @@ def test_what_goes_wrong_is_said_and_leaves_no_tag(
 
     def refused(base: str = base, repository: str = repository) -> str:
         with pytest.raises(ImageError) as caught:
-            patch_image(base, str(workspace), repository)
+            patch_image(base, str(workspace), repository, builder="docker")
         return str(caught.value)
 
     assert "does not have" in refused(base=f"{base}-absent")
@@ -276,44 +277,23 @@ def test_what_goes_wrong_is_said_and_leaves_no_tag(
 
 @pytest.fixture
 def closed_registry(tmp_path: Path) -> Iterator[str]:
-    """A registry of the test's own that wants a login: `me` with `right`."""
-    from tools.bootstrap import ensure
-
-    (tmp_path / "htpasswd").write_text(f"me:{PASSWORD}\n")
-    content = {
-        "version": "0.1",
-        "log": {"level": "info", "accesslog": {"disabled": True}},
-        "storage": {"filesystem": {"rootdirectory": str(tmp_path / "stored")}},
-        "http": {"addr": "127.0.0.1:0"},
-        "auth": {"htpasswd": {"realm": "test", "path": str(tmp_path / "htpasswd")}},
-    }
-    (tmp_path / "registry.yml").write_text(json.dumps(content))
-    program = ensure(["registry"])["registry"] / "docker-registry"
-    with (tmp_path / "registry.log").open("wb") as log:
-        process = subprocess.Popen([program, "serve", tmp_path / "registry.yml"], stdout=log, stderr=log)
-    try:
-        # A port that was chosen before it starts may be another process's by then.
-        found = eventually(
-            lambda: re.search(r"listening on (127\.0\.0\.1:\d+)", (tmp_path / "registry.log").read_text())
-        )
-        yield found[1]
-    finally:
-        process.terminate()
-        process.wait(30)
+    """A registry of the test's own that wants a login."""
+    with LocalRegistry(tmp_path / "closed", login=True) as made:
+        yield made.address
 
 
 def test_credentials_are_dockers_own(closed_registry: str, env: dict[str, str], base: str, workspace: Path) -> None:
     def log_in(password: str) -> Callable[[], PatchedImage]:
-        secret = base64.b64encode(f"me:{password}".encode()).decode()
+        secret = base64.b64encode(f"{USER}:{password}".encode()).decode()
         folder = Path(env["DOCKER_CONFIG"])
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(json.dumps({"auths": {closed_registry: {"auth": secret}}}))
-        return lambda: patch_image(base, str(workspace), f"{closed_registry}/team/app")
+        return lambda: patch_image(base, str(workspace), f"{closed_registry}/team/app", builder="docker")
 
     with pytest.raises(ImageError, match=f"docker login {closed_registry}") as caught:
         log_in("wrong")()
     assert "wrong" not in str(caught.value)
-    made = log_in("right")()
+    made = log_in(PASSWORD)()
     assert made.pushed
     assert RegistryClient(tries=2).digest(parse_reference(made.reference)) == made.digest
 
@@ -347,5 +327,5 @@ def test_a_full_disk_is_named(
 ) -> None:
     (workspace / "big").write_bytes(os.urandom(30_000_000))
     with pytest.raises(ImageError, match="the disk is full: `docker system prune`"):
-        patch_image(base, str(workspace), repository)
+        patch_image(base, str(workspace), repository, builder="docker")
     assert digest_of(plan_patch(base, str(workspace), repository).reference) is None

@@ -39,7 +39,7 @@ def test_an_edit_reaches_the_container(
         (code / "train.sh").write_text(f"echo {text}\n")
         return torchx(
             *("run", "-s", "pulumi_volcano", "--workspace", f"file://{code}", *words),
-            *("-cfg", f"queue=default,namespace={namespace},image_repo={repository}"),
+            *("-cfg", f"queue=default,namespace={namespace},builder=docker,image_repo={repository}"),
             *("utils.sh", "--image", str(cluster.images["busybox"]), "sh", "/train.sh"),
         )
 
@@ -68,8 +68,8 @@ BUILD = """
 import pickle, sys
 from torchx import specs
 from torchx.runner import get_runner
-file, image, code, repository, namespace = sys.argv[1:]
-cfg = {"queue": "default", "namespace": namespace, "image_repo": repository}
+file, image, code, repository, namespace, builder = sys.argv[1:]
+cfg = {"queue": "default", "namespace": namespace, "image_repo": repository, "builder": builder}
 role = specs.Role(name="sh", image=image, entrypoint="sh", args=["/train.sh"], num_replicas=1,
                   resource=specs.Resource(cpu=1, gpu=0, memMB=64))
 app = specs.AppDef(name="elsewhere", roles=[role])
@@ -102,10 +102,19 @@ with get_runner() as runner:
 """Another process, which launches it."""
 
 
+@pytest.mark.parametrize("builder", ["docker", "registry"])
 def test_what_one_process_planned_or_built_another_one_launches(
-    daemon: str, cluster: Any, pulumi_env: dict[str, str], tmp_path: Path, kubeconfig: Path, namespace: str
+    builder: str,
+    daemon: str,
+    cluster: Any,
+    pulumi_env: dict[str, str],
+    tmp_path: Path,
+    kubeconfig: Path,
+    namespace: str,
 ) -> None:
     docker = {name: docker_environment(daemon, tmp_path)[name] for name in ("DOCKER_HOST", "DOCKER_CONFIG")}
+    if builder == "registry":
+        docker["DOCKER_HOST"] = "unix:///nonexistent"
     cli = TorchxCli({**pulumi_env, **docker}, tmp_path, kubeconfig)
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.sh").write_text("echo from elsewhere\n")
@@ -118,7 +127,8 @@ def test_what_one_process_planned_or_built_another_one_launches(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(BUILD, str(cluster.images["busybox"]), str(tmp_path / "code"), f"{cluster.registry}/{namespace}", namespace)
+    image, repository = str(cluster.images["busybox"]), f"{cluster.registry}/{namespace}"
+    run(BUILD, image, str(tmp_path / "code"), repository, namespace, builder)
     said = run(LAUNCH)
     assert said.startswith("SUCCEEDED")
     assert "from elsewhere" in said

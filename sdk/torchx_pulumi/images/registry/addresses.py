@@ -75,4 +75,14 @@ def client_certificate_of(registry: str) -> tuple[str, str] | None:
 
 
 def _folders(registry: str) -> list[Path]:
-    return [folder / registry for folder in (Path("~/.docker/certs.d").expanduser(), Path("/etc/docker/certs.d"))]
+    """Return the folders with certificates of a registry. One that may not be read is as good as none."""
+    places = (Path("~/.docker/certs.d").expanduser() / registry, Path("/etc/docker/certs.d") / registry)
+    return [folder for folder in places if _is_readable(folder)]
+
+
+def _is_readable(folder: Path) -> bool:
+    try:
+        os.listdir(folder)  # noqa: PTH208  nothing of it is needed
+    except OSError:
+        return False
+    return True
