@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchx_pulumi.images import plan_patch
 from torchx_pulumi.images.content import files, hashing
-from torchx_pulumi.images.content.archive import stream
+from torchx_pulumi.images.content.archive import Member, stream, tar_header
+from torchx_pulumi.images.content.files import FileKind, LocalSource
 from torchx_pulumi.images.content.hashing import files_address, hash_files
-from torchx_pulumi.images.content.tree import Tree, read_tree
+from torchx_pulumi.images.content.tree import Entry, Tree, read_tree
 from torchx_pulumi.model.errors import ImageError
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
@@ -228,6 +229,30 @@ def test_an_archive_has_fixed_times_and_owners(workspace: Path) -> None:
             ("run.sh", 0o755, 0, 0, 0, ""),
             ("train.py", 0o644, 0, 0, 0, ""),
         ]
+
+
+NAMES = st.builds(lambda text, times: text * times, st.text("aé\udc80/ ", min_size=1, max_size=4), st.integers(1, 60))
+
+
+@given(
+    NAMES,
+    st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE]),
+    st.one_of(st.integers(0, 9000), st.integers(8**11 - 2, 8**11 + 2)),
+    st.one_of(st.just(""), NAMES),
+    st.one_of(st.integers(0, 2000), st.integers(8**7 - 2, 8**7 + 2)),
+)
+def test_headers_have_the_bytes_that_tarfile_makes(name: str, kind: bytes, size: int, target: str, owner: int) -> None:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.size, info.linkname, info.uid = kind, 0o755, size, target, owner
+    made = tar_header(name, kind, 0o755, size=size, target=target, owner=(owner, 0))
+    assert made == info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+@given(NAMES, st.one_of(st.just(""), NAMES), st.sampled_from([FileKind.LINK, FileKind.FOLDER, FileKind.FILE]))
+def test_the_place_that_a_member_takes_is_known(name: str, target: str, kind: FileKind) -> None:
+    found = files.Found(name, kind, 8**11 if kind is FileKind.FILE else 0, False, target=target)
+    member = Member(name, Entry(name, found, LocalSource("/")))
+    assert member.stored_size == len(member.header()) + member.size
 
 
 class Opened:

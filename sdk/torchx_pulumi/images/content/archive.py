@@ -17,6 +17,14 @@ FILE_MODE: Final = 0o644
 EXECUTABLE_MODE: Final = 0o755
 END: Final = bytes(2 * tarfile.BLOCKSIZE)
 """End of an archive."""
+_LONGEST_NAME: Final = 100
+"""Bytes of a path or of a link's target in a plain header."""
+_MOST_BYTES: Final = 8**11 - 1
+_MOST_ID: Final = 8**7 - 1
+_REST: Final = b"ustar  \0".ljust(255, b"\0")
+"""The end of a plain header: the format, and no names of owners."""
+_REST_SUM: Final = sum(_REST) + 8 * ord(" ")
+"""What it adds to the checksum, whose own digits count as spaces."""
 _BATCH: Final = 1 << 16
 """Bytes of a piece. Small files are joined."""
 
@@ -38,6 +46,15 @@ class Member:
             return len(self.source)
         return self.source.found.size if self.source.found.kind is FileKind.FILE else 0
 
+    @property
+    def stored_size(self) -> int:
+        """Return the bytes in the archive: header and content, in whole blocks."""
+        target = "" if isinstance(self.source, bytes) else self.source.found.target
+        # Only longer names, and larger numbers, have further blocks.
+        is_short = len(self.path) < _LONGEST_NAME and self.path.isascii() and len(target) * 4 < _LONGEST_NAME
+        is_plain = is_short and self.size <= _MOST_BYTES and max(self.owner) <= _MOST_ID
+        return (tarfile.BLOCKSIZE if is_plain else len(self.header())) + padded(self.size)
+
     def header(self) -> bytes:
         """Return its header."""
         if isinstance(self.source, bytes):
@@ -49,11 +66,7 @@ class Member:
                 kind, mode = tarfile.DIRTYPE, EXECUTABLE_MODE
             elif found.kind is FileKind.LINK:
                 kind, mode, target = tarfile.SYMTYPE, 0o777, found.target
-        info = tarfile.TarInfo(self.path)
-        info.type, info.mode, info.size, info.linkname = kind, mode, self.size, target
-        info.uid, info.gid = self.owner
-        # The GNU format supports names of any bytes and any length.
-        return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+        return tar_header(self.path, kind, mode, size=self.size, target=target, owner=self.owner)
 
     def content(self, hashes: Mapping[str, str], offset: int = 0) -> Iterator[bytes]:
         """Yield its content from an offset, filled up to whole blocks.
@@ -67,6 +80,26 @@ class Member:
         elif self.source.found.kind is FileKind.FILE:
             yield from _content(self.source, hashes[self.source.path], offset)
         yield bytes(min(-self.size % tarfile.BLOCKSIZE, max(0, padded(self.size) - offset)))
+
+
+def tar_header(
+    path: str, kind: bytes, mode: int, *, size: int = 0, target: str = "", owner: tuple[int, int] = (0, 0)
+) -> bytes:
+    """Return a header in the GNU format, which supports names of any bytes and any length. Its time is 0.
+
+    The bytes are those of `tarfile`, which takes eight times as long for the common case.
+    """
+    name, link = path.encode("utf-8", "surrogateescape"), target.encode("utf-8", "surrogateescape")
+    if kind == tarfile.DIRTYPE and not name.endswith(b"/"):
+        name += b"/"
+    if len(name) > _LONGEST_NAME or len(link) > _LONGEST_NAME or size > _MOST_BYTES or max(owner) > _MOST_ID:
+        info = tarfile.TarInfo(path)
+        info.type, info.mode, info.size, info.linkname = kind, mode, size, target
+        info.uid, info.gid = owner
+        return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+    numbers = b"%07o\0%07o\0%07o\0%011o\0%011o\0" % (mode, *owner, size, 0)
+    checksum = sum(name) + sum(numbers) + sum(kind) + sum(link) + _REST_SUM
+    return b"%b%b%06o\0 %b%b%b" % (name.ljust(100, b"\0"), numbers, checksum, kind, link.ljust(100, b"\0"), _REST)
 
 
 def padded(size: int) -> int:

@@ -11,9 +11,12 @@ import json
 import re
 import struct
 import zlib
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +74,11 @@ class Layer:
         """Return the bytes of the gzip stream."""
         return self.facts.size
 
+    @cached_property
+    def _starts(self) -> array[int]:
+        """Return where each member begins in the archive."""
+        return array("Q", accumulate((member.stored_size for member in self.members[:-1]), initial=0))
+
     def read(self, offset: int = 0) -> Iterator[bytes]:
         """Yield the gzip stream from an offset. Files before the offset are not read."""
         block = max(0, offset - len(_HEADER)) // (BLOCK + _FRAME)
@@ -94,10 +102,7 @@ class Layer:
         if offset == 0:
             yield from archive_of(self.members, self.hashes)
             return
-        starts, position = [], 0
-        for member in self.members:
-            starts.append(position)
-            position += len(member.header()) + padded(member.size)
+        starts = self._starts
         first = max(0, bisect_right(starts, offset) - 1)
         skipped = offset - (starts[first] if starts else 0)
         for member in self.members[first:]:
@@ -172,7 +177,7 @@ def archive_of(members: Iterable[Member], hashes: Mapping[str, str]) -> Iterator
 
 
 def _measure(members: Sequence[Member], hashes: Mapping[str, str]) -> LayerFacts:
-    size = sum(len(member.header()) + padded(member.size) for member in members) + len(END)
+    size = sum(member.stored_size for member in members) + len(END)
     archive, stream = hashlib.sha256(), hashlib.sha256(_HEADER)
     crc, left = 0, size
     for piece in _cut(archive_of(members, hashes)):
