@@ -89,4 +89,5 @@ def test_the_plugin_of_a_clone_starts_and_has_the_components(clone: Path, tmp_pa
             plugin.terminate()
     schema = json.loads(answer.schema)
     assert schema["name"] == "torchx"
-    assert sorted(schema["resources"]) == ["torchx:index:MCADTrainingJob", "torchx:index:VolcanoTrainingJob"]
+    names = ("MCADTrainingJob", "PatchedImage", "VolcanoTrainingJob")
+    assert sorted(schema["resources"]) == [f"torchx:index:{name}" for name in names]
