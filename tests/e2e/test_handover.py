@@ -54,10 +54,10 @@ def busybox(cluster: Any) -> str:
     return str(cluster.images["busybox"])
 
 
-def run_app(cli: TorchxCli, namespace: str, busybox: str, *options: str) -> str:
+def run_app(cli: TorchxCli, namespace: str, busybox: str, *options: str, workspace: str = "") -> str:
     chosen = ",".join([f"namespace={namespace},queue=default", *options])
     return cli.torchx(
-        "run", "--workspace", "", "-s", "pulumi_volcano", "-cfg", chosen,
+        "run", "--workspace", workspace, "-s", "pulumi_volcano", "-cfg", chosen,
         "utils.sh", "--image", busybox, "sh", "-c", "trap 'exit 0' TERM; echo hello; sleep 600 & wait",
     ).handle  # fmt: skip
 
@@ -117,12 +117,20 @@ def wait_for(cli: TorchxCli, handle: str, state: str) -> None:
 
 
 def test_an_app_goes_over_to_a_program_and_keeps_its_uid(
-    cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster
+    cli: TorchxCli, e2e_env: dict[str, str], namespace: str, busybox: str, look: KubernetesCluster, cluster: Any
 ) -> None:
-    handle = run_app(cli, namespace, busybox)
+    # The program has the name of the image with its digest, which another process planned.
+    (cli.folder / "code").mkdir()
+    (cli.folder / "code/train.py").write_text("print('hello')\n")
+    cli.env["DOCKER_HOST"] = "unix:///nonexistent/docker.sock"
+    options = (f"image_repo={cluster.registry}/{namespace}", "builder=registry")
+    handle = run_app(cli, namespace, busybox, *options, workspace=str(cli.folder / "code"))
     (before,) = look.list(VOLCANO_JOB, namespace)
     project = take_over(cli, e2e_env, handle)
     launched = outputs_of(project)
+    (role,) = launched["torchx"]["declared"]["roles"]
+    assert role["image"].endswith(f"@{role['digest']}")
+    assert role["image"] in (project.folder / "app.json").read_text()
     again = cli.ours("program", handle, "--to", "taken", code=None)
     assert again.code != 0
     assert "exists already" in again.err
