@@ -150,7 +150,7 @@ class Construction:
             record = await self._launch()
             urn = str(await record.urn.future())
         except JobRefusedError as error:
-            refusal = f"job {self.name!r}: nothing was changed, because it depends on job {error.job!r}"
+            refusal = f"job {self.name!r}: nothing was changed, because it depends on {error.what}"
         except (TorchxPulumiError, pulumi.RunError) as error:
             # Not kept as the cause: it may have what the message hides.
             shown = self.leaves.without_values(error) if isinstance(error, InvalidJobError) else error
@@ -169,7 +169,7 @@ class Construction:
                 self._deferral.failures.append(refusal)
                 return
         self._jobs.refuse(self.component, refusal)
-        self._fail(JobRefusedError(refusal, self.name))
+        self._fail(JobRefusedError(refusal, f"job {self.name!r}"))
 
     def _fail(self, error: Exception) -> None:
         """Let everything that depends on the job fail."""

@@ -119,9 +119,12 @@ class PatchedImage(pulumi.ComponentResource):
         except Exception as error:
             refused: Exception = error
             if isinstance(error, (TorchxPulumiError, pulumi.RunError)):
-                message = leaves.hide(f"image {name!r}: {error}")
+                reason = str(error)
+                if isinstance(error, JobRefusedError):
+                    reason = f"nothing was built, because it depends on {error.what}"
+                message = leaves.hide(f"image {name!r}: {reason}")
                 jobs.refuse(self, message)
-                refused = JobRefusedError(message, name)
+                refused = JobRefusedError(message, f"image {name!r}")
             for future in (planned, done):
                 if not future.done():
                     future.set_exception(refused)

@@ -33,11 +33,12 @@ STACK_TYPE = "::pulumi:pulumi:Stack::"
 
 
 class JobRefusedError(pulumi.RunError):
-    """A job was refused, or did not reach its goal. What depends on the job fails with this error."""
+    """A job or an image was refused, or a job did not reach its goal. What depends on it fails with this error."""
 
-    def __init__(self, message: str, job: str) -> None:
+    def __init__(self, message: str, what: str) -> None:
         super().__init__(message)
-        self.job = job
+        self.what = what
+        """What was refused, for example `job 'train'`."""
 
 
 @dataclass(slots=True)

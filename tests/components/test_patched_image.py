@@ -185,5 +185,17 @@ def test_an_image_that_cannot_be_pushed_keeps_its_jobs_from_being_registered(
 
     with pytest.raises(pulumi.RunError, match="image 'image': the registry says no") as caught:
         engine.run(program)
-    assert "job 'train': nothing was changed" in str(caught.value)
+    assert "job 'train': nothing was changed, because it depends on image 'image'" in str(caught.value)
     assert [item.name for item in engine.mocks.of_type(JOB)] == ["other"]
+
+
+def test_an_image_that_depends_on_a_refused_job_is_not_built(engine: Any, images: Images, given: Any) -> None:
+    def program() -> Any:
+        job = VolcanoTrainingJob("train", args(queue="no queue"))
+        PatchedImage("image", {**given, "labels": {"job": job.job_name}})
+
+    with pytest.raises(pulumi.RunError) as caught:
+        engine.run(program)
+    assert "image 'image': nothing was built, because it depends on job 'train'" in str(caught.value)
+    assert str(caught.value).count("no queue") == 1
+    assert images.built == []
