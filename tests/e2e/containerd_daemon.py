@@ -20,6 +20,8 @@ from torchx_pulumi.images.oci import Manifest
 from tools.bootstrap import ensure
 
 START_S = 60.0
+SNAPSHOTTER = "overlayfs"
+"""What a node uses by default."""
 NAME = "example.com/case:1"
 CONFIGURATION = """\
 version = 2
@@ -61,19 +63,19 @@ class LocalContainerd:
         assert done.returncode == 0, f"ctr {' '.join(words)}: {done.stdout}{done.stderr}"
 
     @contextlib.contextmanager
-    def mounted(self, manifest: Manifest, blobs: Mapping[str, bytes], snapshotter: str = "overlayfs") -> Iterator[Path]:
+    def mounted(self, manifest: Manifest, blobs: Mapping[str, bytes]) -> Iterator[Path]:
         """Yield the files of an image, unpacked and mounted as for a container."""
         image = self._folder / "image.tar"
         write_layout(image, manifest, blobs)
         root = self._folder / "mounted"
         root.mkdir(exist_ok=True)
-        self._run("image", "import", "--snapshotter", snapshotter, str(image))
+        self._run("image", "import", "--snapshotter", SNAPSHOTTER, str(image))
         try:
-            self._run("image", "mount", "--snapshotter", snapshotter, NAME, str(root))
+            self._run("image", "mount", "--snapshotter", SNAPSHOTTER, NAME, str(root))
             try:
                 yield root
             finally:
-                self._run("image", "unmount", "--rm", "--snapshotter", snapshotter, str(root))
+                self._run("image", "unmount", "--rm", "--snapshotter", SNAPSHOTTER, str(root))
         finally:
             # Otherwise the next image could lose layers to the collection of this one.
             self._run("image", "rm", "--sync", NAME)

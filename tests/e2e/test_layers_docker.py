@@ -23,11 +23,11 @@ from torchx_pulumi.images.building.build import build
 from torchx_pulumi.images.building.daemon import Daemon
 from torchx_pulumi.images.building.progress import Progress
 from torchx_pulumi.images.content.archive import stream
-from torchx_pulumi.images.content.ignore import docker_rules
 from torchx_pulumi.images.dockerfile import DEFAULT
-from torchx_pulumi.images.layers import BaseImage, compose, read_base
+from torchx_pulumi.images.layers import BaseImage, compose, copied_files, read_base
 from torchx_pulumi.images.oci import Descriptor, LayeredImage
-from torchx_pulumi.images.registry import RegistryClient
+from torchx_pulumi.images.reference import parse_reference
+from torchx_pulumi.images.registry import RegistryClient, push_image
 from torchx_pulumi.model.errors import ImageError
 
 from tests.e2e.containerd_daemon import LocalContainerd, containerd
@@ -152,8 +152,7 @@ def plan_case(world: World, case: Case, workspace: Path) -> ImagePlan:
 
 def composed(world: World, plan: ImagePlan, case: Case, workspace: Path) -> tuple[LayeredImage, BaseImage | None]:
     base = None if case.is_scratch else read_base(world.client, plan.bases[0], PLATFORM)
-    rules = workspace / ".dockerignore"
-    is_hidden = rules.exists() and docker_rules(rules.read_text()).ignores(plan.dockerfile)
+    entries, extra = copied_files(plan.entries, plan.sent_only, plan.extra, plan.dockerfile)
     image = compose(
         base,
         text=DEFAULT if case.dockerfile is None else (workspace / case.dockerfile).read_text(),
@@ -161,8 +160,8 @@ def composed(world: World, plan: ImagePlan, case: Case, workspace: Path) -> tupl
         build_args=plan.build_args,
         labels=LABELS,
         platform=PLATFORM,
-        entries=plan.entries,
-        extra={} if is_hidden else plan.extra,
+        entries=entries,
+        extra=extra,
         hashes=plan.hashes,
     )
     return image, base
@@ -252,3 +251,39 @@ def test_the_same_files_and_configuration_as_of_dockerd(world: World) -> None:
     assert not different, "\n\n".join(f"case {number}:\n{text}" for number, text in different.items())
     # Most cases are built, or little would have been compared.
     assert refused <= CASES / 10
+
+
+def test_a_link_of_the_base_is_followed_by_dockerd_and_replaced_by_a_node(world: World, tmp_path: Path) -> None:
+    """What decision 0020 says of destinations behind links, which the base alone knows."""
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nCOPY a.txt /link/\n")
+    case = Case(dockerfile="Dockerfile.torchx")
+    plan = plan_case(world, case, tmp_path)
+    found, _ = ours(world, *composed(world, plan, case, tmp_path))
+    wanted, _ = theirs(world, plan)
+    assert wanted["link"][0] == "link"
+    assert wanted["opt/real/a.txt"] == found["link/a.txt"]
+    assert found["link"][0] == FOLDER
+
+
+def test_a_daemon_that_pulls_a_layer_without_parents_makes_the_parents(world: World, tmp_path: Path) -> None:
+    """dockerd's storage does not look at the layers below, as containerd does."""
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "Dockerfile.torchx").write_text(
+        "ARG IMAGE\nFROM $IMAGE\nCOPY a.txt /app/sub/\nCOPY a.txt /new/deep/\nCOPY a.txt /srv/data/x/y/\n"
+    )
+    case = Case(dockerfile="Dockerfile.torchx")
+    plan = plan_case(world, case, tmp_path)
+    image, base = composed(world, plan, case, tmp_path)
+    target = parse_reference(f"{world.base.partition('/')[0]}/pulled:1")
+    assert push_image(world.client, image, target, progress=lambda line: None) == image.manifest.digest
+    for event in world.daemon.api.pull(f"{target.name}", tag="1", stream=True, decode=True):
+        assert "error" not in event, event
+    container = world.daemon.api.create_container(f"{target.name}:1", command=["x"])["Id"]
+    try:
+        pulled = tree_of_archive(io.BytesIO(b"".join(world.daemon.api.export(container))))
+    finally:
+        world.daemon.api.remove_container(container, force=True)
+    found, _ = ours(world, image, base)
+    different = {path: pulled.get(path) for path, file in found.items() if pulled.get(path) != file}
+    assert different == dict.fromkeys(("app", "app/sub", "srv/data"), (FOLDER, 0o755, 0, 0, ""))

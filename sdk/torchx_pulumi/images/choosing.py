@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchx_pulumi.images.bases import DigestSource
-from torchx_pulumi.images.layers import BaseImage, UnsupportedError, compose, read_base, unsupported
+from torchx_pulumi.images.layers import BaseImage, UnsupportedError, compose, copied_files, read_base, unsupported
 from torchx_pulumi.images.plan import Builder, ImagePlan, content_labels
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry import RegistryClient
@@ -60,6 +60,7 @@ def compose_image(plan: ImagePlan, text: str, registry: RegistryClient) -> Image
         ImageError: The base cannot be read or used, or files of the workspace changed.
     """
     base: BaseImage | None = read_base(registry, plan.bases[0], plan.platform) if plan.bases else None
+    entries, extra = copied_files(plan.entries, plan.sent_only, plan.extra, plan.dockerfile)
     layered = compose(
         base,
         text=text,
@@ -67,8 +68,8 @@ def compose_image(plan: ImagePlan, text: str, registry: RegistryClient) -> Image
         build_args=plan.build_args,
         labels=content_labels(plan),
         platform=plan.platform,
-        entries=plan.entries,
-        extra=plan.extra,
+        entries=entries,
+        extra=extra,
         hashes=plan.hashes,
     )
     return replace(plan, builder=Builder.REGISTRY, digest=layered.manifest.digest, layered=layered)

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from torchx_pulumi.images.content.files import FileKind, Found
+from torchx_pulumi.images.content.ignore import IGNORE_FILE, docker_rules
 from torchx_pulumi.images.content.tree import Entry, path_order
+from torchx_pulumi.model.errors import ImageError
 
 Node = Entry | bytes
 """An entry, or the content of a generated file."""
@@ -76,6 +78,41 @@ class Context:
         for path, node in self._nodes.items():
             if path.startswith(prefix):
                 yield path[len(prefix) :], node
+
+
+def copied_files(
+    entries: Sequence[Entry], sent_only: Sequence[Entry], extra: Mapping[str, bytes], dockerfile: str
+) -> tuple[Sequence[Entry], Mapping[str, bytes]]:
+    """Return the files that COPY sees: the daemon removes an excluded Dockerfile and `.dockerignore` from the context.
+
+    The daemon reads the rules as Docker does, also if the workspace is read by TorchX's rules.
+
+    Args:
+        entries: Files of the context.
+        sent_only: Files that are excluded, and that are sent because the daemon reads them.
+        extra: Generated files by path.
+        dockerfile: Path of the Dockerfile.
+
+    Raises:
+        ImageError: The `.dockerignore` can no longer be read.
+    """
+    rules = next((each for each in (*entries, *sent_only) if each.path == IGNORE_FILE), None)
+    if rules is None:
+        return entries, extra
+    try:
+        with rules.source.open(rules.found.path) as file:
+            judge = docker_rules(file.read().decode("utf-8", "surrogateescape"))
+    except OSError as error:
+        raise ImageError(f"{IGNORE_FILE}: can no longer be read ({error.strerror or error}); run again") from error
+    except ImageError:
+        return entries, extra  # lines that Docker refuses, which the daemon skips here
+    removed = [path for path in (IGNORE_FILE, dockerfile) if judge.ignores(path)]
+    if not removed:
+        return entries, extra
+    return (
+        [each for each in entries if each.path not in removed],
+        {path: content for path, content in extra.items() if path not in removed},
+    )
 
 
 def has_wildcard(path: str) -> bool:
