@@ -9,6 +9,7 @@ from typing import Any, Final
 from torchx import specs
 from torchx.workspace.api import WorkspaceMixin
 
+from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.plain_errors import show_plainly
 from torchx_pulumi.torchx_adapter.run_opts import workspace_options
@@ -121,11 +122,10 @@ class WorkspaceTypes(WorkspaceMixin):  # type: ignore[misc]
         """Return the builder that the options choose.
 
         Raises:
-            InvalidRunConfigException: There is no such builder.
+            ImageError: There is no such builder.
         """
         name = cfg.get(WORKSPACE_TYPE) or DOCKER
         if name not in (DOCKER, REGISTRY):
             show_plainly()
-            text = f"run option `{WORKSPACE_TYPE}` is {name!r}, must be one of {DOCKER}, {REGISTRY}"
-            raise specs.InvalidRunConfigException(text, WORKSPACE_TYPE, dict(cfg))
+            raise ImageError(f"run option `{WORKSPACE_TYPE}` is {name!r}, must be one of {DOCKER}, {REGISTRY}")
         return self._registry_workspace if name == REGISTRY else super()
