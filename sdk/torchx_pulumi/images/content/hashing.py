@@ -8,7 +8,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -18,7 +19,12 @@ from torchx_pulumi.model.errors import ImageError
 
 CHUNK: Final = 1 << 20
 """Bytes of one read."""
-_CACHE_VERSION: Final = 1
+_HEADER: Final = b'{"version":2}\n'
+"""First line of a cache. It changes with the format."""
+_BATCH: Final = 1000
+"""Files in one line of a cache."""
+_DIGITS: Final = 64
+"""Length of a hash."""
 _FINE_NS: Final = 20_000_000
 """A file modified less than this time ago may change again with the same time: the kernel's clock ticks."""
 _COARSE_NS: Final = 2_000_000_000
@@ -44,31 +50,42 @@ class HashCache:
     def __init__(self, source: Source, folder: Path) -> None:
         self._file = folder / f"{hashlib.sha256(os.fsencode(source.name)).hexdigest()[:32]}.json"
         self._known = _load(self._file)
-        self._used: dict[str, list[int | str]] = {}
+        # One text per file takes half the memory of its numbers.
+        self._used: dict[str, str] = {}
 
     def get(self, path: str, mark: Mark | None) -> str | None:
         """Return the hash of a file with this mark. None: the file must be read."""
         known = self._known.get(path)
-        if mark is None or known is None or tuple(known[:4]) != mark:
+        if mark is None or known is None or known != _noted(mark, known[-_DIGITS:]):
             return None
         self._used[path] = known
-        return str(known[4])
+        return known[-_DIGITS:]
 
     def put(self, path: str, mark: Mark | None, digest: str, now_ns: int) -> None:
         """Store the hash of a file that was read."""
         if mark is None or max(mark[1], mark[2]) > now_ns - (_COARSE_NS if mark[1] % 1_000_000 == 0 else _FINE_NS):
             return
-        self._used[path] = [*mark, digest]
+        self._used[path] = _noted(mark, digest)
 
     def save(self) -> None:
         """Write the used entries. Entries of deleted files are dropped."""
         if self._used != self._known:
-            text = json.dumps({"version": _CACHE_VERSION, "files": self._used}, separators=(",", ":"))
-            write_cache(self._file, text.encode("ascii"))
+            write_cache(self._file, self._lines())
+
+    def _lines(self) -> Iterator[bytes]:
+        yield _HEADER
+        files = iter(self._used.items())
+        while batch := dict(islice(files, _BATCH)):
+            yield json.dumps(batch, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def write_cache(file: Path, content: bytes) -> None:
-    """Write a file of a cache, and remove files of its folder that were not written for a long time.
+def _noted(mark: Mark, digest: str) -> str:
+    size, changed, status_changed, file = mark
+    return f"{size} {changed} {status_changed} {file} {digest}"
+
+
+def write_cache(file: Path, content: Iterable[bytes]) -> None:
+    """Write the parts of a file of a cache, and remove files of its folder that were not written for a long time.
 
     A file that cannot be written is not an error: the next run finds out again what it would contain.
     """
@@ -77,7 +94,7 @@ def write_cache(file: Path, content: bytes) -> None:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f"{file.stem}-")
         try:
             with os.fdopen(handle, "wb") as opened:
-                opened.write(content)
+                opened.writelines(content)
             Path(name).replace(file)
             remove_old(file.parent)
         except BaseException:
@@ -92,13 +109,17 @@ def remove_old(folder: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def _load(file: Path) -> dict[str, list[int | str]]:
+def _load(file: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
     try:
-        read = json.loads(file.read_text("ascii"))
-        # An incomplete file or one of another release is ignored.
-        return dict(read["files"]) if read["version"] == _CACHE_VERSION else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        with file.open("rb") as lines:
+            # A file of another release is ignored, and one that is damaged.
+            if next(lines, b"") == _HEADER:
+                for line in lines:
+                    found.update(json.loads(line))
+    except (OSError, ValueError, TypeError):
         return {}
+    return found if all(isinstance(each, str) for each in found.values()) else {}
 
 
 def hash_files(entries: Sequence[Entry], folder: Path | None = None) -> dict[str, str]:

@@ -132,7 +132,7 @@ def _cached(digest: str, fetch: Callable[[], tuple[str, bytes]]) -> tuple[str, b
     media_type, content = fetch()
     # What is not text is not JSON either, which the caller reports.
     with contextlib.suppress(UnicodeDecodeError):
-        write_cache(file, json.dumps({"media_type": media_type, "content": content.decode()}).encode())
+        write_cache(file, [json.dumps({"media_type": media_type, "content": content.decode()}).encode()])
     return media_type, content
 
 

@@ -30,8 +30,8 @@ _FRAME: Final = 5
 """Bytes before each block."""
 _HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 """No name, time 0, unknown system."""
-_PIECE: Final = 15 * BLOCK
-"""Bytes of a piece: below 1 MiB."""
+_PIECE: Final = 4 * BLOCK
+"""Bytes of a piece. Larger ones take more memory and no less time."""
 _VERSION: Final = 1
 """Part of the key of the cache. It changes with the bytes of layers."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -149,7 +149,7 @@ def make_layer(members: Sequence[Member], hashes: Mapping[str, str], word: str) 
         ImageError: A file changed after it was hashed, or can no longer be read.
     """
     facts = _measure(members, hashes)
-    write_cache(_file(members, hashes, word), json.dumps(asdict(facts)).encode("ascii"))
+    write_cache(_file(members, hashes, word), [json.dumps(asdict(facts)).encode("ascii")])
     return Layer(members=members, hashes=hashes, facts=facts)
 
 
@@ -196,9 +196,10 @@ def _cut(archive: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for piece in joined(archive, _PIECE):
         rest += piece
-        for _ in range(len(rest) // _PIECE):
-            yield rest[:_PIECE]
-            rest = rest[_PIECE:]
+        whole = len(rest) - len(rest) % _PIECE
+        for begin in range(0, whole, _PIECE):
+            yield rest[begin : begin + _PIECE]
+        rest = rest[whole:]
     if rest:
         yield rest
 
