@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import tarfile
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -119,7 +119,6 @@ def compose(
     interpreter = Interpreter(own, build_args, where)
     known = KnownPaths(is_complete=base is None)
     known.add_folder(_absolute(own.get("WorkingDir") or "/"))
-    in_base = set(known.kinds)
     is_begun = False
     for step in instructions(text):
         if step.word == "ARG" and not is_begun:
@@ -141,7 +140,7 @@ def compose(
             work.layers.append(layer)
         if step.word != "FROM":
             work.history.append(_history(step, created, is_empty=layer is None))
-    work.problems += _left_empty(interpreter, work.layers, in_base, where)
+    work.problems += _left_empty(interpreter, work.layers, _absolute(own.get("WorkingDir") or "/"), where)
     if work.problems:
         raise UnsupportedError(work.problems)
     if work.errors:
@@ -158,13 +157,13 @@ def compose(
     return _image(base, config, work.layers, where)
 
 
-def _left_empty(interpreter: Interpreter, layers: Sequence[Layer], in_base: Container[str], where: str) -> list[str]:
+def _left_empty(interpreter: Interpreter, layers: Sequence[Layer], first: str, where: str) -> list[str]:
     """Return a reason for each folder that only WORKDIR makes. The container runtime makes the last one."""
     last = _absolute(interpreter.config.get("WorkingDir") or "/")
     reasons = []
     for folder, line in interpreter.folders.items():
-        is_above = f"{last}/".startswith(f"{folder}/")
-        if folder in in_base or is_above or folder == "/":
+        # The first and the last working directory are in the base, or are made when a container starts.
+        if any(f"{each}/".startswith(f"{folder.rstrip('/')}/") for each in (first, last)):
             continue
         if not any(f"/{member.path}".startswith(f"{folder}/") for layer in layers for member in layer.members):
             reasons.append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from torchx_pulumi.images.content.archive import Member
@@ -30,33 +30,48 @@ class NeedsDaemonError(Exception):
     """A copy that depends on the files of the base, or that the daemon refuses. The text says why."""
 
 
-@dataclass(slots=True, kw_only=True)
 class KnownPaths:
     """What a Dockerfile tells of the files of the image. Paths begin with `/`."""
 
-    is_complete: bool
-    """There are no other files: the image begins with `FROM scratch`."""
-    kinds: dict[str, FileKind] = field(default_factory=lambda: {"/": FileKind.FOLDER})
+    def __init__(self, *, is_complete: bool) -> None:
+        self.is_complete = is_complete
+        """There are no other files: the image begins with `FROM scratch`."""
+        self._kinds = {"/": FileKind.FOLDER}
+        self._copied: list[Sequence[Member]] = []
 
-    def add_folder(self, path: str) -> None:
-        """Note a folder and those above it."""
-        while path not in self.kinds:
-            self.kinds[path] = FileKind.FOLDER
-            path = posixpath.dirname(path)
-
-    def add(self, member: Member) -> None:
-        """Note a member of a layer."""
-        path = f"/{member.path}"
-        kind = FileKind.FILE if isinstance(member.source, bytes) else member.source.found.kind
-        if kind is not FileKind.FOLDER and self.kinds.get(path) is FileKind.FOLDER:
-            for below in [each for each in self.kinds if each.startswith(f"{path}/")]:
-                del self.kinds[below]
-        self.add_folder(posixpath.dirname(path))
-        self.kinds[path] = kind
+    def kind(self, path: str) -> FileKind | None:
+        """Return the kind of a path. None: it is not known."""
+        for members in self._copied:
+            for member in members:
+                self._add(member)
+        self._copied.clear()
+        return self._kinds.get(path)
 
     def is_folder(self, path: str) -> bool:
         """Return whether a path is known to be a folder."""
-        return self.kinds.get(path) is FileKind.FOLDER
+        return self.kind(path) is FileKind.FOLDER
+
+    def add_folder(self, path: str) -> None:
+        """Note a folder and those above it."""
+        while self.kind(path) is None:
+            self._kinds[path] = FileKind.FOLDER
+            path = posixpath.dirname(path)
+
+    def add_copied(self, members: Sequence[Member]) -> None:
+        """Note the members of a layer. They are looked at when a path is asked for: most images have one copy."""
+        self._copied.append(members)
+
+    def _add(self, member: Member) -> None:
+        path = f"/{member.path}"
+        kind = FileKind.FILE if isinstance(member.source, bytes) else member.source.found.kind
+        if kind is not FileKind.FOLDER and self._kinds.get(path) is FileKind.FOLDER:
+            for below in [each for each in self._kinds if each.startswith(f"{path}/")]:
+                del self._kinds[below]
+        self._kinds[path] = kind
+        above = posixpath.dirname(path)
+        while above not in self._kinds:
+            self._kinds[above] = FileKind.FOLDER
+            above = posixpath.dirname(above)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +125,9 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
     for source in sources:
         if source.node is None or source.is_folder:
             _enter(copy, destination, known)
+            prefix = "" if destination == "/" else f"{destination[1:]}/"
             for path, node in context.below(source.path):
-                _put(members, Member(posixpath.join(destination, path)[1:], node, owner))
+                _put(members, Member(prefix + path, node, owner))
         else:
             target = destination
             if copy.destination.endswith("/") or _is_folder(source, destination, known):
@@ -120,12 +136,13 @@ def members_of(copy: Copy, context: Context, known: KnownPaths) -> tuple[list[Me
             _check_owner(copy, posixpath.dirname(target), known)
             _put(members, Member(target[1:], source.node, owner))
             files.append(source.node)
-    for member in members.values():
-        known.add(member)
     if not members and not known.is_folder(destination):
         # The daemon makes the folder if the base does not have it.
         raise NeedsDaemonError(f"copies no files to {destination}, which may be a folder of the base or not")
-    return [members[path] for path in sorted(members, key=path_order)], files
+    paths = members if len(sources) == 1 else sorted(members, key=path_order)
+    made = [members[path] for path in paths]
+    known.add_copied(made)
+    return made, files
 
 
 def _sources(copy: Copy, context: Context) -> Iterator[_Source]:
@@ -153,7 +170,7 @@ def _check_way(path: str, known: KnownPaths) -> None:
         )
     above = path
     while above != "/":
-        kind = known.kinds.get(above, FileKind.FOLDER)
+        kind = known.kind(above) or FileKind.FOLDER
         if kind is FileKind.LINK:
             raise NeedsDaemonError(f"copies into {path}, and an earlier instruction made {above} a link")
         if kind is not FileKind.FOLDER and above != path:
@@ -162,7 +179,7 @@ def _check_way(path: str, known: KnownPaths) -> None:
 
 
 def _enter(copy: Copy, destination: str, known: KnownPaths) -> None:
-    if known.kinds.get(destination, FileKind.FOLDER) is not FileKind.FOLDER:
+    if known.kind(destination) not in (None, FileKind.FOLDER):
         raise NeedsDaemonError(f"copies a folder to {destination}, which an earlier instruction made a file")
     _check_owner(copy, destination, known)
 
@@ -179,7 +196,7 @@ def _is_folder(source: _Source, destination: str, known: KnownPaths) -> bool:
     Raises:
         NeedsDaemonError: It depends on the base.
     """
-    kind = known.kinds.get(destination)
+    kind = known.kind(destination)
     if kind is not None:
         return kind is FileKind.FOLDER
     suffix = posixpath.splitext(destination)[1]
@@ -193,7 +210,7 @@ def _is_folder(source: _Source, destination: str, known: KnownPaths) -> bool:
 
 def _put(members: dict[str, Member], member: Member) -> None:
     """Add a member as a later file replaces an earlier one."""
-    if any(part.startswith(_WHITEOUT) for part in member.path.split("/")):
+    if _WHITEOUT in member.path and f"/{_WHITEOUT}" in f"/{member.path}":
         raise ImageError(f"{member.path!r}: a name that begins with {_WHITEOUT} deletes a file of an image; rename it")
     before = members.get(member.path)
     is_folder = isinstance(member.source, Entry) and member.source.found.kind is FileKind.FOLDER

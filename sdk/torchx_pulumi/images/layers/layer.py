@@ -177,14 +177,14 @@ def archive_of(members: Iterable[Member], hashes: Mapping[str, str]) -> Iterator
 
 
 def _measure(members: Sequence[Member], hashes: Mapping[str, str]) -> LayerFacts:
-    size = sum(member.stored_size for member in members) + len(END)
     archive, stream = hashlib.sha256(), hashlib.sha256(_HEADER)
-    crc, left = 0, size
+    crc, size, before = 0, 0, b""
     for piece in _cut(archive_of(members, hashes)):
-        left -= len(piece)
         archive.update(piece)
         crc = zlib.crc32(piece, crc)
-        stream.update(_framed(piece, is_last=left == 0))
+        stream.update(_framed(before, is_last=False))
+        size, before = size + len(piece), piece
+    stream.update(_framed(before, is_last=True))
     stream.update(struct.pack("<II", crc, size & 0xFFFFFFFF))
     return LayerFacts(
         digest=f"sha256:{stream.hexdigest()}", diff_id=f"sha256:{archive.hexdigest()}", archive_size=size, crc=crc
