@@ -21,10 +21,10 @@ from torchx_pulumi_components.read_args import ParsedArgs
 
 
 def with_split_images(args: ParsedArgs, *runs: RunRecord | None) -> ParsedArgs:
-    """Return arguments with the image and the digest of each role apart, where a record has them apart.
+    """Return arguments with the image and the digest of each role apart, or as one name, as a record has them.
 
-    The program of an app that `torchx run` launched contains the name that the pods have. A digest that the user wrote
-    is in no record, and stays a part of the image's identity.
+    The program of an app that `torchx run` launched contains the name that the pods have, which the record has apart. A
+    process that does not plan the image itself takes the digest for the user's; its record has one name.
     """
     spec = args.spec
     roles = []
@@ -35,10 +35,13 @@ def with_split_images(args: ParsedArgs, *runs: RunRecord | None) -> ParsedArgs:
 
 
 def _split(role: RoleSpec, run: RunRecord) -> RoleSpec:
-    recorded = (run.image_digests or {}).get(role.name)
+    recorded, of_image = (run.image_digests or {}).get(role.name), run.digests.get(f"roles[{role.name}].image")
+    if role.image_digest is not None:
+        is_one = recorded is None and digest(role.pod_image) == of_image
+        return replace(role, image=role.pod_image, image_digest=None) if is_one else role
     image, _, given = role.image.rpartition("@")
-    is_recorded = given == recorded and digest(image) == run.digests.get(f"roles[{role.name}].image")
-    return replace(role, image=image, image_digest=given) if is_recorded else role
+    is_apart = given == recorded and digest(image) == of_image
+    return replace(role, image=image, image_digest=given) if is_apart else role
 
 
 def args_of_run(args: ParsedArgs, run: RunRecord) -> ParsedArgs:

@@ -216,6 +216,18 @@ def test_the_program_of_an_app_of_torchx_run_contains_the_name_of_its_pods(engin
             up(engine, f"{TAG}@{TWO}", *live)
 
 
+def test_a_run_that_was_recorded_with_a_digest_of_the_user_goes_on_where_the_image_is_planned(engine: Any) -> None:
+    with unplanned():
+        launched = up(engine, STRINGS["registry"])
+    outputs, before = shown(engine, launched), registered(engine)
+    live = remember_all(engine, launched)
+    job = up(engine, STRINGS["registry"], *live)
+    assert shown(engine, job) == outputs
+    assert registered(engine) == before
+    with pytest.raises(pulumi.RunError, match=r"changing roles\[trainer\].image would relaunch"):
+        up(engine, f"{TAG}@{TWO}", *live)
+
+
 @pytest.mark.parametrize("then", STRINGS)
 def test_the_annotation_of_a_run_that_is_kept_names_the_digest_of_its_pods(engine: Any, then: str) -> None:
     def note(digest: str) -> dict[str, str]:

@@ -216,7 +216,7 @@ class State(pulumi.runtime.Mocks):
 
 @pytest.mark.parametrize("rules", FIRST_TAGS)
 def test_a_run_that_0_1_0_recorded_keeps_its_image_until_the_workspace_changes(
-    engine: Engine, tmp_path: Path, loop: Any, rules: str
+    engine: Engine, tmp_path: Path, loop: Any, rules: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = tmp_path / "code"
     for name, text in FIRST_FILES.items():
@@ -236,6 +236,11 @@ def test_a_run_that_0_1_0_recorded_keeps_its_image_until_the_workspace_changes(
     assert any("named by release 0.1.0" in line for line in engine.told)
     plain = patched_image(BASE, str(code), REPOSITORY, platform="linux/amd64", ignore_rules=rules)
     assert plain == first
+    with monkeypatch.context() as registry:
+        planned_as(registry, Builder.REGISTRY, digest=DIGEST)
+        (role,) = prepare_images(job(BASE), chosen).spec.roles
+        assert (role.image, role.image_digest) == (first, None)
+        assert patched_image(BASE, str(code), REPOSITORY, platform="linux/amd64", ignore_rules=rules) == first
     pulumi.runtime.set_mocks(State("another"), project="proj", stack="dev")
     (new,) = images()
     assert new != first
