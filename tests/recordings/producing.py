@@ -195,7 +195,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     """Return what a launch by `torchx run` makes up to the engine: request, entry, order, and files by path."""
     config = run_options(job.scheduler).resolve(dict(job.config))
     app = app_of(job)
-    request = make_request(app, config, job.scheduler, job.session, {})
+    request = make_request(app, config, job.scheduler, job.session)
     assert request.plan is not None
     # The id is random in earnest.
     plan = plan_job(request.plan.spec, request.plan.options, job.app_id)
