@@ -88,10 +88,15 @@ class FaultProxy:
         self._thread.start()
         self.host = f"127.0.0.1:{self._server.server_port}"
 
-    def forget(self) -> None:
-        """Once no request is under way, count from zero again, and end all faults."""
+    def settle(self) -> None:
+        """Wait until no request is under way."""
         with self._guard:
             assert self._guard.wait_for(lambda: not self._busy, timeout=60)
+
+    def forget(self) -> None:
+        """Once no request is under way, count from zero again, and end all faults."""
+        self.settle()
+        with self._guard:
             self.requests, self.sent, self.received, self._arrived = [], 0, 0, 0
             self.after_bytes = self.after_requests = None
             self.is_cut = False
