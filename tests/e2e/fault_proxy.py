@@ -7,6 +7,7 @@ through it as well.
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -80,7 +81,7 @@ class FaultProxy:
         self._address = address
         self._buffered = buffered
         self._arrived = 0
-        self._busy = 0
+        self._busy = self._open = 0
         self._guard = threading.Condition()
         self._ended = threading.Event()
         self._server = LoopbackServer(type("Handler", (_Handler,), {"proxy": self}))
@@ -89,14 +90,24 @@ class FaultProxy:
         self.host = f"127.0.0.1:{self._server.server_port}"
 
     def settle(self) -> None:
-        """Wait until no request is under way."""
+        """After a cut, wait until all connections have ended: what a killed process has sent may still be on its way.
+
+        Clients that live on must have closed theirs.
+        """
+        assert self.is_cut
+        host, _, port = self.host.partition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as last:
+            # Connections are accepted in order.
+            last.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while last.recv(100):
+                pass
         with self._guard:
-            assert self._guard.wait_for(lambda: not self._busy, timeout=60)
+            assert self._guard.wait_for(lambda: not self._open, timeout=60)
 
     def forget(self) -> None:
         """Once no request is under way, count from zero again, and end all faults."""
-        self.settle()
         with self._guard:
+            assert self._guard.wait_for(lambda: not self._busy, timeout=60)
             self.requests, self.sent, self.received, self._arrived = [], 0, 0, 0
             self.after_bytes = self.after_requests = None
             self.is_cut = False
@@ -138,6 +149,19 @@ class _CutError(OSError):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     proxy: FaultProxy
+
+    def setup(self) -> None:
+        with self.proxy._guard:
+            self.proxy._open += 1
+        super().setup()
+
+    def finish(self) -> None:
+        try:
+            super().finish()
+        finally:
+            with self.proxy._guard:
+                self.proxy._open -= 1
+                self.proxy._guard.notify_all()
 
     def handle_any(self) -> None:
         guard = self.proxy._guard
