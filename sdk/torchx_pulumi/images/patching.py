@@ -1,4 +1,4 @@
-"""Builds and pushes planned images that their registries lack, each reference once, several at the same time."""
+"""Builds and pushes planned images that their registries lack, each name once, several at the same time."""
 
 from __future__ import annotations
 
@@ -77,12 +77,13 @@ class ImageBuilder:
     """Attempts of pulls and pushes by the daemon. None: three, the second one after a second."""
 
     def build(self, plans: Iterable[ImagePlan]) -> list[PatchedImage]:
-        """Build and push missing images, each reference once.
+        """Build and push missing images, each name of pods once.
 
         Raises:
             ImageError: Images could not be built or pushed. The message lists all of them.
         """
-        distinct = {plan.reference: plan for plan in plans}
+        # One tag may have two digests: a base may have two names, and another builder may push between two plans.
+        distinct = {plan.pod_reference: plan for plan in plans}
         return self._for_each(list(distinct.values()), self._build_and_push)
 
     def push_local(self, images: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -178,13 +179,14 @@ class ImageBuilder:
             replace(target, tag=None) if is_taken else replace(target, digest=None),
             progress=progress.say,
         )
-        if stored != plan.digest:
+        # Another push of the same content may have moved the tag since.
+        if stored != plan.digest and self.registry.digest(target) != plan.digest:
             raise ImageError(
                 f"image {plan.reference}: was pushed as {plan.digest} and the registry has {stored}, so that pods "
                 "would not find it; the registry changes what is pushed: turn that off, or set the option builder to "
                 "`docker`"
             )
-        return _patched(plan, stored, built=True, pushed=True)
+        return _patched(plan, plan.digest or stored, built=True, pushed=True)
 
     def _build(self, daemon: Daemon, plan: ImagePlan, progress: Progress) -> str:
         for base in plan.bases:
@@ -287,7 +289,7 @@ def _patched(plan: ImagePlan, digest: str, *, built: bool = False, pushed: bool 
 def build_plans(
     plans: Sequence[ImagePlan], report: ProgressCallback, *, every_line: bool = False, client: Any = None
 ) -> Mapping[str, str]:
-    """Build and push images that their registries lack. Plans with the same reference are built once.
+    """Build and push images that their registries lack. Plans with the same name for pods are built once.
 
     Args:
         plans: Results of `plan_patch`.

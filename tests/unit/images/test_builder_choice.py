@@ -16,6 +16,7 @@ from torchx_pulumi.images import (
     ImagePlan,
     build_plans,
     patch_image,
+    patching,
     plan_patch,
     refuse_unplanned,
     remember,
@@ -142,6 +143,30 @@ def test_the_digest_of_an_image_that_another_builder_pushed_is_taken(
     assert build_plans([first], quiet) == {first.pod_reference: first.digest}
     assert stored.tags == {first.tag: "sha256:" + "a" * 64}
     assert first.digest in stored.manifests
+
+
+def test_one_tag_with_two_digests_is_pushed_under_both(registry: FakeRegistry, base: str, workspace: Path) -> None:
+    (workspace / "Dockerfile.torchx").write_text("ARG IMAGE\nFROM $IMAGE\nARG IMAGE\nLABEL base=$IMAGE\nCOPY . .\n")
+    mirror = push_base(registry, "mirror/base")
+    plans = [plan(registry, image, workspace) for image in (base, mirror)]
+    assert len({each.reference for each in plans}) == 1
+    assert len({each.digest for each in plans}) == 2
+    assert build_plans(plans, quiet) == {each.pod_reference: each.digest for each in plans}
+    assert {each.digest for each in plans} <= registry.repository("app").manifests.keys()
+
+
+def test_a_tag_that_another_push_moves_meanwhile_is_no_change_of_the_registry(
+    registry: FakeRegistry, base: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan(registry, base, workspace)
+    push = patching.push_image
+
+    def push_and_move(*args: Any, **given: Any) -> str:
+        push(*args, **given)
+        return "sha256:" + "a" * 64
+
+    monkeypatch.setattr(patching, "push_image", push_and_move)
+    assert build_plans([made], quiet) == {made.pod_reference: made.digest}
 
 
 def test_a_registry_that_changes_manifests_is_noticed_before_the_launch(
