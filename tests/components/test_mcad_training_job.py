@@ -92,6 +92,13 @@ def test_one_app_wrapper_its_roles_and_its_record_are_children(engine: Any) -> N
     assert [item.name for item in engine.mocks.of_type(STASH)] == ["train-intent", "train-record"]
 
 
+def test_a_launch_logs_no_warning(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: said.append(text))
+    make(engine, role={"num_replicas": 2}, coscheduler_name="coscheduler")
+    assert said == []
+
+
 def test_both_doors_make_the_same_job(engine: Any) -> None:
     specs = pytest.importorskip("torchx.specs")
     role = specs.Role(name="trainer", image="app:1", entrypoint="python", args=["-m", "train"], num_replicas=2)
