@@ -8,7 +8,7 @@ import io
 import json
 import random
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchx_pulumi.images.oci import OCI_CONFIG, OCI_LAYER, OCI_MANIFEST, Descriptor, LayeredImage, Manifest
@@ -55,13 +55,14 @@ def image_of(
     new: Sequence[tuple[MemoryBlob, str]],
     base: Reference | None = None,
     base_layers: Sequence[tuple[MemoryBlob, str]] = (),
+    labels: Mapping[str, str] | None = None,
 ) -> LayeredImage:
     """Return an image of new layers on layers that the base's repository has."""
     both = [*base_layers, *new]
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {},
+        "config": {"Labels": dict(labels)} if labels else {},
         "rootfs": {"type": "layers", "diff_ids": [diff_id for _, diff_id in both]},
         "history": [{"created_by": "test"} for _ in both],
     }

@@ -47,9 +47,9 @@ def add_image(commands: Commands) -> None:
         "prune",
         help="delete images that no stack references",
         description="List the images of a repository that no stack of the backend references, nor an app of this "
-        "machine. Only tags of 40 hex digits, as torchx-pulumi makes them, are candidates. An image that was pushed "
-        "and not launched yet is listed too; its next launch pushes it again. Exit code 2, and nothing is deleted, if "
-        "a stack cannot be read.",
+        "machine. Only images that torchx-pulumi made, by their label and a tag of 40 hex digits, are candidates. An "
+        "image that was pushed and not launched yet is listed too; its next launch pushes it again. Exit code 2, and "
+        "nothing is deleted, if a stack cannot be read.",
     )
     prune.add_argument("--image-repo", required=True, metavar="NAME", help="repository, without a tag")
     prune.add_argument(

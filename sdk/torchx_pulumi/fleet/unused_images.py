@@ -11,10 +11,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
+from torchx_pulumi.images.oci import Descriptor, Manifest
+from torchx_pulumi.images.plan import CONTENT_LABEL
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference, parse_reference, parse_repository
 from torchx_pulumi.model.app_entry import write_entry
 from torchx_pulumi.model.errors import DeployError, ImageError
@@ -35,7 +37,7 @@ _MOST_NAMED: Final = 20
 
 
 class TagRegistry(Protocol):
-    """Lists the tags of a repository. Many threads may use it."""
+    """Lists the tags of a repository, and reads images. Many threads may use it."""
 
     def tags(self, repository: Reference) -> Sequence[str]:
         """Return all tags of a repository."""
@@ -43,6 +45,14 @@ class TagRegistry(Protocol):
 
     def digest(self, reference: Reference) -> str | None:
         """Return the digest of an image. None: the registry does not have it."""
+        ...
+
+    def manifest(self, reference: Reference) -> Manifest | None:
+        """Return a manifest or an index. None: the registry does not have it."""
+        ...
+
+    def read_blob(self, repository: Reference, descriptor: Descriptor) -> bytes:
+        """Return a small blob."""
         ...
 
     def delete(self, repository: Reference, digest: str) -> None:
@@ -111,11 +121,14 @@ def find_unused(
     tags: dict[str, list[str]] = {}
     for tag, each in sorted(found.items()):
         tags.setdefault(each, []).append(tag)
+    # A commit's hash as a tag looks like an address.
+    theirs = _made_elsewhere(place, {each: tags[each] for each in content.values() if each not in used}, registry)
     images = [
         StoredImage(digest=f"sha256:{each}", tags=tags[each], used_by=used.get(each))
         for each in dict.fromkeys(content[tag] for tag in sorted(content))
+        if each not in theirs
     ]
-    others = sorted(found.keys() - content.keys())
+    others = sorted(tag for tag, each in found.items() if tag not in content or each in theirs)
     return TagReport(repository=repository, images=images, others=others, stacks=stacks)
 
 
@@ -141,6 +154,30 @@ def _digests(place: Reference, registry: TagRegistry) -> Mapping[str, str | None
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         found = pool.map(lambda tag: registry.digest(parse_reference(f"{place.name}:{tag}")), tags)
         return dict(zip(tags, found, strict=True))
+
+
+def _made_elsewhere(place: Reference, tags: Mapping[str, Sequence[str]], registry: TagRegistry) -> set[str]:
+    """Return the digests of the images whose label is not the address that one of their tags begins."""
+
+    def is_ours(each: str) -> bool:
+        address = _content_label(replace(place, digest=f"sha256:{each}"), registry)
+        return any(address.startswith(tag) for tag in tags[each])
+
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        return {each for each, ours in zip(tags, pool.map(is_ours, tags), strict=True) if not ours}
+
+
+def _content_label(image: Reference, registry: TagRegistry) -> str:
+    """Return the label of an image with its address. Empty: it has none, or is no single image."""
+    manifest = registry.manifest(image)
+    try:
+        found = json.loads(manifest.content)["config"] if manifest is not None else None
+        if found is None:
+            return ""
+        config = Descriptor(media_type=str(found.get("mediaType")), digest=found["digest"], size=int(found["size"]))
+        return str(json.loads(registry.read_blob(image, config))["config"]["Labels"][CONTENT_LABEL])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _digest_of(text: str) -> str:

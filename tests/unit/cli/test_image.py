@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.cli.image import read_build_args, read_workspaces
 from torchx_pulumi.cli.main import main
+from torchx_pulumi.images.plan import CONTENT_LABEL
 from torchx_pulumi.images.reference import parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
 from torchx_pulumi.model.errors import Problem
@@ -73,7 +74,8 @@ def stored(registry: FakeRegistry, tmp_path: Path) -> list[str]:
     tags = ["1" * 40, "2" * 40, "release"]
     for number, tag in enumerate(tags):
         target = parse_reference(f"{registry.host}/team/train:{tag}")
-        push_image(RegistryClient(), image_of([layer(100, number)]), target, progress=lambda _: None)
+        image = image_of([layer(100, number)], labels={CONTENT_LABEL: tag.ljust(64, "0")})
+        push_image(RegistryClient(), image, target, progress=lambda _: None)
     write_stack(tmp_path / "backend", "a", checkpoint(image=f"{registry.host}/team/train:{tags[0]}"))
     return tags
 
@@ -91,6 +93,22 @@ def test_prune_lists_and_deletes_what_no_stack_references(registry: FakeRegistry
     assert "1 of 2 images deleted" in said_again
     assert sorted(registry.repository("team/train").tags) == [stored[0], stored[2]]
     assert "0 of 1 images are not referenced\n" in ask(*words)
+
+
+def test_prune_leaves_images_of_other_tools_with_a_commit_as_a_tag(
+    registry: FakeRegistry, stored: list[str], ask: Ask
+) -> None:
+    # Built on a patched image, it has the label of that one.
+    inherited = {CONTENT_LABEL: stored[0].ljust(64, "0")}
+    for number, (commit, labels) in enumerate({"c" * 40: {}, "d" * 40: inherited}.items()):
+        target = parse_reference(f"{registry.host}/team/train:{commit}")
+        image = image_of([layer(100, 10 + number)], labels=labels)
+        push_image(RegistryClient(), image, target, progress=lambda _: None)
+    words = ["prune", "--image-repo", f"{registry.host}/team/train", "--json", "--yes"]
+    said = json.loads(ask(*words))
+    assert said["others"] == ["c" * 40, "d" * 40, "release"]
+    assert [each["tags"] for each in said["unused"]] == [[stored[1]]]
+    assert sorted(registry.repository("team/train").tags) == sorted([stored[0], "c" * 40, "d" * 40, "release"])
 
 
 def test_prune_deletes_nothing_where_a_stack_cannot_be_read(

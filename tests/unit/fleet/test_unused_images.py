@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.fleet.unused_images import TagReport, find_unused
+from torchx_pulumi.images.oci import OCI_CONFIG, OCI_MANIFEST, Descriptor, Manifest
+from torchx_pulumi.images.plan import CONTENT_LABEL
 from torchx_pulumi.images.reference import Reference
 from torchx_pulumi.model.errors import DeployError, ImageError
 from torchx_pulumi.model.run_record import RunRecord, write_record
@@ -53,6 +55,15 @@ class Tags:
     def digest(self, reference: Reference) -> str | None:
         assert reference.tag is not None
         return self.digests[reference.tag]
+
+    def manifest(self, reference: Reference) -> Manifest:
+        (tag,) = [tag for tag, found in self.digests.items() if found == reference.digest][:1]
+        config = {"mediaType": OCI_CONFIG, "digest": f"sha256:{tag.ljust(64, '0')}", "size": 1}
+        return Manifest(media_type=OCI_MANIFEST, content=json.dumps({"config": config}).encode())
+
+    def read_blob(self, repository: Reference, descriptor: Descriptor) -> bytes:
+        """Return a configuration whose label begins with the first tag of its image."""
+        return json.dumps({"config": {"Labels": {CONTENT_LABEL: descriptor.digest[7:]}}}).encode()
 
 
 @pytest.fixture
