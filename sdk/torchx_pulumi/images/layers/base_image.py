@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from torchx_pulumi.images.bases import Base, DigestSource
 from torchx_pulumi.images.content.hashing import cache_folder, write_cache
+from torchx_pulumi.images.layers.stored_shapes import check_config, check_index, check_manifest
 from torchx_pulumi.images.oci import DOCKER_CONFIG, INDEXES, MANIFESTS, OCI_CONFIG, Descriptor, Manifest
 from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.model.errors import ImageError
@@ -47,7 +48,7 @@ class BaseImage:
     @property
     def layers(self) -> Sequence[Mapping[str, Any]]:
         """Return the descriptors of its layers as they are stored."""
-        return json.loads(self.manifest.content)["layers"]  # type: ignore[no-any-return]
+        return json.loads(self.manifest.content)["layers"] or []
 
 
 def read_base(registry: BaseRegistry, base: Base, platform: str) -> BaseImage:
@@ -71,9 +72,11 @@ def read_base(registry: BaseRegistry, base: Base, platform: str) -> BaseImage:
         manifest = _manifest(registry, reference, where)
         content = _json(manifest.content, where)
         if manifest.media_type in MANIFESTS and "config" in content and "layers" in content:
+            check_manifest(content, where)
             return _image(registry, BaseImage(reference=reference, manifest=manifest, config={}), platform, where)
         if manifest.media_type not in INDEXES:
             break
+        check_index(content, where)
         reference = replace(reference, digest=_choose(content, platform, where))
     raise ImageError(
         f"{where}: its manifest is of the type {manifest.media_type!r}, which is not a container image that can be "
@@ -86,15 +89,16 @@ def _image(registry: BaseRegistry, image: BaseImage, platform: str, where: str) 
     found = content["config"]
     if found.get("mediaType") not in (DOCKER_CONFIG, OCI_CONFIG):
         raise ImageError(f"{where}: its configuration is of the type {found.get('mediaType')!r}, so it is no image")
-    descriptor = Descriptor(media_type=found["mediaType"], digest=str(found["digest"]), size=int(found["size"]))
+    descriptor = Descriptor(media_type=found["mediaType"], digest=found["digest"], size=found["size"])
     _, text = _cached(
         descriptor.digest, lambda: (descriptor.media_type, registry.read_blob(image.reference, descriptor))
     )
     config = _json(text, where)
+    check_config(config, where)
     diff_ids = (config.get("rootfs") or {}).get("diff_ids") or []
-    if len(diff_ids) != len(content["layers"]):
+    if len(diff_ids) != len(content["layers"] or []):
         raise ImageError(
-            f"{where}: its manifest has {len(content['layers'])} layers and its configuration {len(diff_ids)}; "
+            f"{where}: its manifest has {len(content['layers'] or [])} layers and its configuration {len(diff_ids)}; "
             "the image is damaged, push it again"
         )
     own = _platform_text(config)
@@ -139,7 +143,7 @@ def _cached(digest: str, fetch: Callable[[], tuple[str, bytes]]) -> tuple[str, b
 def _json(content: bytes, where: str) -> dict[str, Any]:
     try:
         read = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ImageError(f"{where}: the registry's answer is not JSON ({error}); push the image again") from error
     if not isinstance(read, dict):
         raise ImageError(f"{where}: the registry's answer is not a JSON object; push the image again")
