@@ -121,7 +121,7 @@ def _summary(plan: ImagePlan) -> dict[str, Any]:
         "bases": {base.image: base.digest for base in plan.bases},
         "dockerfile": [plan.dockerfile, text[:_FILE_DIGITS]],
         "build_args": {
-            name: _digest(f"{name}\0{value}".encode("utf-8", "surrogateescape"), _ARGUMENT_DIGITS)
+            name: _digest(f"{name}\0{value}".encode("utf-8", "surrogatepass"), _ARGUMENT_DIGITS)
             for name, value in given.items()
         },
         "labels": _digest(json.dumps(dict(plan.labels), sort_keys=True).encode(), _FILE_DIGITS),

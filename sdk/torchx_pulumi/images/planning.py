@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform as machine
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -20,6 +21,7 @@ from torchx_pulumi.images.reference import parse_repository
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
 
+_PLATFORM: Final = re.compile(r"[A-Za-z0-9]+/[A-Za-z0-9_]+(/[A-Za-z0-9_.]+)?")
 _PROCESSORS: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -64,8 +66,15 @@ def plan_patch(
         ImageError: The workspace cannot be read, the Dockerfile or a name is not valid, the base is not found, or the
             builder cannot build the image.
     """
+    _check_types(
+        text={"base": base, "image_repo": repository, "dockerfile": dockerfile, "platform": platform},
+        mappings={"build_args": build_args, "labels": labels},
+        workspace=workspace,
+    )
     if builder not in BUILDERS:
         raise ImageError(f"builder {builder!r}: must be one of {', '.join(BUILDERS)}")
+    if platform is not None and not _PLATFORM.fullmatch(platform):
+        raise ImageError(f"platform is {platform!a}, must be OS/ARCHITECTURE, for example linux/arm64")
     if repository is not None:
         repository = parse_repository(repository).name
     arguments = _arguments(base, build_args or {})
@@ -147,15 +156,39 @@ def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:
     )
 
 
+def _check_types(*, text: Mapping[str, Any], mappings: Mapping[str, Any], workspace: Any) -> None:
+    """Check what the types of arguments promise. Their values are not shown: they may be secret.
+
+    Raises:
+        ImageError: Arguments have another type. The message lists all of them.
+    """
+    problems = [
+        f"{name} is of the type {type(value).__name__}, must be a text"
+        for name, value in text.items()
+        if not isinstance(value, str) and (value is not None or name == "base")
+    ]
+    places = workspace if isinstance(workspace, Mapping) else {workspace: ""} if isinstance(workspace, str) else None
+    if places is None or not all(isinstance(each, str) for pair in places.items() for each in pair):
+        problems.append(f"workspace is {workspace!a}, must be a text, or a mapping of texts to texts")
+    for name, value in mappings.items():
+        if value is not None and not isinstance(value, Mapping):
+            problems.append(f"{name} is of the type {type(value).__name__}, must be a mapping of texts to texts")
+            continue
+        for key, each in (value or {}).items():
+            if not isinstance(key, str) or not key:
+                problems.append(f"{name}: the name {key!a} must be a text that is not empty")
+            elif not isinstance(each, str):
+                problems.append(f"{name}: {key}: a value must be text; quote it")
+    if problems:
+        raise ImageError("\n".join(problems))
+
+
 def _arguments(base: str, given: Mapping[str, str]) -> dict[str, str]:
     ours = sorted(set(given) & set(dockerfiles.SHOWN_ARGUMENTS))
     if ours:
         raise ImageError(
             f"build_args: {', '.join(ours)} is set by torchx-pulumi, to the role's image and to a constant; remove it"
         )
-    wrong = sorted(name for name, value in given.items() if not isinstance(value, str))
-    if wrong:
-        raise ImageError(f"build_args: {', '.join(wrong)}: a value must be text; quote it")
     return {"IMAGE": base, "WORKSPACE": dockerfiles.WORKSPACE, **given}
 
 

@@ -40,8 +40,15 @@ Mark = tuple[int, int, int, int]
 
 def cache_folder() -> Path:
     """Return the folder of the user's workspace caches."""
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser().absolute() / "torchx-pulumi" / "workspaces"
+    return in_home(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torchx-pulumi" / "workspaces"
+
+
+def in_home(path: str) -> Path:
+    """Return a path that may begin with `~`. Without a home, as of a pod's user, it is one that cannot exist."""
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError:
+        return Path(os.devnull, path)
 
 
 class HashCache:
@@ -117,7 +124,7 @@ def _load(file: Path) -> dict[str, str]:
             if next(lines, b"") == _HEADER:
                 for line in lines:
                     found.update(json.loads(line))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
     return found if all(isinstance(each, str) for each in found.values()) else {}
 

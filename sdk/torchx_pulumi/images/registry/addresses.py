@@ -7,13 +7,17 @@ import os
 import re
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
+from torchx_pulumi.images.content.hashing import in_home
 from torchx_pulumi.images.reference import DOCKER_HUB
+from torchx_pulumi.model.errors import ImageError
 
 INSECURE: Final = "TORCHX_PULUMI_INSECURE_REGISTRIES"
 """Environment variable: comma-separated registries that use http, in addition to those on loopback."""
 _HUB_HOST: Final = "registry-1.docker.io"
+_LONGEST: Final = 200
+"""Characters of an address that are shown."""
 
 
 def address_of(registry: str) -> str:
@@ -54,6 +58,30 @@ def origin_of(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
 
 
+def resolve_address(base: str, target: str, registry: str) -> str:
+    """Return the URL that a registry sent, which may be relative.
+
+    Args:
+        base: URL that it answered.
+        target: What it sent.
+        registry: Its name for messages.
+
+    Raises:
+        ImageError: It is not a URL of http or https.
+    """
+    try:
+        url = urljoin(base, target)
+        scheme, host, _ = origin_of(url)
+    except ValueError:
+        scheme, host, url = "", "", target
+    if scheme not in ("http", "https") or not host:
+        raise ImageError(
+            f"registry {registry}: sent the address {url.partition('?')[0][:_LONGEST]!a}, must be one of http or "
+            "https; it, or a proxy before it, is not set up correctly; see its logs"
+        )
+    return url
+
+
 def is_plain(url: str) -> bool:
     """Return whether a URL is a plain http one that is not allowed: neither on loopback nor listed."""
     return urlsplit(url).scheme == "http" and not is_insecure(urlsplit(url).netloc.rpartition("@")[2])
@@ -76,7 +104,7 @@ def client_certificate_of(registry: str) -> tuple[str, str] | None:
 
 def _folders(registry: str) -> list[Path]:
     """Return the folders with certificates of a registry. One that may not be read is as good as none."""
-    places = (Path("~/.docker/certs.d").expanduser() / registry, Path("/etc/docker/certs.d") / registry)
+    places = (in_home("~/.docker/certs.d") / registry, Path("/etc/docker/certs.d") / registry)
     return [folder for folder in places if _is_readable(folder)]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from requests.auth import HTTPBasicAuth
 
 from torchx_pulumi.images.reference import Reference
-from torchx_pulumi.images.registry.addresses import is_plain
+from torchx_pulumi.images.registry.addresses import is_plain, resolve_address
 from torchx_pulumi.images.registry.credentials import FoundLogin, find_login
 from torchx_pulumi.images.registry.failures import RefusedRequestError, denied, message_in
 from torchx_pulumi.model.errors import ImageError
@@ -21,6 +21,8 @@ Authorize = Callable[[Any], Any]
 """`auth` of requests: adds its header to a request."""
 Scopes = tuple[str, ...]
 _PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
+_SCHEMES: Final = ("basic", "bearer")
+_SUPPORTED: Final = re.compile(r",\s*(basic|bearer)\b", re.IGNORECASE)
 _KEPT: Final = 0.8
 """Part of a token's time after which another one is fetched."""
 
@@ -92,6 +94,9 @@ class Authorizations:
             if found is not None and found.authorize is not refused:
                 return found.authorize  # another thread was first
             scheme, _, rest = header.partition(" ")
+            # A registry may offer others as well.
+            if other := None if scheme.lower() in _SCHEMES else _SUPPORTED.search(header):
+                scheme, rest = other[1], header[other.end() :]
             challenge = _Challenge(scheme=scheme.lower(), parameters=dict(_PARAMETER.findall(rest)))
             self._challenges[reference.registry] = challenge
             return self._grant(challenge, reference, scopes, asked)
@@ -114,8 +119,8 @@ class Authorizations:
             granted = self._token(challenge.parameters, found, basic, reference, scopes, asked)
         else:
             raise ImageError(
-                f"registry {reference.registry}: asks for {challenge.scheme!r} authentication, supported are Basic and "
-                "Bearer"
+                f"registry {reference.registry}: asks for {challenge.scheme or 'an unnamed'} authentication, supported "
+                f"are Basic and Bearer, asked for {asked}; see its configuration, or that of a proxy before it"
             )
         self._granted[reference.registry, scopes] = granted
         return granted.authorize
@@ -129,7 +134,7 @@ class Authorizations:
         scopes: Scopes,
         asked: str,
     ) -> _Granted:
-        realm, login = challenge.get("realm", ""), found.login
+        realm, login = resolve_address("", challenge.get("realm", ""), reference.registry), found.login
         if login and is_plain(realm):
             raise ImageError(
                 f"registry {reference.registry}: its token service {realm} uses plain http, and would get the "
@@ -145,14 +150,22 @@ class Authorizations:
         answer = self._fetch(method, realm, reference, asked, options)
         if answer.status in (400, 401, 403):
             said = message_in(answer.content)
+            for secret in (login.password, login.identity_token) if login else ():
+                said = said.replace(secret, "***") if secret else said
             what = f"its token service answers {answer.status}" + (f" ({said})" if said else "")
             raise RefusedRequestError(denied(reference, what, asked, found.note), status=answer.status)
         try:
             body = answer.json()
             token = str(body.get("token") or body["access_token"])
             lasts_s = float(body.get("expires_in") or 0)
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ImageError(f"registry {reference.registry}: its token service sent no token") from error
+            token.encode("ascii")
+        except (ValueError, KeyError, AttributeError, TypeError, OverflowError):
+            token = ""
+        if not token or not token.isprintable():
+            raise ImageError(
+                f"registry {reference.registry}: its token service {realm} sent no token (it answers {answer.status}), "
+                f"asked for {asked}; see its logs"
+            )
 
         def add_token(request: Any) -> Any:
             request.headers["Authorization"] = f"Bearer {token}"

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urljoin
 
 from torchx_pulumi.images.oci import (
     DOCKER_INDEX,
@@ -18,7 +17,8 @@ from torchx_pulumi.images.oci import (
     Manifest,
     sha256_digest,
 )
-from torchx_pulumi.images.reference import Reference
+from torchx_pulumi.images.reference import Reference, is_local_id
+from torchx_pulumi.images.registry.addresses import resolve_address
 from torchx_pulumi.model.errors import ImageError
 
 if TYPE_CHECKING:
@@ -95,12 +95,11 @@ class RegistryClient:
                 later attempt may succeed.
         """
         answer = self._manifest("HEAD", reference)
-        if answer.status != 404 and not answer.headers.get("Docker-Content-Digest"):
+        if answer.status != 404 and not _digest_in(answer):
             answer = self._manifest("GET", reference)
         if answer.status == 404:
             return None
-        found = answer.headers.get("Docker-Content-Digest")
-        return str(found) if found else sha256_digest(answer.content)
+        return _digest_in(answer) or sha256_digest(answer.content)
 
     def manifest(self, reference: Reference) -> Manifest | None:
         """Return a manifest or an index. None: the registry does not have it.
@@ -115,7 +114,7 @@ class RegistryClient:
         if not media_type or media_type in ("application/json", "text/plain", "application/octet-stream"):
             media_type = _media_type_in(answer.content) or media_type
         found = Manifest(media_type=media_type, content=answer.content)
-        named = reference.digest or answer.headers.get("Docker-Content-Digest")
+        named = reference.digest or _digest_in(answer)
         if named and named != found.digest:
             raise ImageError(
                 f"registry {reference.registry}: sent a manifest with digest {found.digest} for {named}, asked for "
@@ -199,7 +198,7 @@ class RegistryClient:
                 tags.update(dict.fromkeys(map(str, answer.json().get("tags") or [])))
             except (ValueError, AttributeError) as error:
                 raise ImageError(f"registry {repository.registry}: sent no list, asked for {what}") from error
-            url = _next_page(answer)
+            url = _next_page(answer, repository)
         return list(tags)
 
     def delete(self, repository: Reference, digest: str) -> None:
@@ -252,20 +251,26 @@ def _named(reference: Reference) -> str:
     return f"{reference.name}{'@' if reference.digest else ':'}{reference.version}"
 
 
+def _digest_in(answer: RegistryAnswer) -> str | None:
+    """Return the digest in the headers of a response. None: they have none that is valid."""
+    found = str(answer.headers.get("Docker-Content-Digest", ""))
+    return found if is_local_id(found) else None
+
+
 def _media_type_in(content: bytes) -> str | None:
     try:
         found: Any = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found.get("mediaType") if isinstance(found, dict) else None
 
 
-def _next_page(answer: RegistryAnswer) -> str | None:
+def _next_page(answer: RegistryAnswer, repository: Reference) -> str | None:
     """Return the address of the next page in the header `Link`. None: this is the last one."""
     for link in answer.headers.get("Link", "").split(","):
         target, _, rest = link.partition(";")
         if 'rel="next"' in rest or "rel=next" in rest:
-            return urljoin(answer.url, target.strip().strip("<>"))
+            return resolve_address(answer.url, target.strip().strip("<>"), repository.registry)
     return None
 
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urljoin
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -21,6 +20,7 @@ from torchx_pulumi.images.registry.addresses import (
     client_certificate_of,
     is_plain,
     origin_of,
+    resolve_address,
 )
 from torchx_pulumi.images.registry.authorization import Authorizations, Scopes, no_netrc
 from torchx_pulumi.images.registry.failures import refused, unreachable
@@ -54,7 +54,10 @@ class RegistryAnswer:
         Raises:
             ValueError: It is none.
         """
-        return json.loads(self.content)
+        try:
+            return json.loads(self.content)
+        except RecursionError as error:
+            raise ValueError("too deeply nested") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +155,14 @@ class RegistryConnection:
     def _authorized(self, request: RegistryRequest) -> requests.Response:
         """Send a request with the credentials of its registry, follow redirects, and return the response."""
         home = address_of(request.reference.registry)
-        url = _secured(urljoin(f"{home}/", request.url), home)
+        registry = request.reference.registry
+        url = _secured(resolve_address(f"{home}/", request.url, registry), home)
         for _ in range(_REDIRECTS):
+            if is_plain(url) and origin_of(home)[0] == "https":
+                raise ImageError(
+                    f"registry {registry}: redirects to plain http ({origin_of(url)[1]}), asked for {request.what}; "
+                    "name that host in TORCHX_PULUMI_INSECURE_REGISTRIES if that is right"
+                )
             own = origin_of(url) == origin_of(home)
             if own:
                 response = self._with_credentials(request, url)
@@ -165,15 +174,9 @@ class RegistryConnection:
             if not is_redirect or not target or request.method not in ("GET", "HEAD"):
                 return response
             response.close()
-            url = _secured(urljoin(url, target), home)
-            if is_plain(url) and origin_of(home)[0] == "https":
-                raise ImageError(
-                    f"registry {request.reference.registry}: redirects to plain http ({origin_of(url)[1]}), asked for "
-                    f"{request.what}; name that host in TORCHX_PULUMI_INSECURE_REGISTRIES if that is right"
-                )
+            url = _secured(resolve_address(url, target, registry), home)
         raise ImageError(
-            f"registry {request.reference.registry}: redirects more than {_REDIRECTS} times, asked for {request.what}; "
-            "see its logs"
+            f"registry {registry}: redirects more than {_REDIRECTS} times, asked for {request.what}; see its logs"
         )
 
     def _with_credentials(self, request: RegistryRequest, url: str) -> requests.Response:
@@ -254,8 +257,13 @@ def _read(response: requests.Response, limit: int, request: RegistryRequest) -> 
     return bytes(content)
 
 
+class _Session(requests.Session):
+    def get_redirect_target(self, _response: requests.Response) -> None:
+        """Return None: redirects are followed here. requests reads their addresses even if it must not follow them."""
+
+
 def _session(retries: Retries) -> requests.Session:
-    session = requests.Session()
+    session = _Session()
     adapter = HTTPAdapter(pool_connections=_AT_ONCE, pool_maxsize=_AT_ONCE, max_retries=retries)
     for scheme in ("http://", "https://"):
         session.mount(scheme, adapter)

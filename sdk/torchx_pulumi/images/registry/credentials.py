@@ -7,9 +7,9 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.images.content.hashing import in_home
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference
 from torchx_pulumi.model.errors import ImageError
 
@@ -87,10 +87,10 @@ def login_in(entry: Any) -> RegistryLogin:
 
 def _has_credentials() -> bool:
     """Return whether Docker's configuration has any credentials, so that docker-py has to read them."""
-    folder = Path(os.environ.get("DOCKER_CONFIG") or "~/.docker").expanduser()
+    folder = in_home(os.environ.get("DOCKER_CONFIG") or "~/.docker")
     file = folder / "config.json"
     if not file.is_file():
-        return Path("~/.dockercfg").expanduser().is_file()
+        return in_home("~/.dockercfg").is_file()
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

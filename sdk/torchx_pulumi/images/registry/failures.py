@@ -35,16 +35,17 @@ def message_in(content: bytes) -> str:
     >>> message_in(b'{"errors": [{"code": "DENIED", "message": "quota exceeded"}]}')
     'DENIED: quota exceeded'
     """
-    text = content[:8192].decode("utf-8", "replace").strip()
+    text = "".join(each if each.isprintable() else " " for each in content[:8192].decode("utf-8", "replace")).strip()
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         # A page of a proxy says less than its status.
         return "" if text.startswith("<") else " ".join(text.split())[:_LONGEST]
     errors = found.get("errors") if isinstance(found, dict) else None
     if not isinstance(errors, list):
         errors = [found]
-    return "; ".join(_one(each) for each in errors if isinstance(each, dict) and _one(each))[:_LONGEST]
+    said = "; ".join(_one(each) for each in errors if isinstance(each, dict) and _one(each))[:_LONGEST]
+    return "".join(each if each.isprintable() else " " for each in said)
 
 
 def _one(error: dict[str, object]) -> str:

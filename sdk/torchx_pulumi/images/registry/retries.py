@@ -82,7 +82,7 @@ class Retries(Retry):  # type: ignore[misc]  # its base has no types with urllib
         if response is not None:
             try:
                 asked = self.get_retry_after(response)
-            except InvalidHeader:
+            except (InvalidHeader, ValueError, OverflowError):
                 asked = None
         own = self.first_wait_s * 2 ** max(len(self.history) - 1, 0)
         return float(min(own if asked is None else asked, LONGEST_WAIT_S))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
 from torchx_pulumi.images.oci import Blob
 from torchx_pulumi.images.reference import Reference
+from torchx_pulumi.images.registry.addresses import resolve_address
 from torchx_pulumi.images.registry.authorization import Scopes
 from torchx_pulumi.images.registry.blobs import BlobPart, BlobReader
 from torchx_pulumi.images.registry.connection import RegistryAnswer, RegistryRequest
@@ -66,7 +67,7 @@ def mount_blob(
     )
     answer = connection.send(request)
     if answer.status == 202 and answer.headers.get("Location"):
-        _cancel(connection, target, scopes, urljoin(answer.url, answer.headers["Location"]))
+        _cancel(connection, target, scopes, resolve_address(answer.url, answer.headers["Location"], target.registry))
     return answer.status == 201
 
 
@@ -237,7 +238,7 @@ class Upload:
 
     def _next(self, answer: RegistryAnswer, session: UploadSession) -> str | None:
         found = answer.headers.get("Location")
-        return urljoin(answer.url, found) if found else session.location
+        return resolve_address(answer.url, found, self._target.registry) if found else session.location
 
     def _lost(self, error: RefusedRequestError) -> ImageError:
         return ImageError(str(error), retryable=True)
