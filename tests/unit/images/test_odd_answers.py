@@ -176,3 +176,49 @@ def test_blobs_are_not_sent_over_plain_http() -> None:
     with pytest.raises(ImageError, match=r"redirects to plain http \(storage\.example\.com\)"):
         client.connection.send(request)
     client.close()
+
+
+HELPERS = ("[]", '{"Username": "me"}', '{"Username": 5, "Secret": 6}')
+
+
+@pytest.mark.parametrize("printed", HELPERS)
+def test_a_credential_helper_that_prints_other_types_is_named(
+    odd: OddRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str
+) -> None:
+    helper = tmp_path / "docker-credential-odd"
+    helper.write_text(f"#!/bin/sh\necho '{printed}'\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "config.json").write_text(json.dumps({"credHelpers": {odd.host: "odd"}}))
+    odd.answer = lambda _path, _authorization: (401, {"WWW-Authenticate": "Basic"}, b"")
+    assert "Docker's configuration or its credential helper failed" in message(odd)
+
+
+@pytest.mark.parametrize("config", [[5], {"auths": [1]}, {"auths": {"x": {"auth": 5}}}, {"credHelpers": [1]}])
+def test_a_configuration_of_other_types_is_named(odd: OddRegistry, tmp_path: Path, config: object) -> None:
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "config.json").write_text(json.dumps(config))
+    odd.answer = lambda _path, _authorization: (401, {"WWW-Authenticate": "Basic"}, b"")
+    assert "Docker's configuration or its credential helper failed" in message(odd)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "expected"),
+    [("http://u:hunter2@127.0.0.1:1", "its proxy: Connection refused"), ("http://u:hunter2@:x", r"//\*\*\*@:x")],
+)
+def test_a_proxy_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch, proxy: str, expected: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    client = RegistryClient(tries=1)
+    with pytest.raises(ImageError, match=expected) as raised:
+        client.digest(parse_reference("registry.example.com/app:1"))
+    client.close()
+    assert "hunter2" not in str(raised.value)
+
+
+def test_authorities_that_do_not_exist_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nonexistent")
+    client = RegistryClient(tries=1)
+    with pytest.raises(ImageError, match=r"invalid path: /nonexistent, asked for .*; see REQUESTS_CA_BUNDLE"):
+        client.digest(parse_reference("registry.example.com/app:1"))
+    client.close()

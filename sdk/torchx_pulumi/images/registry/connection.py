@@ -23,7 +23,7 @@ from torchx_pulumi.images.registry.addresses import (
     resolve_address,
 )
 from torchx_pulumi.images.registry.authorization import Authorizations, Scopes, no_netrc
-from torchx_pulumi.images.registry.failures import refused, unreachable
+from torchx_pulumi.images.registry.failures import certificates, refused, unreachable
 from torchx_pulumi.images.registry.retries import Retries, after
 from torchx_pulumi.model.errors import ImageError
 
@@ -209,6 +209,8 @@ class RegistryConnection:
             )
         except requests.RequestException as error:
             raise ImageError(unreachable(request.reference, error, request.what), retryable=True) from error
+        except OSError as error:
+            raise ImageError(certificates(request.reference, error, request.what)) from error
 
     def _fetch_token(self, method: str, realm: str, reference: Reference, what: str, options: Mapping[str, Any]) -> Any:
         own = origin_of(realm)[:2] == origin_of(address_of(reference.registry))[:2]
@@ -224,6 +226,8 @@ class RegistryConnection:
                 content = _read(response, 1 << 20, request)
         except DROPPED as error:
             raise ImageError(unreachable(reference, error, what), retryable=True) from error
+        except OSError as error:
+            raise ImageError(certificates(reference, error, what)) from error
         return RegistryAnswer(status=response.status_code, headers=response.headers, content=content, url=realm)
 
 

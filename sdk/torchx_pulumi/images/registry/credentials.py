@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import astuple, dataclass, field
+from typing import Any, Final
 
 from torchx_pulumi.images.content.hashing import in_home
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference
 from torchx_pulumi.model.errors import ImageError
+
+_OTHER_TYPES: Final = (AttributeError, TypeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +71,16 @@ def login_of(registry: str) -> RegistryLogin | None:
             # docker-py would only warn, and fail later with a less clear message.
             raise FileNotFoundError(f"docker-credential-{helper} is not on PATH")
         found = config.resolve_authconfig(key)
-    except (DockerException, OSError, ValueError, subprocess.SubprocessError) as error:
+        login = login_in(found) if found else None
+        if login is not None and not all(isinstance(each or "", str) for each in astuple(login)):
+            raise TypeError("user, password and token must be texts")
+    # docker-py expects what Docker writes, and no other types.
+    except (DockerException, OSError, ValueError, LookupError, *_OTHER_TYPES, subprocess.SubprocessError) as error:
         raise ImageError(
             f"credentials of registry {registry}: Docker's configuration or its credential helper failed: {error}; "
             f"see DOCKER_CONFIG or ~/.docker/config.json, then `docker login {registry}`"
         ) from error
-    return login_in(found) if found else None
+    return login
 
 
 def login_in(entry: Any) -> RegistryLogin:

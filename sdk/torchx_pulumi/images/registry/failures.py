@@ -112,6 +112,14 @@ def denied(reference: Reference, what: str, asked: str, note: str = "") -> str:
     )
 
 
+def certificates(reference: Reference, error: object, what: str) -> str:
+    """Return the message of certificates that cannot be read."""
+    return (
+        f"registry {reference.registry}: {error}, asked for {what}; see REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE and the "
+        "folders certs.d of Docker's configuration"
+    )
+
+
 def unreachable(reference: Reference, error: object, what: str) -> str:
     """Return the message of a registry that does not answer."""
     return (

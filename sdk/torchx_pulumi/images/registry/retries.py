@@ -146,4 +146,7 @@ def short_reason(error: object) -> str:
     found = re.search(
         r"\[Errno -?\d+\] ([^'\")]+)|(timed out|CERTIFICATE_VERIFY_FAILED|Connection aborted)", str(error)
     )
-    return (found[1] or found[2]).strip() if found else str(error)
+    reason = (found[1] or found[2]).strip() if found else str(error)
+    proxy = "its proxy: " if "ProxyError" in str(error) else ""
+    # The address of a proxy may have a password.
+    return proxy + re.sub(r"//[^/\s]*@", "//***@", reason)
