@@ -150,6 +150,8 @@ def images_of(text: str, build_args: Mapping[str, str], where: str) -> list[str]
             image = _expanded(step, parts[0], known, where)
             if not image:
                 raise ImageError(f"{where}: `FROM {step.rest}` names no image; set its argument with build_args")
+            if image.isdigit() and image not in images:
+                images.append(image)  # stages have numbers in COPY only
             _add(images, image, stages)
             stages.append(parts[2].lower() if len(parts) > 2 and parts[1].lower() == "as" else str(len(stages)))
         elif step.word == "COPY":

@@ -29,7 +29,7 @@ def expand(word: str, values: Mapping[str, str], escape: str = "\\") -> str:
     Raises:
         ExpansionError: Quotes or braces are not closed, or a form of `${...}` is not supported.
     """
-    return "".join(text for text, _ in _Words(word, values, escape).read())
+    return "".join(text for text, _ in _read(word, values, escape))
 
 
 def expand_words(word: str, values: Mapping[str, str], escape: str = "\\") -> list[str]:
@@ -42,7 +42,7 @@ def expand_words(word: str, values: Mapping[str, str], escape: str = "\\") -> li
         ExpansionError: As `expand`.
     """
     words, current, begun = [], "", False
-    for text, is_quoted in _Words(word, values, escape).read():
+    for text, is_quoted in _read(word, values, escape):
         for character in text:
             if is_quoted or character not in BLANKS:
                 current, begun = current + character, True
@@ -50,6 +50,13 @@ def expand_words(word: str, values: Mapping[str, str], escape: str = "\\") -> li
                 words.append(current)
                 current, begun = "", False
     return [*words, *([current] if current else [])]
+
+
+def _read(word: str, values: Mapping[str, str], escape: str) -> list[tuple[str, bool]]:
+    try:
+        return _Words(word, values, escape).read()
+    except RecursionError as error:
+        raise ExpansionError("`${...}` are nested too deeply") from error
 
 
 class _Words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from torchx_pulumi.images.dockerfile import DEFAULT, images_of
+from torchx_pulumi.images.variables import ExpansionError, expand
 from torchx_pulumi.model.errors import ImageError
 
 ARGS = {"IMAGE": "base:1", "WORKSPACE": "workspace"}
@@ -34,3 +35,12 @@ def test_images_of(text: str, images: list[str]) -> None:
 def test_a_dockerfile_without_a_base_is_refused(text: str, said: str) -> None:
     with pytest.raises(ImageError, match=said):
         images_of(text, ARGS, "Dockerfile.torchx")
+
+
+def test_a_number_after_from_is_an_image() -> None:
+    assert images_of("FROM 0\nCOPY --from=0 a b\n", {}, "Dockerfile") == ["0"]
+
+
+def test_expansions_that_are_nested_too_deeply_are_an_error() -> None:
+    with pytest.raises(ExpansionError, match="nested too deeply"):
+        expand("${A:-" * 5000 + "}" * 5000, {})

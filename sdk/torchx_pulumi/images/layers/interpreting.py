@@ -194,6 +194,8 @@ def _json_list(rest: str) -> list[str] | None:
         words = json.loads(rest)
     except ValueError:
         return None
+    except RecursionError as error:
+        raise NeedsDaemonError("has a JSON list with something other than strings") from error
     if not all(isinstance(word, str) and not re.search("[\ud800-\udfff]", word) for word in words):
         raise NeedsDaemonError("has a JSON list with something other than strings")
     return list(words)

@@ -128,11 +128,12 @@ def known_layer(members: Sequence[Member], hashes: Mapping[str, str], word: str)
     """
     try:
         read: Any = json.loads(_file(members, hashes, word).read_text("ascii"))
+        check = read.pop("check")
         facts = LayerFacts(**read)
         is_whole = all(_DIGEST.fullmatch(each) for each in (facts.digest, facts.diff_id))
-        if is_whole and facts.archive_size % 512 == 0 and 0 <= facts.crc < 1 << 32:
+        if is_whole and check == _check(facts) and facts.archive_size % 512 == 0 and 0 <= facts.crc < 1 << 32:
             return Layer(members=members, hashes=hashes, facts=facts)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
         pass  # absent or damaged: the files are read
     return None
 
@@ -149,8 +150,13 @@ def make_layer(members: Sequence[Member], hashes: Mapping[str, str], word: str) 
         ImageError: A file changed after it was hashed, or can no longer be read.
     """
     facts = _measure(members, hashes)
-    write_cache(_file(members, hashes, word), [json.dumps(asdict(facts)).encode("ascii")])
+    write_cache(_file(members, hashes, word), [json.dumps({**asdict(facts), "check": _check(facts)}).encode("ascii")])
     return Layer(members=members, hashes=hashes, facts=facts)
+
+
+def _check(facts: LayerFacts) -> str:
+    """Return what tells a damaged cache: with a wrong digest, every push would be refused."""
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def _file(members: Iterable[Member], hashes: Mapping[str, str], word: str) -> Path:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import os
 import random
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,10 @@ def test_a_file_that_changes_before_the_push_is_an_error(files: Path) -> None:
     (files / "train.py").write_text("print('two')\n")
     with pytest.raises(ImageError, match="changed after it was hashed"):
         content_of(blob)
+
+
+def test_a_cache_with_another_digest_is_ignored(files: Path) -> None:
+    wanted = build(files, TEXT, make_base()).manifest
+    for cache in cache_folder().with_name("layers").iterdir():
+        cache.write_text(re.sub("sha256:[0-9a-f]{64}", f"sha256:{'0' * 64}", cache.read_text()))
+    assert build(files, TEXT, make_base()).manifest == wanted
