@@ -63,6 +63,8 @@ class FakeRegistry:
         """Bytes that may be uploaded in all."""
         self.recompresses = False
         """Manifests are stored as something else."""
+        self.forgets: set[str] = set()
+        """Digests of blobs that are gone when the next manifest arrives."""
         self.page: int | None = None
         """Tags on a page."""
         self.asked: list[str] = []
@@ -191,6 +193,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.answer(202)
         content = self.body
         described = json.loads(content)
+        stored.blobs = {each: blob for each, blob in stored.blobs.items() if each not in registry.forgets}
+        registry.forgets.clear()
         missing = [
             each["digest"]
             for each in [described["config"], *described["layers"]]

@@ -22,6 +22,8 @@ AT_ONCE: Final = 4
 """Blobs that are sent at the same time."""
 _EVERY_S: Final = 1.0
 """Seconds between two lines of progress."""
+_AGAIN_S: Final = (0.5, 1.0)
+"""Seconds before a push that is repeated because the registry lacks a blob that it had."""
 
 
 def push_image(
@@ -47,9 +49,7 @@ def push_image(
             cannot be read. The tag is set only if all of the image is there.
     """
     try:
-        push = _Push(client, image, target, progress)
-        push.run()
-        _put_manifest(client, image, target, push.scopes)
+        _push_all(client, image, target, progress)
         found = client.digest(target)
     except ImageError as error:
         raise ImageError(
@@ -63,6 +63,25 @@ def push_image(
         )
     progress(f"pushed, {found}")
     return found
+
+
+def _push_all(client: RegistryClient, image: LayeredImage, target: Reference, progress: Callable[[str], None]) -> None:
+    """Push blobs and manifest; again if the registry lacks a blob that it had."""
+    from torchx_pulumi.images.registry.failures import RefusedRequestError
+
+    waits = iter(_AGAIN_S)
+    while True:
+        push = _Push(client, image, target, progress)
+        push.run()
+        try:
+            return _put_manifest(client, image, target, push.scopes)
+        except RefusedRequestError as error:
+            wait_s = next(waits, None)
+            if wait_s is None or "BLOB_UNKNOWN" not in str(error):
+                raise
+            # A registry writes the link of a blob again when another process pushes it, and has none for a moment; or
+            # its garbage collection took the blob.
+            client.connection.retries.pause(wait_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
