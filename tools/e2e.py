@@ -23,7 +23,8 @@ from pathlib import Path
 from tools.local_cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKERS = 2
+WORKERS = 3
+"""Files whose tests run side by side. More than the cores of small machines: most of the time the tests wait."""
 TESTS_FAILED = 1
 """Exit code of pytest."""
 NIGHTLY_TESTS = (
