@@ -124,11 +124,6 @@ def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
     return build_plans(made, pulumi.log.info) if made else {}
 
 
-def split_reference(plan: ImagePlan) -> tuple[str, str | None]:
-    """Return the name of an image without a digest, and the digest that pods name after it. None: they name none."""
-    return plan.reference, plan.digest if plan.pod_reference != plan.reference else None
-
-
 def _messages(plan: ImagePlan) -> Iterator[str]:
     if plan.is_recorded:
         yield (

@@ -131,7 +131,9 @@ def _created_status(plan: JobPlan[Any], status: Any, now: datetime) -> Any:
 def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, uid: Any) -> Any:
     """Return the names of the PodGroups of some roles; an Output where they depend on one."""
     variant = variant_of(plan.options)
-    needed = [job_name, uid if variant.pod_groups_by_uid else ""]
-    if not any(isinstance(item, pulumi.Output) for item in needed):
-        return variant.pod_groups(plan, roles, str(needed[-1] or ""))
-    return pulumi.Output.all(*needed).apply(lambda known: variant.pod_groups(plan, roles, str(known[-1] or "")))
+    used_uid = uid if variant.pod_groups_by_uid else ""
+    if not isinstance(job_name, pulumi.Output) and not isinstance(used_uid, pulumi.Output):
+        return variant.pod_groups(plan, roles, str(used_uid or ""))
+    return pulumi.Output.all(job_name, used_uid).apply(
+        lambda known: variant.pod_groups(plan, roles, str(known[1] or ""))
+    )

@@ -20,8 +20,8 @@ from torchx_pulumi.images import (
 )
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
-from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
-from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded, split_reference
+from torchx_pulumi.model.job_spec import JobSpec
+from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded
 from torchx_pulumi_components.job_construction import spec_of
 
 from torchx_pulumi_stacks.settings import Settings, key_of
@@ -113,15 +113,14 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
         except ImageError as error:
             problems.append(error)
     _raise_all(problems)
-    names = {image: split_reference(plan) for image, plan in plans.items()}
+    names = {image: (plan.reference, plan.pod_digest) for image, plan in plans.items()}
     names |= {image: (f"{repository}:{tag}", None) for image, (repository, tag) in pushes.items()}
-    roles = [_with_image(role, *names.get(role.image, (role.image, role.image_digest))) for role in spec.roles]
+    roles = []
+    for role in spec.roles:
+        image, digest = names.get(role.image, (role.image, role.image_digest))
+        roles.append(replace(role, image=image, image_digest=digest))
     refuse_local_only([role.image for role in roles], shared_daemon=config.shared_daemon)
     return Images(spec=replace(spec, roles=roles), digests=_make(list(plans.values()), pushes))
-
-
-def _with_image(role: RoleSpec, image: str, digest: str | None) -> RoleSpec:
-    return replace(role, image=image, image_digest=digest)
 
 
 def _plan(image: str, config: ImageConfig) -> ImagePlan:

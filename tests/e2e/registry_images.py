@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+import pytest
 import requests
 from torchx_pulumi.images.oci import (
     DOCKER_CONFIG,
@@ -36,6 +37,18 @@ TYPES = {
 }
 """Media types of manifest, configuration, layer and index."""
 LOGIN = (USER, PASSWORD)
+
+
+def without_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Give this process no daemon, no credentials, and caches of the test's own; return the variables for others."""
+    made = {
+        "DOCKER_HOST": "unix:///nonexistent/docker.sock",
+        "DOCKER_CONFIG": str(tmp_path / "docker"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    for name, value in made.items():
+        monkeypatch.setenv(name, value)
+    return made
 
 
 def layer(files: Mapping[str, bytes]) -> bytes:

@@ -16,14 +16,22 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 
 from bench._usage import measure
-from tests.e2e.registry_images import crane, crane_program, layer, manifest_of, put_image, put_index, validated
+from tests.e2e.registry_images import (
+    crane,
+    crane_program,
+    layer,
+    manifest_of,
+    put_image,
+    put_index,
+    validated,
+    without_daemon,
+)
 from tests.e2e.torchx_cli import Said, TorchxCli
 from tools.images.oci import architecture
 from tools.local_registry import LocalRegistry, registry_program
 
 pytestmark = pytest.mark.e2e
 
-NOWHERE = "unix:///nonexistent/docker.sock"
 OTHER = "arm64" if architecture() == "amd64" else "amd64"
 LARGE_BYTES = int(float(os.environ.get("TORCHX_PULUMI_LARGE_IMAGE_GB", "0.3")) * 1e9)
 """Size of the large file; `make e2e-extended` sets 6 GB."""
@@ -40,15 +48,7 @@ def programs() -> None:
 
 @pytest.fixture(autouse=True)
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """No daemon, no credentials, and caches of the test's own."""
-    made = {
-        "DOCKER_HOST": NOWHERE,
-        "DOCKER_CONFIG": str(tmp_path / "docker"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
-    for name, value in made.items():
-        monkeypatch.setenv(name, value)
-    return made
+    return without_daemon(tmp_path, monkeypatch)
 
 
 @pytest.fixture

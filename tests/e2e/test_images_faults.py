@@ -23,7 +23,16 @@ from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
-from tests.e2e.registry_images import crane_program, delete_image, layer, manifest_of, put_image, put_index, validated
+from tests.e2e.registry_images import (
+    crane_program,
+    delete_image,
+    layer,
+    manifest_of,
+    put_image,
+    put_index,
+    validated,
+    without_daemon,
+)
 from tests.e2e.torchx_cli import TorchxCli
 from tests.loopback import LoopbackProxy
 from tools.local_registry import PASSWORD, USER, LocalRegistry, registry_program
@@ -44,15 +53,7 @@ def programs() -> None:
 
 @pytest.fixture(autouse=True)
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """No daemon, no credentials, and caches of the test's own."""
-    made = {
-        "DOCKER_HOST": "unix:///nonexistent/docker.sock",
-        "DOCKER_CONFIG": str(tmp_path / "docker"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
-    for name, value in made.items():
-        monkeypatch.setenv(name, value)
-    return made
+    return without_daemon(tmp_path, monkeypatch)
 
 
 @pytest.fixture

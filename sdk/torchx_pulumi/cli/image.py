@@ -239,7 +239,7 @@ def _plan_values(report: PlanReport) -> dict[str, Any]:
 
 
 def _plan_lines(report: PlanReport) -> list[str]:
-    from torchx_pulumi.images.units import megabytes
+    from torchx_pulumi.model.text import megabytes
 
     plan = report.plan
     state = {True: "is in the registry; nothing to build", None: "whether the registry has it is not known"}.get(

@@ -50,7 +50,8 @@ def ask_registry(image_repo: str) -> None:
     from torchx_pulumi.images.reference import parse_reference
     from torchx_pulumi.images.registry import RegistryClient
 
-    RegistryClient().digest(parse_reference(f"{image_repo}:latest"))
+    with contextlib.closing(RegistryClient()) as registry:
+        registry.digest(parse_reference(f"{image_repo}:latest"))
 
 
 def import_ahead() -> None:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
-from torchx_pulumi.images.oci import Descriptor, Manifest
+from torchx_pulumi.images.oci import Descriptor
 from torchx_pulumi.images.plan import CONTENT_LABEL
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference, parse_reference, parse_repository
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.app_entry import write_entry
 from torchx_pulumi.model.errors import DeployError, ImageError
 from torchx_pulumi.model.progress import ProgressCallback
@@ -34,30 +35,6 @@ _WORD: Final = re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{12}|[0-9a-f]{40}|[0-9a-f]{6
 """A digest of a field, a tag, or the digest of an image, without `sha256:`."""
 REQUESTS_AT_ONCE: Final = 8
 _MOST_NAMED: Final = 20
-
-
-class TagRegistry(Protocol):
-    """Lists the tags of a repository, and reads images. Many threads may use it."""
-
-    def tags(self, repository: Reference) -> Sequence[str]:
-        """Return all tags of a repository."""
-        ...
-
-    def digest(self, reference: Reference) -> str | None:
-        """Return the digest of an image. None: the registry does not have it."""
-        ...
-
-    def manifest(self, reference: Reference) -> Manifest | None:
-        """Return a manifest or an index. None: the registry does not have it."""
-        ...
-
-    def read_blob(self, repository: Reference, descriptor: Descriptor) -> bytes:
-        """Return a small blob."""
-        ...
-
-    def delete(self, repository: Reference, digest: str) -> None:
-        """Delete a manifest, and with it all tags that name it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +69,7 @@ class TagReport:
 
 
 def find_unused(
-    repository: str, backends: Sequence[str], registry: TagRegistry, *, index: RunIndex | None = None
+    repository: str, backends: Sequence[str], registry: RegistryClient, *, index: RunIndex | None = None
 ) -> TagReport:
     """Return which images of a repository the stacks of backends reference.
 
@@ -132,7 +109,7 @@ def find_unused(
     return TagReport(repository=repository, images=images, others=others, stacks=stacks)
 
 
-def delete_unused(report: TagReport, registry: TagRegistry, progress: ProgressCallback) -> None:
+def delete_unused(report: TagReport, registry: RegistryClient, progress: ProgressCallback) -> None:
     """Delete the images that nothing references.
 
     Args:
@@ -149,14 +126,14 @@ def delete_unused(report: TagReport, registry: TagRegistry, progress: ProgressCa
         progress(f"deleted {image.digest} ({', '.join(image.tags)})")
 
 
-def _digests(place: Reference, registry: TagRegistry) -> Mapping[str, str | None]:
+def _digests(place: Reference, registry: RegistryClient) -> Mapping[str, str | None]:
     tags = sorted(set(registry.tags(place)))
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         found = pool.map(lambda tag: registry.digest(parse_reference(f"{place.name}:{tag}")), tags)
         return dict(zip(tags, found, strict=True))
 
 
-def _made_elsewhere(place: Reference, tags: Mapping[str, Sequence[str]], registry: TagRegistry) -> set[str]:
+def _made_elsewhere(place: Reference, tags: Mapping[str, Sequence[str]], registry: RegistryClient) -> set[str]:
     """Return the digests of the images whose label is not the address that one of their tags begins."""
 
     def is_ours(each: str) -> bool:
@@ -167,7 +144,7 @@ def _made_elsewhere(place: Reference, tags: Mapping[str, Sequence[str]], registr
         return {each for each, ours in zip(tags, pool.map(is_ours, tags), strict=True) if not ours}
 
 
-def _content_label(image: Reference, registry: TagRegistry) -> str:
+def _content_label(image: Reference, registry: RegistryClient) -> str:
     """Return the label of an image with its address. Empty: it has none, or is no single image."""
     manifest = registry.manifest(image)
     try:

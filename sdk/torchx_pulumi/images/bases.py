@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
-from torchx_pulumi.images.reference import Reference, is_local_id, parse_reference
+from torchx_pulumi.images.reference import is_local_id, parse_reference
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
 
 
@@ -31,15 +32,7 @@ class Base:
     source: DigestSource
 
 
-class Registry(Protocol):
-    """Reads digests from registries."""
-
-    def digest(self, reference: Reference) -> str | None:
-        """Return the digest of an image. None: the registry does not have it."""
-        ...
-
-
-def resolve(image: str, registry: Registry, client: Any = None) -> Base:
+def resolve(image: str, registry: RegistryClient, client: Any = None) -> Base:
     """Return the current digest of an image.
 
     Args:

@@ -15,13 +15,14 @@ from torchx_pulumi.model.errors import ImageError, ImageOptionError
 
 def known_digests(references: Sequence[str]) -> Mapping[str, str]:
     """Return the digests of the images that their registries have. A registry that does not answer is skipped."""
-    registry, found = RegistryClient(tries=1), {}
-    for reference in dict.fromkeys(references):
-        # Used by a preview only. The build asks again and reports the error.
-        with contextlib.suppress(ImageError):
-            digest = registry.digest(parse_reference(reference))
-            if digest:
-                found[reference] = digest
+    found = {}
+    with contextlib.closing(RegistryClient(tries=1)) as registry:
+        for reference in dict.fromkeys(references):
+            # Used by a preview only. The build asks again and reports the error.
+            with contextlib.suppress(ImageError):
+                digest = registry.digest(parse_reference(reference))
+                if digest:
+                    found[reference] = digest
     return found
 
 

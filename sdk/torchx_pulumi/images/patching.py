@@ -128,7 +128,7 @@ class ImageBuilder:
             if there:
                 progress.say("is in the registry already, nothing to build")
                 return _patched(plan, there)
-        with self._daemon_for(plan) as daemon:
+        with _connected(self.client, plan) as daemon:
             found = daemon.inspect(plan.reference)
             labels = ((found or {}).get("Config") or {}).get("Labels") or {}
             # A build whose push failed, or a local image. The label tells it from other images of that name.
@@ -138,21 +138,6 @@ class ImageBuilder:
                 return self._keep(daemon, plan, image_id, progress, built=not done)
             digest = push(daemon, image_id, plan.repository, plan.tag, progress, self.retries)
             return _patched(plan, digest, built=not done, pushed=True)
-
-    @contextlib.contextmanager
-    def _daemon_for(self, plan: ImagePlan) -> Iterator[Daemon]:
-        """Return the daemon, for an image that needs it.
-
-        Raises:
-            ImageError: It cannot be reached. The message says why the builder `registry` was not chosen.
-        """
-        with contextlib.ExitStack() as stack:
-            try:
-                daemon = stack.enter_context(_connected(self.client))
-            except ImageError as error:
-                why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
-                raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
-            yield daemon
 
     def _push_layers(self, plan: ImagePlan, progress: Progress) -> PatchedImage:
         """Push an image without a daemon, unless the registry has the planned digest."""
@@ -249,9 +234,19 @@ class ImageBuilder:
 
 
 @contextlib.contextmanager
-def _connected(client: Any) -> Iterator[Daemon]:
-    """Return a daemon for one image: the caller's own, or one that is closed at the end."""
-    daemon = Daemon(client) if client is not None else Daemon.connect()
+def _connected(client: Any, plan: ImagePlan | None = None) -> Iterator[Daemon]:
+    """Return a daemon for one image: the caller's own, or one that is closed at the end.
+
+    Raises:
+        ImageError: It cannot be reached. With a plan, the message says why the builder `registry` was not chosen.
+    """
+    try:
+        daemon = Daemon(client) if client is not None else Daemon.connect()
+    except ImageError as error:
+        if plan is None:
+            raise
+        why = f"; the builder `registry` cannot build it: {plan.why_docker}" if plan.why_docker else ""
+        raise ImageError(f"image {plan.reference}: {error}{why}", retryable=error.retryable) from error
     try:
         yield daemon
     finally:

@@ -97,11 +97,14 @@ class ImagePlan:
         return ":".join(self.target)
 
     @property
+    def pod_digest(self) -> str | None:
+        """Return the digest that pods name after the tag. None: they name the tag only."""
+        return self.digest if self.builder is Builder.REGISTRY and not self.is_recorded else None
+
+    @property
     def pod_reference(self) -> str:
         """Return the name of the image for pods: with the digest after the tag for the builder `registry`."""
-        if self.builder is Builder.REGISTRY and self.digest is not None and not self.is_recorded:
-            return f"{self.reference}@{self.digest}"
-        return self.reference
+        return self.reference if self.pod_digest is None else f"{self.reference}@{self.pod_digest}"
 
     @property
     def target(self) -> tuple[str, str]:

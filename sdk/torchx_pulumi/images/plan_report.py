@@ -6,31 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
-from torchx_pulumi.images.oci import LayeredImage, Manifest
+from torchx_pulumi.images.oci import LayeredImage
 from torchx_pulumi.images.plan import ImagePlan
 from torchx_pulumi.images.plan_history import PlanChanges, changes_of
 from torchx_pulumi.images.reference import Reference, parse_reference
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
 
 REQUESTS_AT_ONCE: Final = 8
-
-
-class BlobRegistry(Protocol):
-    """Says what a registry has. Many threads may use it."""
-
-    def digest(self, reference: Reference) -> str | None:
-        """Return the digest of an image. None: the registry does not have it."""
-        ...
-
-    def manifest(self, reference: Reference) -> Manifest | None:
-        """Return a manifest or an index. None: the registry does not have it."""
-        ...
-
-    def has_blob(self, repository: Reference, digest: str) -> bool:
-        """Return whether a repository has a blob."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +52,7 @@ class PlanReport:
     """Warnings for the user."""
 
 
-def report_plan(plan: ImagePlan, workspace: str | Mapping[str, str], registry: BlobRegistry) -> PlanReport:
+def report_plan(plan: ImagePlan, workspace: str | Mapping[str, str], registry: RegistryClient) -> PlanReport:
     """Return what is known of a planned image. The registry is asked for the layers.
 
     Args:
@@ -89,7 +74,7 @@ def report_plan(plan: ImagePlan, workspace: str | Mapping[str, str], registry: B
         return replace(report, warnings=(*report.warnings, f"what the registry has is not known: {error}"))
 
 
-def _stored_layers(image: Reference, registry: BlobRegistry) -> Sequence[LayerReport] | None:
+def _stored_layers(image: Reference, registry: RegistryClient) -> Sequence[LayerReport] | None:
     found = registry.manifest(image)
     try:
         layers = json.loads(found.content)["layers"] if found is not None else None
@@ -101,7 +86,7 @@ def _stored_layers(image: Reference, registry: BlobRegistry) -> Sequence[LayerRe
         return None  # an index, which another builder pushed
 
 
-def _with_layers(report: PlanReport, image: LayeredImage, registry: BlobRegistry) -> PlanReport:
+def _with_layers(report: PlanReport, image: LayeredImage, registry: RegistryClient) -> PlanReport:
     target = parse_reference(report.plan.reference)
     base = {layer.digest: layer.size for layer in image.base_layers}
     new = {blob.digest: blob.size for blob in image.new_blobs}

@@ -193,7 +193,7 @@ def _arguments(base: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _dockerfile(tree: Tree, path: str, *, required: bool) -> str | None:
-    """Return the text of the workspace's Dockerfile. None: there is none."""
+    """Return the text of the workspace's Dockerfile. None: it has no Dockerfile."""
     # The daemon reads it even if the rules exclude it from the image.
     for entry in (*tree.sent_only, *tree.entries):
         if entry.path == path:

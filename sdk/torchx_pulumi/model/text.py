@@ -1,4 +1,4 @@
-"""Texts in messages and tables: control characters removed, lists shortened; and the check of a list of texts."""
+"""Texts in messages and tables: control characters removed, lists shortened, amounts; and the check of a list."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ def one_line(text: str) -> str:
     'ab c'
     """
     return " ".join(printable(text).split())
+
+
+def megabytes(count: int) -> str:
+    """Return a number of bytes as text.
+
+    >>> megabytes(12_345_678), megabytes(512)
+    ('12.3 MB', '0.5 kB')
+    """
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def listed(names: Sequence[str], most: int) -> str:

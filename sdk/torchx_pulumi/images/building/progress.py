@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from torchx_pulumi.images.dockerfile import SHOWN_ARGUMENTS
-from torchx_pulumi.images.units import megabytes
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import MARK, encodings
+from torchx_pulumi.model.text import megabytes
 
 _EVERY_S: Final = 1.0
 _SHORTEST_SECRET: Final = 3

@@ -7,13 +7,14 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from torchx_pulumi.images.bases import Base, DigestSource
 from torchx_pulumi.images.content.hashing import cache_folder, write_cache
 from torchx_pulumi.images.layers.stored_shapes import check_config, check_index, check_manifest
 from torchx_pulumi.images.oci import DOCKER_CONFIG, INDEXES, MANIFESTS, OCI_CONFIG, Descriptor, Manifest
 from torchx_pulumi.images.reference import Reference, parse_reference
+from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError
 from torchx_pulumi.model.text import listed
 
@@ -21,18 +22,6 @@ _MOST_NAMED: Final = 12
 """Platforms that a message lists."""
 _DEPTH: Final = 3
 """Indexes within indexes."""
-
-
-class BaseRegistry(Protocol):
-    """Reads manifests and small blobs."""
-
-    def manifest(self, reference: Reference) -> Manifest | None:
-        """Return the manifest or the index of a reference. None: the registry does not have it."""
-        ...
-
-    def read_blob(self, repository: Reference, descriptor: Descriptor) -> bytes:
-        """Return the content of a small blob."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +40,7 @@ class BaseImage:
         return json.loads(self.manifest.content)["layers"] or []
 
 
-def read_base(registry: BaseRegistry, base: Base, platform: str) -> BaseImage:
+def read_base(registry: RegistryClient, base: Base, platform: str) -> BaseImage:
     """Return a base image for a platform.
 
     Manifests and configurations are kept in the user's cache by digest, so that a known base costs no request.
@@ -84,7 +73,7 @@ def read_base(registry: BaseRegistry, base: Base, platform: str) -> BaseImage:
     )
 
 
-def _image(registry: BaseRegistry, image: BaseImage, platform: str, where: str) -> BaseImage:
+def _image(registry: RegistryClient, image: BaseImage, platform: str, where: str) -> BaseImage:
     content = _json(image.manifest.content, where)
     found = content["config"]
     if found.get("mediaType") not in (DOCKER_CONFIG, OCI_CONFIG):
@@ -109,7 +98,7 @@ def _image(registry: BaseRegistry, image: BaseImage, platform: str, where: str) 
     return replace(image, config=config)
 
 
-def _manifest(registry: BaseRegistry, reference: Reference, where: str) -> Manifest:
+def _manifest(registry: RegistryClient, reference: Reference, where: str) -> Manifest:
     def fetch() -> tuple[str, bytes]:
         found = registry.manifest(reference)
         if found is None:

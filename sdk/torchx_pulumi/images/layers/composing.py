@@ -30,7 +30,6 @@ from torchx_pulumi.images.oci import (
     sha256_digest,
 )
 from torchx_pulumi.model.errors import ImageError
-from torchx_pulumi.model.progress import ProgressCallback
 
 MOST_LAYERS: Final = 127
 """Layers of an image that Docker and containerd can mount."""
@@ -87,7 +86,6 @@ def compose(
     entries: Sequence[Entry],
     extra: Mapping[str, bytes],
     hashes: Mapping[str, str],
-    report: ProgressCallback | None = None,
 ) -> LayeredImage:
     """Return an image ready to be pushed. Files are read only for layers that the user's cache does not know.
 
@@ -101,7 +99,6 @@ def compose(
         entries: Files of the image.
         extra: Generated files of the image by path.
         hashes: SHA-256 of every file by path.
-        report: Receives a line for each layer that is read. None: no progress is reported.
 
     Raises:
         UnsupportedError: The image needs the daemon. It has all reasons.
@@ -129,7 +126,7 @@ def compose(
             copy = interpreter.run(step)
             for folder in interpreter.folders:
                 known.add_folder(folder)
-            layer = None if copy is None else _layer(copy, context, known, hashes, report)
+            layer = None if copy is None else _layer(copy, context, known, hashes)
         except NeedsDaemonError as error:
             work.problems.append(f"{where} line {step.line}: {step.word} {error}, which needs the builder docker")
             continue
@@ -173,18 +170,13 @@ def _left_empty(interpreter: Interpreter, layers: Sequence[Layer], first: str, w
     return reasons
 
 
-def _layer(
-    copy: Copy, context: Context, known: KnownPaths, hashes: Mapping[str, str], report: ProgressCallback | None
-) -> Layer:
+def _layer(copy: Copy, context: Context, known: KnownPaths, hashes: Mapping[str, str]) -> Layer:
     members, files = members_of(copy, context, known)
     layer = known_layer(members, hashes, copy.word)
     if layer is not None:
         return layer
     if copy.word == "ADD":
         _refuse_archives(files)
-    if report is not None:
-        count = sum(each.size > 0 for each in members)
-        report(f"reading {count} files, {sum(each.size for each in members) / 1e6:.1f} MB")
     return make_layer(members, hashes, copy.word)
 
 

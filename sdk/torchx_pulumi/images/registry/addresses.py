@@ -88,7 +88,7 @@ def is_plain(url: str) -> bool:
 
 
 def authority_of(registry: str) -> str | None:
-    """Return the file of the registry's certificate authority in Docker's configuration. None: there is none."""
+    """Return the file of the registry's certificate authority in Docker's configuration. None: it has no such file."""
     return next((str(folder / "ca.crt") for folder in _folders(registry) if (folder / "ca.crt").is_file()), None)
 
 

@@ -52,7 +52,7 @@ class RegistryAnswer:
         """Return the content as JSON.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The content is not JSON.
         """
         try:
             return json.loads(self.content)

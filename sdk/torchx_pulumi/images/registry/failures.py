@@ -30,7 +30,7 @@ class RefusedRequestError(ImageError):
 
 
 def message_in(content: bytes) -> str:
-    """Return the registry's own message: code and message of each error, or a short text. Empty: there is none.
+    """Return the registry's own message: code and message of each error, or a short text. Empty: it sent no message.
 
     >>> message_in(b'{"errors": [{"code": "DENIED", "message": "quota exceeded"}]}')
     'DENIED: quota exceeded'

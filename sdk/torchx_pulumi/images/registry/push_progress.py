@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from torchx_pulumi.images.units import megabytes
+from torchx_pulumi.model.text import megabytes
 
 
 class PushProgress:
