@@ -162,3 +162,19 @@ def check_provider(
         f"it. Nothing was changed. To keep the run, {remedy}; to change the access, set it together with a new value "
         "of `rerun` once the run has finished"
     )
+
+
+def is_protected(opts: pulumi.ResourceOptions) -> bool:
+    """Return whether the children of a component are protected, by its options or by those of its parents."""
+    inherited = getattr(opts.parent, "_protect", None)
+    return bool(inherited if opts.protect is None else opts.protect)
+
+
+def has_provider(opts: pulumi.ResourceOptions) -> bool:
+    """Return whether the program chose a Kubernetes provider for this component or one of its parents."""
+    given: Any = opts.providers or []
+    listed = list(given.values()) if isinstance(given, Mapping) else list(given)
+    if opts.provider is not None:
+        listed.append(opts.provider)
+    inherited = getattr(opts.parent, "_providers", None) or {}
+    return "kubernetes" in inherited or any(provider.package == "kubernetes" for provider in listed)

@@ -25,7 +25,7 @@ from torchx_pulumi.schedulers import variant_of
 from torchx_pulumi.schedulers.registry import component_type
 
 from torchx_pulumi_components.args import WaitFor
-from torchx_pulumi_components.cluster_access import check_provider, connect
+from torchx_pulumi_components.cluster_access import check_provider, connect, has_provider, is_protected
 from torchx_pulumi_components.input_resolution import (
     Leaves,
     ValuePath,
@@ -54,8 +54,9 @@ from torchx_pulumi_components.resources import (
     register_notes,
     register_objects,
 )
-from torchx_pulumi_components.run_objects import run_objects, wait_until_gone
+from torchx_pulumi_components.run_objects import check_protected, run_objects, wait_until_gone
 from torchx_pulumi_components.stack_state import StackState, read_stack_state
+from torchx_pulumi_components.unrecorded import find_unrecorded, import_advice
 from torchx_pulumi_components.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -213,9 +214,10 @@ class Construction:
                 check_provider(
                     self.name, launch.run, state, given=self.given, own_provider=own_provider, cluster=planner.cluster
                 )
-            return launch
+            return replace(launch, imports=find_unrecorded(self.name, launch, state, planner.cluster, planner.owners()))
 
         launch = await self._jobs.plan(plan)
+        check_protected(self.name, launch, protected=is_protected(opts))
         if launch.decision.action is Action.IGNORE:
             marked = MarkedPlan(leaves=self.leaves, plan=launch.plan, kept=state.outputs)
         else:
@@ -223,6 +225,8 @@ class Construction:
         self.plan, self.app = launch.plan, state.app
         self.decided.set_result(None)
         self._log(launch, why_not)
+        if planner.cluster is None and (advice := import_advice(self.name, launch, state)):
+            pulumi.log.warn(self.leaves.hide(advice), self.component)
         return await self._register(launch, marked, state, cluster, own_provider=own_provider)
 
     async def _read_args(self) -> None:
@@ -287,6 +291,9 @@ class Construction:
 
     def _child_options(self, launch: Launch, *, own_provider: bool) -> ChildOptions:
         opts, settings, given = self.opts, self.args.settings, self.given
+        imports = launch.imports
+        if opts.import_ is not None and launch.confirmed is None and not launch.launching:
+            imports = {self.name: opts.import_}
         provider = None
         if not own_provider:
             kubeconfig = given.get("kubeconfig")
@@ -300,7 +307,7 @@ class Construction:
             provider=provider,
             ignore_changes=opts.ignore_changes or (),
             custom_timeouts=timeouts,
-            import_id=opts.import_ if launch.confirmed is None and not launch.launching else None,
+            imports=imports,
             replacement_trigger=None if settings.job_name is None else launch.run.hash,
             retain_on_delete=opts.retain_on_delete,
             secret_outputs=("metadata", "status") if self.leaves.secret_places else (),
@@ -348,6 +355,12 @@ class Construction:
                 f"{', '.join(shown)}: is secret, and names objects or counts them, so that it shows in their names",
                 component,
             )
+        if launch.imports:
+            pulumi.log.info(
+                f"imported, as the last deployment was interrupted after their creation: {', '.join(launch.imports)}. "
+                "The state keeps their creation as pending until `pulumi refresh --clear-pending-creates`",
+                component,
+            )
         for pod in launch.missing_pods():
             pulumi.log.warn(f"pod {pod} of run {launch.run.job_name} is gone; it is not started again", component)
 
@@ -373,13 +386,3 @@ def spec_of(app: Any) -> JobSpec:
         return app if isinstance(app, JobSpec) else read_app(app)
     except TorchxPulumiError as error:
         raise pulumi.RunError(str(error)) from error
-
-
-def has_provider(opts: pulumi.ResourceOptions) -> bool:
-    """Return whether the program chose a Kubernetes provider for this component or one of its parents."""
-    given: Any = opts.providers or []
-    listed = list(given.values()) if isinstance(given, Mapping) else list(given)
-    if opts.provider is not None:
-        listed.append(opts.provider)
-    inherited = getattr(opts.parent, "_providers", None) or {}
-    return "kubernetes" in inherited or any(provider.package == "kubernetes" for provider in listed)

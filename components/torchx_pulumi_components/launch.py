@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -57,6 +57,8 @@ class Launch:
     named: bool = False
     """The job object has a fixed name."""
     warnings: tuple[str, ...] = ()
+    imports: Mapping[str, str] = field(default_factory=dict)
+    """Resource name -> import id of the objects that `unrecorded` finds."""
     cluster: ClusterIdentity | None = None
     """The cluster of the run. None: not known."""
 
@@ -123,9 +125,8 @@ class LaunchPlanner:
             DeployError: An object that this stack did not create has the job's name.
             ClusterError: The cluster does not answer, or is not the one of the last run.
         """
-        given = self.args
         # Options that are discovered in the cluster are rendered, recorded and compared like given ones.
-        args = replace(given, options=discover(self.cluster, given.options, given.left_open))
+        args = replace(self.args, options=discover(self.cluster, self.args.options, self.args.left_open))
         args = with_split_images(args, self.state.record, self.state.intent)
         other = self.other and with_split_images(self.other, self.state.record, self.state.intent)
         return replace(self, args=args, other=other)._plan_launch()
@@ -273,16 +274,16 @@ class LaunchPlanner:
 
     def _job_name(self, run: str, version: int) -> str:
         tail = backend_of(self.args.options).name_tail(self.args.spec, self.args.options)
-        return job_name(self.name, run, self._owners()[0], version=version, tail=tail)
+        return job_name(self.name, run, self.owners()[0], version=version, tail=tail)
 
-    def _owners(self) -> list[str]:
+    def owners(self) -> list[str]:
         """Return the launch labels of this component under its URNs, the present one first."""
         return [owner_digest(*self.organization, urn) for urn in (self.state.urn, *self.state.former_urns)]
 
     def _is_ours(self, last: RunRecord | None, job_object: Mapping[str, Any]) -> bool:
         """Return whether this component created an object: it has its label, or the uid of its last run."""
         metadata = job_object.get("metadata") or {}
-        if (metadata.get("labels") or {}).get(labels.LAUNCH) in self._owners():
+        if (metadata.get("labels") or {}).get(labels.LAUNCH) in self.owners():
             return True
         return last is not None and last.uid is not None and metadata.get("uid") == last.uid
 
@@ -376,7 +377,7 @@ class LaunchPlanner:
         """Plan a run, with our labels and annotations on the job object; one that is kept in the layout that it has."""
         args, app = args_of_run(self.args, run), self.state.app
         options, spec = args.options, args.spec
-        own = {labels.LAUNCH: self._owners()[0]}
+        own = {labels.LAUNCH: self.owners()[0]}
         if app is not None:
             # By these `torchx list` finds an app that `torchx run` launched.
             own |= {

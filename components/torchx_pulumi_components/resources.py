@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -79,8 +79,8 @@ class ChildOptions:
     kept_companion_fields: Sequence[str] = ()
     """The same for the objects next to the job object."""
     custom_timeouts: pulumi.CustomTimeouts | None = None
-    import_id: str | None = None
-    """Existing job object to import."""
+    imports: Mapping[str, str] = field(default_factory=dict)
+    """Existing objects to import: resource name -> import id."""
     replacement_trigger: str | None = None
     """Replaces the objects when it changes. None: a new name does that."""
     replaces_job_object: bool = False
@@ -90,22 +90,22 @@ class ChildOptions:
     """Outputs that are secret in any case: the managed fields in a pod's metadata repeat its ports and the places of
     its mounts, its status the image."""
 
-    def of_job_object(self, parent: pulumi.Resource) -> pulumi.ResourceOptions:
-        """Return the options of the job object."""
-        options = self._of_object(parent, self.kept_fields)
-        options.import_ = self.import_id
+    def of_job_object(self, parent: pulumi.Resource, name: str) -> pulumi.ResourceOptions:
+        """Return the options of the job object, by its resource name."""
+        options = self._of_object(parent, name, self.kept_fields)
         if self.replaces_job_object:
             # The engine compares triggers only where the state has one; a run without a fixed name has none.
             options.replace_on_changes = ["metadata", "spec"]
         return options
 
-    def of_companion(self, parent: pulumi.Resource) -> pulumi.ResourceOptions:
-        """Return the options of an object next to the job object."""
-        options = self._of_object(parent, self.kept_companion_fields)
-        options.replace_on_changes = ["metadata"]
+    def of_companion(self, parent: pulumi.Resource, name: str) -> pulumi.ResourceOptions:
+        """Return the options of an object next to the job object, by its resource name."""
+        options = self._of_object(parent, name, self.kept_companion_fields)
+        # An import compares the object with the program at once: a replacement would end the pod.
+        options.replace_on_changes = None if name in self.imports else ["metadata"]
         return options
 
-    def _of_object(self, parent: pulumi.Resource, kept_fields: Sequence[str]) -> pulumi.ResourceOptions:
+    def _of_object(self, parent: pulumi.Resource, name: str, kept_fields: Sequence[str]) -> pulumi.ResourceOptions:
         """Return the options of an object. It is deleted before its successor is created: two runs never overlap."""
         return pulumi.ResourceOptions(
             parent=parent,
@@ -117,6 +117,7 @@ class ChildOptions:
             replacement_trigger=self.replacement_trigger,
             retain_on_delete=self.retain_on_delete,
             additional_secret_outputs=list(self.secret_outputs) or None,
+            import_=self.imports.get(name),
         )
 
 
@@ -143,14 +144,14 @@ def register_objects(
         return []
     children = replace(children, depends_on=[*children.depends_on, intent])
     first, *companions = zip(run.names, run.objects, strict=True)
-    job_object = KubernetesObject(*first, children.of_job_object(component))
+    job_object = KubernetesObject(*first, children.of_job_object(component, first[0]))
     # The other objects take their names through the job object: the engine then deletes them before the job object, and
     # all of the last run before it creates anything of the next one.
     created = pulumi.Output.unsecret(job_object.metadata.apply(lambda _: before_companions()))
     return [
         job_object,
         *(
-            KubernetesObject(name, _named_after(created, manifest), children.of_companion(component))
+            KubernetesObject(name, _named_after(created, manifest), children.of_companion(component, name))
             for name, manifest in companions
         ),
     ]

@@ -13,10 +13,12 @@ from typing import Any
 
 import psutil
 import pulumi
+import yaml
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
+from torchx_pulumi.model.object_fields import at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.registration import resource_names
@@ -65,14 +67,17 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
         children = replace(children, kept_fields=variant.kept_fields, kept_companion_fields=STORED_POD_FIELDS)
     if launch.run.imported and not variant.makes_pods:
         children = replace(children, kept_fields=ALL_FIELDS)
-        if children.import_id is not None and launch.observed.job_object is not None:
+        if name in children.imports and launch.observed.job_object is not None:
             job_object = {**job_object, **marked.leaves.mark_texts(_unchanged(launch.observed.job_object))}
     if launch.replaces_job_object:
         children = replace(children, replaces_job_object=True)
         if pulumi.runtime.is_dry_run():
             # The server's dry run would compare the new job with the old one. With an unknown value there is none.
             job_object = _annotated(job_object, {labels.RUN: unknown()})
-    own = {labels.LAUNCH: plan.options.labels[labels.LAUNCH]}
+    own = {
+        labels.LAUNCH: plan.options.labels[labels.LAUNCH],
+        **marked.of(lambda plan: {labels.RUN: plan.options.annotations[labels.RUN]}),
+    }
     manifests = [job_object, *(_annotated(item, own) for item in companions)]
     missing = launch.missing_pods()
     objects = {
@@ -93,15 +98,38 @@ def _shows_ended_run(launch: Launch) -> bool:
     return pulumi.runtime.is_dry_run() and launch.stored and not makes_pods and not refreshes_first()
 
 
+def check_protected(name: str, launch: Launch, *, protected: bool) -> None:
+    """Refuse to remove the object of a run that is gone from the state, if the state protects it.
+
+    Raises:
+        RelaunchRefusedError: `up` would fail, with a preview that shows no change.
+    """
+    if launch.decision.action is Action.DONE_AND_GONE and launch.stored and protected and not refreshes_first():
+        raise RelaunchRefusedError(
+            f"job {name!r}: run {launch.run.job_name} is over and its object is gone, but the state has the "
+            "object, and protects it. Nothing was changed. Run `pulumi refresh`, which removes it from the "
+            "state, then `pulumi up`"
+        )
+
+
 def refreshes_first() -> bool:
     """Return whether the CLI that runs this program refreshes the state before it runs the program."""
-    if os.environ.get("PULUMI_OPTION_REFRESH", "").lower() in ("1", "true"):
+    if os.environ.get("PULUMI_OPTION_REFRESH", "").lower() in ("1", "true") or _project_refreshes():
         return True
     with contextlib.suppress(psutil.Error):
         for process in psutil.Process().parents():
             words = process.cmdline()
             if words and Path(words[0]).name == "pulumi":
                 return any(word in ("-r", "--refresh", "--refresh=true") for word in words)
+    return False
+
+
+def _project_refreshes() -> bool:
+    """Return whether the project file says `options: {refresh: always}`."""
+    for file in ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json"):
+        with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
+            project = yaml.safe_load((Path(pulumi.get_root_directory()) / file).read_text())
+            return isinstance(project, dict) and at(project, "options", "refresh") == "always"
     return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -11,6 +12,7 @@ from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob, failures_deferred
 from torchx_pulumi_components.cluster_access import cluster_for_tests
+from torchx_pulumi_components.run_objects import refreshes_first
 
 from tests.doc_blocks import block
 
@@ -584,6 +586,91 @@ def test_a_launch_that_was_killed_before_its_record_is_kept(engine: Any) -> None
         assert stashed(engine, "-record")["attempt"] == 1
         with pytest.raises(pulumi.RunError, match="would relaunch"):
             engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+
+
+@pytest.mark.parametrize("gang", ["job", "pods"])
+def test_what_a_killed_launch_created_is_imported_and_only_that(engine: Any, gang: str) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang, role={"num_replicas": 2})))
+    live = remember_all(engine, job)
+    del engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+    created = {item.name for item in engine.mocks.resources if "metadata" in item.inputs}
+    # The engine noted the job object only; the last pod was not created.
+    kept = {"train"} if gang == "pods" else set()
+    for urn in [urn for urn in engine.mocks.state if urn.rpartition("::")[2] in created - kept and "$kube" in urn]:
+        del engine.mocks.state[urn]
+    missing = {"train-trainer-1"} if gang == "pods" else set()
+    found = [item for item in live if not item["metadata"]["name"].endswith("-trainer-1-0")]
+    with cluster_for_tests(cluster(*found)):
+        engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang, role={"num_replicas": 2})))
+    objects = [item for item in engine.mocks.resources if "metadata" in item.inputs]
+    assert {item.name for item in objects} == created
+    imported = {item.name: item.resource_id for item in objects if item.resource_id}
+    names = {item.name: f"default/{item.inputs['metadata']['name']}" for item in objects}
+    assert imported == {name: names[name] for name in created - kept - missing}
+
+
+@pytest.mark.parametrize("mark", [LAUNCH, RUN])
+def test_a_pod_of_somebody_else_is_never_imported(engine: Any, mark: str) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+    live = remember_all(engine, job)
+    del engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+    del engine.mocks.state[f"{PREFIX}${POD}::train-trainer-0"]
+    pod = next(item for item in live if item["kind"] == "Pod")
+    pod["metadata"]["annotations"][mark] = "another"
+    with cluster_for_tests(cluster(*live)):
+        engine.run(lambda: VolcanoTrainingJob("train", args(gang="pods")))
+    assert [item.resource_id for item in engine.mocks.of_type(POD)] == [""]
+
+
+def test_a_replaced_object_in_the_state_is_named_where_the_new_one_has_its_name(engine: Any) -> None:
+    fixed = {"job_name": "mine", "on_running_change": "replace"}
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(**fixed)))
+    (live,) = remember_all(engine, job)
+    stored = copy.deepcopy(engine.mocks.state)
+    changed = args(role={"image": "app:2"}, **fixed)
+    with cluster_for_tests(cluster(live)):
+        job = engine.run(lambda: VolcanoTrainingJob("train", changed))
+    (new,) = remember_all(engine, job)
+    new["metadata"]["uid"] = "new"
+    # Killed before it noted more than the intent.
+    intent = f"{PREFIX}$pulumi:index:Stash::train-intent"
+    engine.mocks.state = {**stored, intent: engine.mocks.state[intent]}
+    with cluster_for_tests(cluster(new)), pytest.raises(pulumi.RunError, match="pulumi state delete"):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert not engine.mocks.of_type(JOB)
+
+
+def test_an_interrupted_launch_that_cannot_be_looked_at_names_the_import(
+    engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.run(lambda: VolcanoTrainingJob("train", args()))
+    remember(engine, intent_only=True)
+    engine.run(lambda: VolcanoTrainingJob("train", args()))
+    name = engine.mocks.one(JOB).inputs["metadata"]["name"]
+    assert f"pulumi import {JOB} train default/{name} --parent train='{PREFIX}::train'" in caplog.text
+
+
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_protected_object_that_is_gone_is_refused_in_preview_too(engine: Any, preview: bool) -> None:
+    protected = pulumi.ResourceOptions(protect=True)
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(), protected))
+        remember_all(engine, job)
+        with pytest.raises(pulumi.RunError, match="Run `pulumi refresh`"):
+            engine.run(lambda: VolcanoTrainingJob("train", args(), protected), preview=preview)
+
+
+def test_a_project_that_always_refreshes_is_noticed(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulumi, "get_root_directory", lambda: str(tmp_path))
+    file = tmp_path / "Pulumi.yaml"
+    for text, expected in (("name: x", False), ("options: {refresh: always}", True), ("options: [", False)):
+        file.write_text(text)
+        assert refreshes_first() is expected
 
 
 @pytest.fixture

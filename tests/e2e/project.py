@@ -24,6 +24,7 @@ given = json.loads(pathlib.Path("job.json").read_text())
 opts = pulumi.ResourceOptions(
     aliases=[pulumi.Alias(name=old) for old in given.get("aliases", [])],
     import_=given.get("import"),
+    protect=given.get("protect"),
 )
 job = VolcanoTrainingJob(given.get("name", "train"), given["args"], opts)
 for output in (
@@ -108,7 +109,7 @@ class Project:
 
     def job(self, role: dict[str, Any] | None = None, **args: Any) -> None:
         """Write the job that the program makes: two replicas on fake nodes, and what is said otherwise."""
-        top = {key: args.pop(key) for key in ("name", "aliases", "import") if key in args}
+        top = {key: args.pop(key) for key in ("name", "aliases", "import", "protect") if key in args}
         base = {"name": "trainer", "image": "app:1", "entrypoint": "sleep", "args": ["600"], "num_replicas": 2}
         whole = {
             "queue": "default",

@@ -160,6 +160,7 @@ def plan_registration(request: LaunchRequest, now: datetime | None = None) -> Re
     _annotate(job_object, labels.RUN, record.hash)
     for companion in companions:
         _annotate(companion, labels.LAUNCH, entry.launch)
+        _annotate(companion, labels.RUN, record.hash)
     new = {key: value for key, value in job_object.items() if key != "status"}
     observed = build_observed(variant.read_status(ObservedObjects(job_object=new, pods=())), observed_at=at)
     declared = build_declared(plan, spec_hash=record.hash, created_by=entry.user, digests=request.digests)

@@ -97,8 +97,16 @@ class Checkpoint:
         """
         latest = latest or {}
         self.resources: Sequence[Mapping[str, Any]] = latest.get("resources") or []
-        self.pending: Sequence[Mapping[str, Any]] = latest.get("pending_operations") or []
-        """Operations that started and did not end."""
+        present = {
+            item.get("urn") for item in self.resources if not item.get("delete") and not item.get("pendingReplacement")
+        }
+        self.pending: Sequence[Mapping[str, Any]] = [
+            operation
+            for operation in latest.get("pending_operations") or []
+            if operation.get("type") != "creating" or (operation.get("resource") or {}).get("urn") not in present
+        ]
+        """Operations that started and did not end. A later deployment imports an object whose creation was interrupted;
+        the engine keeps that creation until `pulumi refresh --clear-pending-creates`, and it is left out here."""
         self.version = version
         self.outdated = outdated
 

@@ -5,12 +5,27 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torchx_pulumi.stack_state.checkpoint import with_values
+from torchx_pulumi.stack_state.checkpoint import Checkpoint, with_values
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
+
+
+@pytest.mark.parametrize(
+    ("present", "kind", "pending"),
+    [
+        ({"urn": "a"}, "creating", 0),
+        ({"urn": "b"}, "creating", 1),
+        ({"urn": "a", "pendingReplacement": True}, "creating", 1),
+        ({"urn": "a", "delete": True}, "creating", 1),
+        ({"urn": "a"}, "deleting", 1),
+    ],
+)
+def test_a_creation_is_over_once_the_state_has_its_resource(present: Any, kind: str, pending: int) -> None:
+    operations = [{"type": kind, "resource": {"urn": "a"}}]
+    assert len(Checkpoint({"resources": [present], "pending_operations": operations}).pending) == pending
 
 
 @given(st.dictionaries(st.text(), VALUES, min_size=1), VALUES, st.sampled_from([None, 2, "\t"]))
