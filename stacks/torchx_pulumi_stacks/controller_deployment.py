@@ -257,7 +257,7 @@ def _register_role(
     role, binding = (own.ClusterRole, own.ClusterRoleBinding) if namespace is None else (own.Role, own.RoleBinding)
     metadata = {"name": name, "labels": dict(labels), **({} if namespace is None else {"namespace": namespace})}
     logical = f"controller-{name}" if namespace is None else f"controller-{name}-in-{namespace}"
-    options = pulumi.ResourceOptions() if namespace is None else inside
+    options = pulumi.ResourceOptions(transformations=inside.transformations) if namespace is None else inside
     yield role(logical, metadata=metadata, rules=[dict(rule) for rule in rules], opts=options)
     yield binding(
         logical,

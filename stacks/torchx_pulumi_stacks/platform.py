@@ -18,6 +18,7 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_QUEUE
 from torchx_pulumi_stacks.controller_config import ControllerConfig, read_controller
 from torchx_pulumi_stacks.controller_deployment import deploy_controller
 from torchx_pulumi_stacks.controller_image import controller_image
+from torchx_pulumi_stacks.owned_objects import owned
 from torchx_pulumi_stacks.settings import Settings, key_of
 
 QUEUE_FIELDS = ("weight", "capability", "deserved", "guarantee", "reclaimable", "parent", "priority", "type")
@@ -108,13 +109,14 @@ def deploy(config: PlatformConfig) -> None:
         ImageError: The controller's image cannot be planned, built or pushed; nothing was registered.
     """
     image = controller_image(config.controller) if config.controller else ""
+    own = owned()
     before: list[pulumi.Resource] = []
     if config.create_namespace:
-        before.append(kubernetes.core.v1.Namespace("namespace", metadata={"name": config.namespace}))
-    inside = pulumi.ResourceOptions(depends_on=before)
+        before.append(kubernetes.core.v1.Namespace("namespace", metadata={"name": config.namespace}, opts=own))
+    inside = pulumi.ResourceOptions.merge(own, pulumi.ResourceOptions(depends_on=before))
     secret = create_pull_secret(config, inside)
-    create_queue(config)
-    create_priority_class(config)
+    create_queue(config, own)
+    create_priority_class(config, own)
     if config.service_account:
         kubernetes.core.v1.ServiceAccount(
             "service-account",
@@ -150,7 +152,7 @@ def create_pull_secret(config: PlatformConfig, inside: pulumi.ResourceOptions) -
     return secret
 
 
-def create_queue(config: PlatformConfig) -> None:
+def create_queue(config: PlatformConfig, own: pulumi.ResourceOptions) -> None:
     """Register the queue."""
     if config.queue:
         kubernetes.apiextensions.CustomResource(
@@ -159,10 +161,11 @@ def create_queue(config: PlatformConfig) -> None:
             kind=VOLCANO_QUEUE.kind,
             metadata={"name": config.queue["name"]},
             spec={name: config.queue[name] for name in QUEUE_FIELDS if name in config.queue},
+            opts=own,
         )
 
 
-def create_priority_class(config: PlatformConfig) -> None:
+def create_priority_class(config: PlatformConfig, own: pulumi.ResourceOptions) -> None:
     """Register the priority class."""
     if config.priority_class:
         kubernetes.scheduling.v1.PriorityClass(
@@ -171,4 +174,5 @@ def create_priority_class(config: PlatformConfig) -> None:
             value=config.priority_class["value"],
             description=config.priority_class.get("description"),
             preemption_policy=config.priority_class.get("preemptionPolicy"),
+            opts=own,
         )

@@ -17,6 +17,7 @@ from torchx_pulumi_components.stack_outputs import TrainingJob
 
 from torchx_pulumi_stacks.config import StackConfig
 from torchx_pulumi_stacks.images import Images, prepare_images
+from torchx_pulumi_stacks.owned_objects import owned
 
 SETTINGS = (
     *("on_running_change", "wait_for", "timeout_s", "rerun", "delete_timeout_s", "kubeconfig", "kube_context"),
@@ -73,8 +74,9 @@ def create_provider(config: StackConfig) -> kubernetes.Provider | None:
 def create_namespace(config: StackConfig, provider: kubernetes.Provider | None) -> pulumi.Resource:
     """Register the job's namespace."""
     name = config.options.namespace
-    options = pulumi.ResourceOptions(provider=provider)
-    namespace: pulumi.Resource = kubernetes.core.v1.Namespace("namespace", metadata={"name": name}, opts=options)
+    own = owned(pulumi.Config().get("kubeconfig"), config.kube_context)
+    opts = pulumi.ResourceOptions.merge(own, pulumi.ResourceOptions(provider=provider))
+    namespace: pulumi.Resource = kubernetes.core.v1.Namespace("namespace", metadata={"name": name}, opts=opts)
     return namespace
 
 

@@ -9,17 +9,19 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import POD, SERVICE
+from torchx_pulumi.kube.kinds import NAMESPACE, POD, PRIORITY_CLASS, SECRET, SERVICE, SERVICE_ACCOUNT
 from torchx_pulumi.model.labels import LAUNCH
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
-from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
 from tests.e2e.project import Project, eventually
+from tests.e2e.stack_project import StackProject
 from tests.e2e.test_volcano_training_job import kill_between_writes
 
 pytestmark = pytest.mark.e2e
@@ -98,6 +100,43 @@ def test_a_program_that_is_killed_at_random_moments_goes_on(
         check_goes_on(project, look)
         project.destroy()
         eventually(lambda: not objects(look, project.namespace))
+
+
+PLATFORM_KINDS = (NAMESPACE, VOLCANO_QUEUE, PRIORITY_CLASS)
+
+
+@pytest.mark.parametrize("moment", range(KILLS or 2))
+def test_a_killed_platform_goes_on_with_the_same_objects(
+    tmp_path: Path, e2e_env: dict[str, str], look: KubernetesCluster, namespace: str, moment: int
+) -> None:
+    name = f"{namespace}-team"
+    platform = StackProject(tmp_path, e2e_env, name, place="stacks/platform", config_dir="stacks/platform")
+    platform.configure(
+        namespace=name,
+        createNamespace=True,
+        queue={"name": name},
+        priorityClass={"name": name, "value": 1000},
+        serviceAccount="trainer",
+        pullSecret="registry",
+    )
+    platform.run("config", "set", "--secret", "dockerConfigJson", '{"auths": {}}')
+
+    def present() -> Objects:
+        found = [look.get(kind, None, name) for kind in PLATFORM_KINDS]
+        found += [look.get(kind, name, given) for kind, given in ((SERVICE_ACCOUNT, "trainer"), (SECRET, "registry"))]
+        return {item["kind"]: item["metadata"]["uid"] for item in found if item is not None}
+
+    random.seed(moment)
+    kill(platform, after_random_s() if KILLS else lambda: len(present()) > moment)
+    before = present()
+    platform.up()
+    after = present()
+    assert before.items() <= after.items()
+    assert len(after) == 5
+    platform.run("preview", "--expect-no-changes", "--suppress-outputs")
+    platform.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
+    platform.destroy()
+    assert present() == {}
 
 
 @pytest.mark.mcad

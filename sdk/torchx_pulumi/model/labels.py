@@ -40,7 +40,11 @@ LAUNCH: Final = "torchx-pulumi/launch"
 
 With gang=pods it is an annotation of the Service and of each Pod, which nothing else ties to the PodGroup."""
 RUN: Final = "torchx-pulumi/run"
-"""Annotation of a job object, never of its pods: hash of the run (`run_hash.run_hash`)."""
+"""Annotation of a job object: hash of the run (`run_hash.run_hash`).
+
+With gang=pods it is an annotation of the Service and of each Pod too."""
+OWNER: Final = "torchx-pulumi/owner"
+"""Label of an object that a program registers next to its jobs: digest of the stack and the resource."""
 LAUNCHER: Final = "torchx-pulumi/launcher"
 """Label of a job object, never of its pods: `torchx`, where `torchx run` launched it."""
 LAUNCHER_VALUE: Final = "torchx"
