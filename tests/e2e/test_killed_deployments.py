@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,11 +19,16 @@ import pytest
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import NAMESPACE, POD, PRIORITY_CLASS, SECRET, SERVICE, SERVICE_ACCOUNT
 from torchx_pulumi.model.labels import LAUNCH
+from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
+from torchx_pulumi_stacks.engine.work_dir import place_key
+from torchx_pulumi_stacks.entrypoints import create_volcano
 
+from tests.e2e.earlier import LAUNCH as LAUNCH_APPS
+from tests.e2e.launch_orders import kill_engine
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
-from tests.e2e.project import Project, eventually
+from tests.e2e.project import FAKE_NODE, Project, eventually
 from tests.e2e.stack_project import StackProject
 from tests.e2e.test_volcano_training_job import kill_between_writes
 
@@ -86,6 +94,64 @@ def test_a_killed_program_goes_on_with_the_same_objects(
     project.job({"num_replicas": 3}, gang=gang)
     kill(project, lambda: any(key.startswith(first) for key in objects(look, project.namespace)))
     check_goes_on(project, look)
+
+
+def test_a_refused_launch_leaves_the_way_open(project: Project, look: KubernetesCluster) -> None:
+    # Volcano's webhook refuses a plugin that it does not know; only it can tell.
+    project.job(plugins={"nosuch": []})
+    for _ in range(2):
+        assert "nosuch" in project.run("up", "--yes", "--skip-preview", fails=True)
+    assert objects(look, project.namespace) == {}
+    project.job()
+    project.up()
+    assert list(objects(look, project.namespace).values()) == [project.output("uid")]
+
+
+@pytest.mark.parametrize("moment", ["index", "order", "object"])
+def test_a_killed_launch_of_torchx_run_is_finished_or_removed(
+    e2e_env: dict[str, str],
+    look: KubernetesCluster,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    state = tmp_path / "state"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    for name in ("PATH", "KUBECONFIG", "PYTHONPATH"):
+        monkeypatch.setenv(name, e2e_env[name])
+    # The user's own backend, which the first launch makes.
+    for name in ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE", "TORCHXCONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    role = {"image": "app:1", "args": ["-c", "sleep 600"], "num_replicas": 2, "metadata": {"torchx_pulumi": FAKE_NODE}}
+    app = ["train", "pulumi_volcano", role, {"namespace": namespace, "queue": "default"}]
+    process = subprocess.Popen([sys.executable, "-c", LAUNCH_APPS, json.dumps([app])])
+    reached: dict[str, Callable[[], Any]] = {
+        "index": lambda: list(state.rglob("runs/volcano/*@*.json")),
+        "order": lambda: list(state.rglob("order.json")),
+        "object": lambda: objects(look, namespace),
+    }
+    until = time.monotonic() + 120
+    while not reached[moment]():
+        assert time.monotonic() < until, f"no {moment}; the launch {'runs' if process.poll() is None else 'has ended'}"
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    (entry,) = RunIndex().all()
+    if moment == "object":
+        # The machine was lost: the engine's processes as well.
+        kill_engine(place_key(entry.place))
+    before = objects(look, namespace)
+    scheduler = create_volcano("torchx")
+    described = scheduler.describe(entry.app_id)
+    after = objects(look, namespace)
+    assert len(after) == (0 if described is None else 1)
+    assert described is None or before.items() <= after.items()
+    scheduler.delete(entry.app_id)
+    assert objects(look, namespace) == {}
+    assert RunIndex().all() == []
+    scheduler.close()
 
 
 @pytest.mark.skipif(not KILLS, reason="many kills: set TORCHX_PULUMI_KILLS")

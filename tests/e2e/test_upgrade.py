@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,10 @@ from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GROUP
-from torchx_pulumi_stacks.engine.work_dir import place_key
 
 from tests.e2e.earlier import Earlier, UpgradedProject
-from tests.e2e.launch_orders import kill_engine
 from tests.e2e.project import FAKE_NODE, eventually, finite
 from tests.e2e.test_handover import Taken
-from tests.e2e.test_volcano_training_job import kill_between_writes
 
 pytestmark = pytest.mark.e2e
 
@@ -170,46 +166,6 @@ def _phase(look: KubernetesCluster, namespace: str, name: str) -> str | None:
     return phase
 
 
-def test_a_launch_that_was_refused_leaves_the_way_open(
-    make_upgraded: Callable[[str], UpgradedProject], look: KubernetesCluster, namespace: str
-) -> None:
-    project = make_upgraded("refused")
-    # Volcano's webhook refuses a plugin that it does not know; only it can tell.
-    project.jobs({"train": volcano(namespace, plugins={"nosuch": []})})
-    assert "nosuch" in project.run("up", "--yes", "--skip-preview", fails=True)
-    project.upgrade()
-    assert "nosuch" in project.run("up", "--yes", "--skip-preview", fails=True)
-    assert objects(look, namespace) == {}
-    project.jobs({"train": volcano(namespace)})
-    project.up()
-    assert [found[0] for found in objects(look, namespace).values()] == [project.output("train")["uid"]]
-
-
-@pytest.mark.parametrize("gang", ["job", "pods"])
-def test_a_program_that_was_killed_goes_on_with_the_same_object(
-    make_upgraded: Callable[[str], UpgradedProject], look: KubernetesCluster, namespace: str, gang: str
-) -> None:
-    project = make_upgraded("killed")
-    # The API server adds these to a pod's list, and with it the list would not be what is applied a second time.
-    added = [
-        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-        for key in ("not-ready", "unreachable")
-    ]
-    role = {"tolerations": [*FAKE_NODE["tolerations"], *added]}
-    project.jobs({"train": volcano(namespace, role, gang=gang)})
-    process = project.start("up", "--yes", "--skip-preview")
-    before = eventually(lambda: objects(look, namespace))
-    kill_between_writes(project, process)
-    project.upgrade()
-    project.run("cancel", "--yes", "dev")
-    project.up()
-    assert objects(look, namespace) == before
-    project.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
-    project.up()
-    project.run("preview", "--expect-no-changes", "--suppress-outputs")
-    assert objects(look, namespace) == before
-
-
 @pytest.fixture
 def world(
     e2e_env: dict[str, str], namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -300,41 +256,6 @@ def test_a_refused_launch_of_torchx_run_left_nothing(
     assert scheduler.list({"namespace": namespace}) == []
     scheduler.close()
     assert objects(look, namespace) == {}
-
-
-@pytest.mark.parametrize("moment", ["index", "order", "object"])
-def test_a_launch_of_torchx_run_that_was_killed_is_finished_or_removed(
-    world: dict[str, str], earlier: Earlier, look: KubernetesCluster, namespace: str, tmp_path: Path, moment: str
-) -> None:
-    state = tmp_path / "state"
-    process = earlier.start([app(namespace, RUNNING)], env=world, folder=tmp_path)
-    reached: dict[str, Callable[[], Any]] = {
-        "index": lambda: list(state.rglob("runs/volcano/*@*.json")),
-        "order": lambda: list(state.rglob("order.json")),
-        "object": lambda: objects(look, namespace),
-    }
-    until = time.monotonic() + 240
-    while not reached[moment]():
-        assert time.monotonic() < until, f"no {moment}; the launch {'runs' if process.poll() is None else 'has ended'}"
-        time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    (entry,) = RunIndex().all()
-    if moment == "object":
-        # The machine was lost: the engine's processes as well.
-        kill_engine(place_key(entry.place))
-    before = objects(look, namespace)
-    from torchx_pulumi_stacks.entrypoints import create_volcano
-
-    scheduler = create_volcano("torchx")
-    described = scheduler.describe(entry.app_id)
-    after = objects(look, namespace)
-    assert len(after) == (0 if described is None else 1)
-    assert described is None or before.items() <= after.items()
-    scheduler.delete(entry.app_id)
-    assert objects(look, namespace) == {}
-    assert RunIndex().all() == []
-    scheduler.close()
 
 
 @pytest.mark.mcad
