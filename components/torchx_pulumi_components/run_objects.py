@@ -126,10 +126,11 @@ def refreshes_first() -> bool:
 
 def _project_refreshes() -> bool:
     """Return whether the project file says `options: {refresh: always}`."""
-    for file in ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json"):
-        with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
-            project = yaml.safe_load((Path(pulumi.get_root_directory()) / file).read_text())
-            return isinstance(project, dict) and at(project, "options", "refresh") == "always"
+    # A program runs in the folder of its project, or below it. Older language hosts do not name that folder.
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        for file in ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json"):
+            with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
+                return at(yaml.safe_load((folder / file).read_text()), "options", "refresh") == "always"
     return False
 
 

@@ -666,7 +666,8 @@ def test_a_protected_object_that_is_gone_is_refused_in_preview_too(engine: Any, 
 def test_a_project_that_always_refreshes_is_noticed(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulumi, "get_root_directory", lambda: str(tmp_path))
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
     file = tmp_path / "Pulumi.yaml"
     for text, expected in (("name: x", False), ("options: {refresh: always}", True), ("options: [", False)):
         file.write_text(text)

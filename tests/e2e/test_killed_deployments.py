@@ -11,13 +11,13 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kinds import NAMESPACE, POD, PRIORITY_CLASS, SECRET, SERVICE, SERVICE_ACCOUNT
+from torchx_pulumi.kube.kinds import NAMESPACE, POD, PRIORITY_CLASS, SECRET, SERVICE, SERVICE_ACCOUNT, Kind
 from torchx_pulumi.model.labels import LAUNCH
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
@@ -42,11 +42,14 @@ Objects = Mapping[str, str]
 """Kind and name of each object to its uid."""
 
 
-def objects(look: KubernetesCluster, namespace: str) -> Objects:
+KINDS = (VOLCANO_JOB, APP_WRAPPER, VOLCANO_POD_GROUP, POD, SERVICE)
+
+
+def objects(look: KubernetesCluster, namespace: str, kinds: Sequence[Kind] = KINDS) -> Objects:
     """Return the objects that deployments create in a namespace, without those of controllers."""
     return {
         f"{kind.kind}/{item['metadata']['name']}": item["metadata"]["uid"]
-        for kind in (VOLCANO_JOB, APP_WRAPPER, VOLCANO_POD_GROUP, POD, SERVICE)
+        for kind in kinds
         for item in look.list(kind, namespace)
         if not item["metadata"].get("ownerReferences")
         and any(LAUNCH in (item["metadata"].get(place) or {}) for place in ("labels", "annotations"))
@@ -64,26 +67,26 @@ def kill(project: Project, reached: Callable[[], Any]) -> None:
     project.run("cancel", "--yes", "dev")
 
 
-def check_goes_on(project: Project, look: KubernetesCluster) -> None:
+def check_goes_on(project: Project, look: KubernetesCluster, kinds: Sequence[Kind] = KINDS) -> None:
     """Deploy again, and again: what was created stays, each object is there once, and the state is whole."""
-    before = objects(look, project.namespace)
+    before = objects(look, project.namespace, kinds)
     preview = project.preview()
     text = project.up()
-    after = objects(look, project.namespace)
+    after = objects(look, project.namespace, kinds)
     assert before.items() <= after.items(), f"{before}\n{after}\n{preview}\n{text}"
     project.run("preview", "--expect-no-changes", "--suppress-outputs")
     project.up()
-    assert objects(look, project.namespace) == after
+    assert objects(look, project.namespace, kinds) == after
     assert len([key for key in after if key.startswith(("Job/", "AppWrapper/", "PodGroup/"))]) == 1
     project.run("refresh", "--yes", "--skip-preview", "--clear-pending-creates")
     project.up()
     project.run("preview", "--expect-no-changes", "--suppress-outputs")
-    assert objects(look, project.namespace) == after
+    assert objects(look, project.namespace, kinds) == after
 
 
-def after_random_s() -> Callable[[], bool]:
-    """Return whether a random time has passed."""
-    end = time.monotonic() + random.uniform(0.3, LAUNCH_S)
+def after_random_s(seed: int) -> Callable[[], bool]:
+    """Return a function that says whether a random time has passed since this call."""
+    end = time.monotonic() + random.Random(seed).uniform(0.3, LAUNCH_S)
     return lambda: time.monotonic() > end
 
 
@@ -160,9 +163,8 @@ def test_a_program_that_is_killed_at_random_moments_goes_on(
     project: Project, look: KubernetesCluster, gang: str
 ) -> None:
     for number in range(KILLS):
-        random.seed(number)
         project.job({"num_replicas": 3}, gang=gang, rerun=str(number))
-        kill(project, after_random_s())
+        kill(project, after_random_s(number))
         check_goes_on(project, look)
         project.destroy()
         eventually(lambda: not objects(look, project.namespace))
@@ -192,8 +194,7 @@ def test_a_killed_platform_goes_on_with_the_same_objects(
         found += [look.get(kind, name, given) for kind, given in ((SERVICE_ACCOUNT, "trainer"), (SECRET, "registry"))]
         return {item["kind"]: item["metadata"]["uid"] for item in found if item is not None}
 
-    random.seed(moment)
-    kill(platform, after_random_s() if KILLS else lambda: len(present()) > moment)
+    kill(platform, after_random_s(moment) if KILLS else lambda: len(present()) > moment)
     before = present()
     platform.up()
     after = present()
@@ -212,9 +213,8 @@ def test_a_killed_program_goes_on_with_the_same_app_wrapper(
     project = make_project(program=MCAD_PROGRAM)
     job = McadProject(project, cluster.images["busybox"])
     for number in range(KILLS or 1):
-        random.seed(number)
         job.job(rerun=str(number))
-        kill(project, after_random_s() if KILLS else lambda: objects(look, project.namespace))
+        kill(project, after_random_s(number) if KILLS else lambda: objects(look, project.namespace))
         check_goes_on(project, look)
         project.destroy()
         eventually(lambda: not objects(look, project.namespace))

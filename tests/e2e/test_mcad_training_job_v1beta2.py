@@ -13,6 +13,7 @@ from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER_V1BETA2, X_K
 
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject, is_state
 from tests.e2e.project import Project, changes, eventually
+from tests.e2e.test_killed_deployments import KILLS, after_random_s, check_goes_on, kill, objects
 from tools.local_cluster import Cluster
 
 pytestmark = pytest.mark.e2e
@@ -58,6 +59,15 @@ def test_a_job_succeeds_keeps_its_uid_and_leaves_nothing(successor: McadProject,
     assert project.output("train")["uid"] == first["uid"]
     project.destroy()
     assert left(look, project.namespace) == []
+
+
+def test_a_killed_program_goes_on_with_the_same_app_wrapper(successor: McadProject, look: KubernetesCluster) -> None:
+    project, kinds = successor.project, (APP_WRAPPER_V1BETA2,)
+    for number in range(KILLS or 1):
+        successor.job(rerun=str(number))
+        kill(project, after_random_s(number) if KILLS else lambda: objects(look, project.namespace, kinds))
+        check_goes_on(project, look, kinds)
+        project.destroy()
 
 
 def test_a_failure_names_its_exit_code(successor: McadProject, look: KubernetesCluster) -> None:

@@ -115,6 +115,26 @@ def test_elastic_change_is_made_in_place(project: Project, look: KubernetesClust
     assert changes(project.up()).keys() == {"unchanged"}
 
 
+def test_a_protected_object_that_is_gone_is_refused_alike_by_preview_and_up(
+    project: Project, look: KubernetesCluster
+) -> None:
+    project.job({"pod_overlay": finite()}, protect=True)
+    project.up()
+    eventually(lambda: phase(look, project) == "Completed")
+    project.up()
+    name, record = project.output("job_name"), project.output("observed")
+    look.delete(VOLCANO_JOB, project.namespace, name)
+    eventually(lambda: look.get(VOLCANO_JOB, project.namespace, name) is None)
+    for words in (("preview",), ("up", "--yes", "--skip-preview")):
+        assert f"run {name} is over and its object is gone" in project.run(*words, fails=True)
+    project.refresh()
+    project.up()
+    project.run("preview", "--expect-no-changes", "--suppress-outputs")
+    assert look.list(VOLCANO_JOB, project.namespace) == []
+    assert project.output("observed")["state"] == record["state"] == "SUCCEEDED"
+    project.run("state", "unprotect", "--all", "--yes")
+
+
 @pytest.mark.parametrize("gang", ["job", "pods"])
 def test_a_change_of_a_running_job_is_refused_and_then_made_without_overlap(
     project: Project, look: KubernetesCluster, gang: str
