@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Each process that a test or a benchmark starts would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 KEEP ?=
@@ -25,12 +27,12 @@ NIGHTLY := .venv-nightly/.synced
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
-$(SYNCED): pyproject.toml requirements/dev.txt
+$(SYNCED): pyproject.toml requirements/dev.txt tools/sync.py
 	@echo "sync: Python packages into .venv (TorchX 0.7.0)"
 	@$(PYTHON) tools/sync.py .venv requirements/dev.txt
 	@touch $@
 
-$(NIGHTLY): pyproject.toml requirements/nightly.txt
+$(NIGHTLY): pyproject.toml requirements/nightly.txt tools/sync.py
 	@echo "sync: Python packages into .venv-nightly (TorchX nightly)"
 	@$(PYTHON) tools/sync.py .venv-nightly requirements/nightly.txt
 	@touch $@

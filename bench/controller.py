@@ -312,7 +312,3 @@ def wait_until(claim: Callable[[], bool], check: Callable[[], None] = lambda: No
             raise RuntimeError(f"not so within {TIMEOUT_S:.0f} s")
         # Reading all stacks takes half a second of a core.
         time.sleep(2.0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -172,7 +172,3 @@ def measure_pulumi(pulumi: str, folder: Path) -> float:
         f"one stack; {whole_s:.0f} s for all"
     )
     return whole_s
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -138,7 +137,3 @@ def _shown(name: str, usage: Usage) -> Usage:
         flush=True,
     )
     return usage
-
-
-if __name__ == "__main__":
-    sys.exit(main())

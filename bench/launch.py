@@ -24,6 +24,7 @@ from typing import Any
 from bench import verdict
 from bench._cluster import JobWatch, delete_job, full_queue, own_namespace, running_cluster, with_namespace
 from bench._commands import measure_commands
+from bench._installed import kubernetes_provider
 from bench._workers import Worker, serve, worker_env
 
 ROUNDS = 3
@@ -45,6 +46,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         namespace = stack.enter_context(own_namespace(kubeconfig))
         env = {**os.environ, **pulumi_environment(), "KUBECONFIG": with_namespace(kubeconfig, namespace, folder)}
+        print(f"launch: {kubernetes_provider(env)}", flush=True)
         with full_queue(kubeconfig, namespace) as queue:
             commands = measure_commands(env, folder / "commands", namespace, queue, ROUNDS)
         jobs = JobWatch(kubeconfig, namespace)
@@ -196,4 +198,4 @@ def prepare_plain(namespace: str) -> Callable[[], Callable[[], None]]:
 
 
 if __name__ == "__main__":
-    sys.exit(work(*sys.argv[1:]) if len(sys.argv) > 1 else main())
+    sys.exit(work(*sys.argv[1:]))

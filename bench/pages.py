@@ -235,7 +235,3 @@ def open_pages(controller: Running, backend: Path) -> tuple[float, float]:
         for page in pages:
             page.read(CHANGES)
         return controller.memory_mb() - before_mb, time.monotonic() - changed_at
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -128,7 +128,3 @@ def _render_many() -> tuple[float, float]:
     taken_s = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return taken_s, peak / 1024 if sys.platform != "darwin" else peak / 1024**2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

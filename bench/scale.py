@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -34,6 +33,7 @@ from bench._cluster import (
     with_namespace,
 )
 from bench._commands import measure_commands
+from bench._installed import kubernetes_provider
 from bench._programs import Measured, measure_programs
 from bench._workers import Worker, worker_env
 
@@ -83,6 +83,7 @@ def main() -> int:
         queue = stack.enter_context(full_queue(cluster.kubeconfig, namespace))
         own = with_namespace(cluster.kubeconfig, namespace, folder)
         env = {**os.environ, **pulumi_environment(), "KUBECONFIG": own}
+        print(f"scale: {kubernetes_provider(env)}", flush=True)
         commands = measure_commands(env, folder / "commands", namespace, queue, ROUNDS)
         scale = Scale(env, folder, cluster.kubeconfig, namespace, cluster.images.get("busybox"))
         for replicas in SIZES:
@@ -249,7 +250,3 @@ def print_programs(programs: Mapping[str, Measured]) -> None:
     for way, found in programs.items():
         memory = ", ".join(f"{name} {found.most_mb[name]:.0f} MB" for name in PROGRAMS if name in found.most_mb)
         print(f"scale: {JOBS} jobs in one program, {way}: pulumi up {found.up_s:.1f} s; {memory}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

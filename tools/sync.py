@@ -36,6 +36,17 @@ def sync(folder: Path, requirements: Path) -> None:
         code = subprocess.run(step, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode
         if code:
             raise SystemExit(f"sync: `{' '.join(step)}` exited with {code}; see above, fix it, and run the same again")
+    compile_bytecode(folder)
+
+
+def compile_bytecode(folder: Path) -> None:
+    """Compile the packages of an environment that have no current bytecode, as pip does when it installs them.
+
+    uv compiles only what it installs at that moment. Sources for other Python versions, which packages bring, cannot be
+    compiled and stay as they are, as with pip.
+    """
+    words = [str(folder / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", str(folder / "lib")]
+    subprocess.run(words, stdin=subprocess.DEVNULL, check=False)
 
 
 if __name__ == "__main__":
