@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torchx_pulumi.doctor import machine
 from torchx_pulumi.doctor.in_cluster import cluster_checks
+from torchx_pulumi.doctor.provider_on_path import provider_on_path
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.finding import DoctorScope, Finding, problem, skipped
@@ -71,6 +72,7 @@ class DoctorClients:
     """Programs and services that the checks use."""
 
     run: machine.Run = machine.run_program
+    provider_on_path: Callable[[], str | None] = provider_on_path
     connect: Callable[[], LiveCluster] = KubernetesCluster.connect
     ping_docker: Callable[[], None] = ping_docker
     ask_registry: Callable[[str], None] = ask_registry
@@ -92,7 +94,7 @@ def examine(scope: DoctorScope, clients: DoctorClients, *, limit_s: float = LIMI
     import_ahead()
     checks: list[tuple[str, Check]] = [
         ("pulumi", partial(machine.check_pulumi, clients.run)),
-        ("kubernetes-provider", partial(machine.check_provider, clients.run)),
+        ("kubernetes-provider", partial(machine.check_provider, clients.run, clients.provider_on_path)),
         ("state-folder", partial(machine.check_state_folder, clients.folder)),
         ("passphrase", partial(machine.check_passphrase, clients.folder, clients.environment, clients.backend)),
         ("docker", partial(machine.check_docker, clients.ping_docker)),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from torchx_pulumi.doctor.machine import read_version, version_text
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
+from torchx_pulumi.model.versions import read_version, version_text
 from torchx_pulumi.schedulers import find_backend, scheduler_names
 from torchx_pulumi.schedulers.permissions import Permission
 

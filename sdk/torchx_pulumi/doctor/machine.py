@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -12,11 +11,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torchx_pulumi.model.errors import ImageError
-from torchx_pulumi.model.finding import Finding, ok, problem, skipped
+from torchx_pulumi.model.finding import Finding, Verdict, ok, problem, skipped
+from torchx_pulumi.model.versions import (
+    OLDEST_PROVIDER,
+    OLDEST_PULUMI,
+    provider_problem,
+    provider_warning,
+    read_version,
+    version_text,
+)
 from torchx_pulumi.stack_state.files import is_file, is_folder, path_exists
 
-OLDEST_PULUMI = (3, 259)
-OLDEST_PROVIDER = (4, 24)
 MIN_FREE_BYTES = 100_000_000
 """A state folder with less free space is a problem."""
 
@@ -62,28 +67,36 @@ def check_pulumi(run: Run) -> Finding:
     return ok(name, f"version {version_text(version)}")
 
 
-def check_provider(run: Run) -> Finding:
-    """Check Pulumi's Kubernetes provider, on PATH or among the plugins."""
+def check_provider(run: Run, ask_on_path: Callable[[], str | None]) -> Finding:
+    """Check Pulumi's Kubernetes provider, on PATH or among the plugins.
+
+    Args:
+        run: Runs the Pulumi CLI.
+        ask_on_path: Returns the version of the provider on PATH. None: PATH has none.
+    """
     name, wanted = "kubernetes-provider", version_text(OLDEST_PROVIDER)
-    printed = run("pulumi-resource-kubernetes", "-version")
-    found = read_version(printed) if printed else None
-    if found is not None:
-        where = f"version {(printed or '').strip()} on PATH"
-    else:
-        versions = [version for version in map(read_version, plugins(run, "kubernetes")) if version is not None]
-        found = max(versions, default=None)
-        where = f"plugin version {version_text(found)}" if found else ""
-    if found is None and printed is not None:
-        return ok(name, f"on PATH, without a version; it must be {wanted} or later")
-    if found is None:
+    printed = ask_on_path()
+    found = [version for version in map(read_version, plugins(run, "kubernetes")) if version is not None]
+    version = max(found, default=None) if printed is None else read_version(printed)
+    if printed is not None and version is None:
+        return problem(
+            name, f"the provider on PATH gives {printed[:80]!r} as its version", f"install {wanted} or later"
+        )
+    if version is None:
         return skipped(
             name,
             "not installed yet; Pulumi downloads it at the first launch, about 30 MB",
             f"without a way to get.pulumi.com: put pulumi-resource-kubernetes {wanted} or later on PATH",
         )
-    if found < OLDEST_PROVIDER:
-        return problem(name, f"{where} is too old", f"run `pulumi plugin install resource kubernetes` for {wanted}+")
-    return ok(name, where)
+    refusal, warning = provider_problem(version), provider_warning(version)
+    if refusal and printed is not None:
+        return problem(name, refusal, f"put pulumi-resource-kubernetes {wanted} or later on PATH, or none")
+    if refusal:
+        return problem(name, refusal, f"run `pulumi plugin install resource kubernetes` for {wanted}+")
+    if warning:
+        newest = "if a launch fails, use one that was tested"
+        return Finding(check=name, verdict=Verdict.OK, detail=warning, resolution=newest)
+    return ok(name, f"plugin version {version_text(version)}" if printed is None else f"version {printed} on PATH")
 
 
 def check_docker(ping: Callable[[], None]) -> Finding:
@@ -169,22 +182,3 @@ def plugins(run: Run, name: str) -> list[str]:
     if not isinstance(listed, list):
         return []
     return [str(item.get("version")) for item in listed if isinstance(item, dict) and item.get("name") == name]
-
-
-def read_version(text: str) -> tuple[int, ...] | None:
-    """Return the first two numbers of a version. None: there are none.
-
-    >>> read_version("v3.259.0"), read_version("4.34.2+stand-in"), read_version("x")
-    ((3, 259), (4, 34), None)
-    """
-    found = re.search(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else None
-
-
-def version_text(version: tuple[int, ...]) -> str:
-    """Return a version as text.
-
-    >>> version_text((3, 259))
-    '3.259'
-    """
-    return ".".join(map(str, version))

@@ -22,9 +22,14 @@ from torchx_pulumi.model.finding import ok
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_QUEUE
 from torchx_pulumi.testing import FakeCluster
 
+
+def plugin(version: str) -> str:
+    return json.dumps([{"name": "kubernetes", "kind": "resource", "version": version}])
+
+
 PRINTED = {
     ("pulumi", "version"): "v3.259.0\n",
-    ("pulumi", "plugin ls --json"): json.dumps([{"name": "kubernetes", "kind": "resource", "version": "4.24.1"}]),
+    ("pulumi", "plugin ls --json"): plugin("4.29.1"),
 }
 
 
@@ -45,6 +50,7 @@ def seams(folder: Path, cluster: FakeCluster | None = None, printed: dict[Any, s
     folder.chmod(0o700)
     return DoctorClients(
         run=lambda program, words: known.get((program, words)),
+        provider_on_path=lambda: None,
         connect=lambda: cluster or FakeCluster(volcano()),
         ping_docker=lambda: None,
         ask_registry=lambda _: None,
@@ -78,10 +84,13 @@ def test_all_is_well(tmp_path: Path) -> None:
         ({("pulumi", "version"): "v3.220.1"}, "pulumi", "problem", "3.220 is too old"),
         ({("pulumi", "version"): "hello"}, "pulumi", "problem", "printed 'hello'"),
         ({}, "kubernetes-provider", "skipped", "downloads it"),
-        ({("pulumi-resource-kubernetes", "-version"): "4.34.2+x"}, "kubernetes-provider", "ok", "on PATH"),
-        ({("pulumi-resource-kubernetes", "-version"): "4.9.0"}, "kubernetes-provider", "problem", "too old"),
-        ({("pulumi-resource-kubernetes", "-version"): "\n"}, "kubernetes-provider", "ok", "on PATH, without a version"),
         ({("pulumi", "plugin ls --json"): "no JSON"}, "kubernetes-provider", "skipped", "not installed"),
+        (
+            {("pulumi", "plugin ls --json"): plugin("4.28.0")},
+            "kubernetes-provider",
+            "problem",
+            "before 4.29 it takes over",
+        ),
     ],
 )
 def test_programs(tmp_path: Path, printed: dict[Any, str], check: str, verdict: str, said: str) -> None:
@@ -89,6 +98,23 @@ def test_programs(tmp_path: Path, printed: dict[Any, str], check: str, verdict: 
     assert finding.verdict.value == verdict
     assert said in finding.detail
     assert finding.resolution or verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict", "said"),
+    [
+        ("4.33.0", "ok", "version 4.33.0 on PATH"),
+        ("4.28.1", "problem", "before 4.29 it takes over"),
+        ("", "problem", "gives '' as its version"),
+        ("4.35.0", "ok", "newer than 4.34, the newest one that was tested"),
+    ],
+)
+def test_the_provider_on_path_comes_before_plugins(tmp_path: Path, version: str, verdict: str, said: str) -> None:
+    finding = found(DoctorScope(), replace(seams(tmp_path / "s"), provider_on_path=lambda: version))[
+        "kubernetes-provider"
+    ]
+    assert (finding.verdict.value, said in finding.detail) == (verdict, True)
+    assert bool(finding.resolution) is ("on PATH" not in finding.detail or verdict == "problem")
 
 
 def denied(*items: tuple[str, kinds.Kind]) -> FakeCluster:

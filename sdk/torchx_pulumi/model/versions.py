@@ -1,0 +1,58 @@
+"""Versions of the Pulumi CLI and of its Kubernetes provider that the project supports."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+OLDEST_PULUMI: Final = (3, 259)
+OLDEST_PROVIDER: Final = (4, 29)
+NEWEST_TESTED_PROVIDER: Final = (4, 34)
+"""Of the newest Kubernetes SDK in `requirements`. Providers of the same 4.x are expected to work, and get a warning."""
+
+
+def provider_problem(version: tuple[int, ...]) -> str | None:
+    """Return why a Kubernetes provider is refused. None: it is supported.
+
+    >>> provider_problem((4, 33))
+    >>> provider_problem((4, 28))[:52]
+    'Kubernetes provider 4.28 is too old: before 4.29 it '
+    """
+    if version >= OLDEST_PROVIDER:
+        return None
+    wanted = version_text(OLDEST_PROVIDER)
+    return (
+        f"Kubernetes provider {version_text(version)} is too old: before {wanted} it takes over an object of somebody"
+        " else that has the name of a new one"
+    )
+
+
+def provider_warning(version: tuple[int, ...]) -> str | None:
+    """Return what to know about a Kubernetes provider that is newer than the tested ones. None: it is not newer.
+
+    >>> provider_warning((4, 34)), provider_warning((4, 35))
+    (None, 'Kubernetes provider 4.35 is newer than 4.34, the newest one that was tested')
+    """
+    if version <= NEWEST_TESTED_PROVIDER:
+        return None
+    newest = version_text(NEWEST_TESTED_PROVIDER)
+    return f"Kubernetes provider {version_text(version)} is newer than {newest}, the newest one that was tested"
+
+
+def read_version(text: str) -> tuple[int, ...] | None:
+    """Return the first two numbers of a version. None: the text has no version.
+
+    >>> read_version("v3.259.0"), read_version("4.34.2+stand-in"), read_version("x")
+    ((3, 259), (4, 34), None)
+    """
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def version_text(version: tuple[int, ...]) -> str:
+    """Return a version as text.
+
+    >>> version_text((3, 259))
+    '3.259'
+    """
+    return ".".join(map(str, version))
