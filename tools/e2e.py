@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.bootstrap import BootstrapError, provisioner, stand_in_provider
+from tools.bootstrap.parts import part_named
 from tools.local_cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,9 +56,16 @@ def main(arguments: Sequence[str]) -> int:
     whole = Suite(name="TorchX 0.7.0", python=ROOT / ".venv/bin/python", words=named or ("tests",))
     nightly = Suite(name="TorchX nightly", python=ROOT / ".venv-nightly/bin/python", words=named or NIGHTLY_TESTS)
     suites = [nightly] if "--nightly" in arguments else [whole] if arguments else [whole, nightly]
+    try:
+        provider = provisioner().choose(part_named("kubernetes-provider"))
+    except BootstrapError as error:
+        say(str(error))
+        return 1
+    say(f"Kubernetes provider: {provider.origin}")
     if not arguments:
         # Building takes minutes: here it is seen, in a test it would be the test's time.
         subprocess.run([whole.python, "-m", "tools.bootstrap", "ensure"], cwd=ROOT, check=True)
+        stand_in_provider()
     given = os.environ.get("TORCHX_PULUMI_TEST_CLUSTER")
     cluster = None if given else Cluster.up(name=f"e2e-{os.getpid()}")
     env = {**os.environ, "TORCHX_PULUMI_TEST_CLUSTER": given or f"e2e-{os.getpid()}"}

@@ -11,6 +11,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from tools.bootstrap import go_build, go_toolchain
@@ -25,7 +26,7 @@ from tools.bootstrap.parts import GO_FAMILIES, PARTS, part_named
 from tools.bootstrap.progress import Progress
 from tools.bootstrap.provision import Makers, NotOffered, Provisioner, Tick
 
-__all__ = ["BootstrapError", "ensure", "module_dir", "provisioner", "pulumi_environment"]
+__all__ = ["BootstrapError", "ensure", "module_dir", "provisioner", "pulumi_environment", "stand_in_provider"]
 
 
 def ensure(names: Iterable[str]) -> dict[str, Path]:
@@ -64,6 +65,17 @@ def pulumi_environment(*, languages: Iterable[str] = ("python",)) -> dict[str, s
     }
 
 
+def stand_in_provider() -> Path:
+    """Return the stand-in for the Kubernetes provider, built if need be, whichever provider the tools use.
+
+    Raises:
+        BootstrapError: It cannot be built.
+    """
+    part = replace(part_named("kubernetes-provider"), official=None, installed=None)
+    (name,) = part.executables
+    return provisioner().ensure([part])[part.name] / name
+
+
 def module_dir(family: str, module_path: str) -> Path:
     """Return the unpacked sources of a Go module of one of the families in `tools/go`; needs Go."""
     _, toolchain = _go()
@@ -77,7 +89,7 @@ def provisioner() -> Provisioner:
     pulumi_home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
     return Provisioner(
         PartCache(root, say=progress.say),
-        Machine(path=os.environ.get("PATH", os.defpath), pulumi_home=pulumi_home, cache=root),
+        Machine(path=os.environ.get("PATH", os.defpath), pulumi_home=pulumi_home, cache=root, environment=os.environ),
         Makers(
             official=_official(OfficialReleases(Https(), root / "downloads")),
             go=_from_go(toolchain, PartCache(root, say=progress.say)),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.part import Installed, Part
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
@@ -34,11 +35,15 @@ class Found:
     """Where each of its executables is."""
     version: str
     """As it says itself; empty when it does not."""
+    variable: str = ""
+    """Environment variable that named its folder. Empty: it was looked for."""
 
     @property
     def origin(self) -> str:
         """Where it was found, in a few words."""
         first = next(iter(self.programs.values()))
+        if self.variable:
+            return f"{first}, named by {self.variable}"
         return f"already installed, {self.version + ', ' if self.version else ''}{first}"
 
 
@@ -49,23 +54,31 @@ class Machine:
         path: The search path for programs.
         pulumi_home: Where Pulumi keeps its plugins.
         cache: The project's cache; what is in it is not an installed part.
+        environment: Variables that may name the folder of a part.
     """
 
-    def __init__(self, *, path: str, pulumi_home: Path, cache: Path) -> None:
+    def __init__(self, *, path: str, pulumi_home: Path, cache: Path, environment: Mapping[str, str]) -> None:
         self._path = path
+        self._environment = environment
         self._pulumi_home = pulumi_home
         self._cache = cache
 
     def find(self, part: Part) -> Found | None:
-        """Return the part as it is installed, or None when it is not, or not in a version that will do."""
+        """Return the part as it is installed, or None when it is not, or not in a version that will do.
+
+        Raises:
+            BootstrapError: An environment variable names a folder without its executables.
+        """
         rule = part.installed
         if rule is None:
             return None
         # What we build may be split up differently from what its makers release.
         first_name, *other_names = (part.official or part).executables
+        if named := self._environment.get(rule.variable):
+            return _named(rule.variable, Path(named).resolve(), (first_name, *other_names))
         for folder in self._folders(rule):
             first = folder / first_name
-            if not _is_program(first) or self._is_own(first):
+            if not _is_program(first) or self._cache.resolve() in first.resolve().parents or is_own_build(first):
                 continue
             version = _version(first, rule)
             if not _will_do(version, rule) or (rule.static_only and _is_dynamic(first)):
@@ -90,14 +103,13 @@ class Machine:
         found = shutil.which(name, path=self._path)
         return Path(found) if found else None
 
-    def _is_own(self, program: Path) -> bool:
-        real = program.resolve()
-        if self._cache.resolve() in real.parents:
-            return True
-        if real.stat().st_size == 0:
-            return False
-        with real.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            return whole.find(_OWN_MARK) >= 0
+
+def is_own_build(program: Path) -> bool:
+    """Tell whether a program was built from one of this project's own Go modules."""
+    if program.stat().st_size == 0:
+        return False
+    with program.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        return whole.find(_OWN_MARK) >= 0
 
 
 def link(found: Found, part: Part, links: Path) -> Path:
@@ -111,6 +123,17 @@ def link(found: Found, part: Part, links: Path) -> Path:
         except FileExistsError:
             continue
     return folder
+
+
+def _named(variable: str, folder: Path, names: Sequence[str]) -> Found:
+    programs = {name: folder / name for name in names}
+    for name, program in programs.items():
+        if not _is_program(program):
+            raise BootstrapError(
+                f"{variable} names {folder}, which has no executable {name};"
+                " next: name a folder that has one, or unset the variable"
+            )
+    return Found(programs=programs, version="", variable=variable)
 
 
 def _is_program(path: Path) -> bool:

@@ -103,6 +103,8 @@ class Installed:
     """First version that will not do any more. Empty: none."""
     folders: tuple[str, ...] = ()
     """Looked through after PATH."""
+    variable: str = ""
+    """Environment variable that names the folder to take it from, in any version. Empty: none."""
     static_only: bool = False
     """True: a program that needs shared libraries is not taken."""
 

@@ -191,7 +191,11 @@ PARTS: Final[tuple[Part, ...]] = (
             targets=(GoTarget(executable="pulumi-resource-kubernetes", package="."),),
         ),
         official=_official_kubernetes_provider(),
-        installed=Installed(at_least=(4, 24), folders=("{pulumi_home}/plugins/resource-kubernetes-v*",)),
+        installed=Installed(
+            at_least=(4, 29),
+            folders=("{pulumi_home}/plugins/resource-kubernetes-v*",),
+            variable="TORCHX_PULUMI_KUBERNETES_PROVIDER",
+        ),
         note="not the official provider",
     ),
     _kubernetes("kube-apiserver", 200),

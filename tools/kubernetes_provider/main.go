@@ -24,7 +24,7 @@ import (
 // version is that of the SDK whose requests are answered, which is what the
 // engine compares; the build tag says that this is no official plugin, and
 // whose semantics it has.
-const version = "4.34.2+stand-in.for.4.28"
+const version = "4.34.2+stand-in.for.4.33"
 
 // pulse is how often the provider looks whether its engine is still there: a
 // killed engine cannot say goodbye.

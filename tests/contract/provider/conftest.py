@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,34 +37,23 @@ def executable(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stand_in() -> Path:
     named = os.environ.get("TORCHX_PULUMI_TEST_STAND_IN")
     if named:
         return Path(named)
-    from tools.bootstrap import ensure
+    from tools.bootstrap import stand_in_provider
 
-    chosen = ensure(["kubernetes-provider"])["kubernetes-provider"] / EXECUTABLE
-    if is_stand_in(chosen):
-        return chosen
-    built = tmp_path_factory.mktemp("stand-in") / EXECUTABLE
-    source = Path(__file__).resolve().parents[3] / "tools" / "kubernetes_provider"
-    subprocess.run(["go", "build", "-o", str(built), "."], cwd=source, check=True)
-    return built
+    return stand_in_provider()
 
 
 def official() -> Path:
-    home = Path(os.environ.get("PULUMI_HOME", Path.home() / ".pulumi"))
-    candidates = sorted(home.glob(f"plugins/resource-kubernetes-v*/{EXECUTABLE}"), reverse=True)
-    on_path = shutil.which(EXECUTABLE)
-    for candidate in [*candidates, *([Path(on_path)] if on_path else [])]:
-        if not is_stand_in(candidate):
-            return candidate
-    pytest.skip("the official Kubernetes provider is not installed")
+    from tools.bootstrap import ensure
+    from tools.bootstrap.installed import is_own_build
 
-
-def is_stand_in(candidate: Path) -> bool:
-    said = subprocess.run([str(candidate), "--version"], capture_output=True, text=True, timeout=60, check=False)
-    return "stand-in" in said.stdout
+    used = ensure(["kubernetes-provider"])["kubernetes-provider"] / EXECUTABLE
+    if is_own_build(used):
+        pytest.skip("the tools use the stand-in; TORCHX_PULUMI_KUBERNETES_PROVIDER can name another one")
+    return used
 
 
 @pytest.fixture

@@ -10,8 +10,16 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from tests.contract.provider.conftest import WIDGET, Api, wait_until
-from tests.contract.provider.driver import UNKNOWN, InitFailedError, Provider, Resource, is_secret, secret
+from tests.contract.provider.conftest import Api, wait_until
+from tests.contract.provider.driver import (
+    UNKNOWN,
+    InitFailedError,
+    Properties,
+    Provider,
+    Resource,
+    is_secret,
+    secret,
+)
 from tests.contract.provider.objects import WIDGETS, config_map, urn, widget
 
 
@@ -25,8 +33,13 @@ def test_the_state_holds_the_live_object_and_how_it_came_about(provider: Provide
     assert made.outputs["__initialApiVersion"] == live["apiVersion"]
     assert made.outputs["__inputs"] == made.inputs
     assert re.fullmatch(r"pulumi-kubernetes-[0-9a-f]{8}", made.outputs["__fieldManager"])
-    (manager,) = live["metadata"]["managedFields"]
-    assert (manager["manager"], manager["operation"]) == (made.outputs["__fieldManager"], "Apply")
+    assert managers(live) == [("pulumi-kubernetes", "Update")]
+
+
+def managers(live: Properties | None) -> list[tuple[str, str]]:
+    """Return who wrote the fields of an object, and how."""
+    assert live is not None
+    return [(entry["manager"], entry["operation"]) for entry in live["metadata"]["managedFields"]]
 
 
 def test_a_preview_stores_nothing(provider: Provider, api: Api) -> None:
@@ -79,22 +92,21 @@ def test_creating_waits_for_the_namespace(provider: Provider, api: Api, api_call
     assert told()
 
 
-def test_an_object_that_is_there_is_adopted(provider: Provider, api: Api) -> None:
-    first = provider.create(urn(WIDGETS), widget(api.namespace, size=1))
-    again = provider.create(urn(WIDGETS, "again"), widget(api.namespace, size=1, more=True))
-    assert again.outputs["metadata"]["uid"] == first.outputs["metadata"]["uid"]
-
-
-def test_adopting_does_not_take_what_another_manager_says(provider: Provider, api: Api) -> None:
+def test_an_object_that_is_there_is_refused_and_stays(provider: Provider, api: Api) -> None:
     provider.create(urn(WIDGETS), widget(api.namespace, size=1))
-    with pytest.raises(grpc.RpcError, match=r"(?s)field conflict detected.*Apply failed with 1 conflict.*\.spec\.size"):
-        provider.create(urn(WIDGETS, "again"), widget(api.namespace, size=2))
+    for forcing in (None, {"pulumi.com/patchForce": "true"}):
+        with pytest.raises(grpc.RpcError, match=r'was not successfully created .*: widgets.* "w" already exists'):
+            provider.create(urn(WIDGETS, "again"), widget(api.namespace, annotations=forcing, size=2))
+    live = api.get(api.widget("w"))
+    assert live is not None
+    assert live["spec"] == {"size": 1}
 
 
-def test_patch_force_takes_it(provider: Provider, api: Api) -> None:
+def test_a_preview_under_a_name_that_is_taken_says_what_it_was_told(provider: Provider, api: Api) -> None:
     provider.create(urn(WIDGETS), widget(api.namespace, size=1))
-    forced = widget(api.namespace, annotations={"pulumi.com/patchForce": "true"}, size=2)
-    assert provider.create(urn(WIDGETS, "again"), forced).outputs["spec"] == {"size": 2}
+    preview = provider.create(urn(WIDGETS, "again"), widget(api.namespace, size=2), preview=True)
+    assert preview.id == ""
+    assert preview.outputs == preview.inputs
 
 
 def test_an_update_keeps_the_object_and_its_manager(provider: Provider, api: Api) -> None:
@@ -103,6 +115,7 @@ def test_an_update_keeps_the_object_and_its_manager(provider: Provider, api: Api
     assert updated.outputs["metadata"]["uid"] == made.outputs["metadata"]["uid"]
     assert updated.outputs["spec"] == {"size": 2}
     assert updated.outputs["__fieldManager"] == made.outputs["__fieldManager"]
+    assert managers(api.get(api.widget("w"))) == [(made.outputs["__fieldManager"], "Apply")]
 
 
 def test_a_preview_of_an_update_changes_nothing(provider: Provider, api: Api) -> None:
@@ -162,27 +175,6 @@ def test_what_is_gone_is_read_as_gone(provider: Provider, api: Api) -> None:
     api.call("DELETE", api.widget("w"))
     assert provider.read(made) is None
     assert provider.find(urn("contract.torchx-pulumi.test/v1:Gadget"), f"{api.namespace}/g") is None
-
-
-def test_an_object_is_found_by_its_id(provider: Provider, api: Api) -> None:
-    api.call("POST", api.path("configmaps"), config_map(api.namespace, {"a": "1"}))
-    found = provider.find(urn("core/v1:ConfigMap"), f"{api.namespace}/c")
-    assert found is not None
-    assert found.outputs["data"] == {"a": "1"}
-    assert "uid" not in found.inputs["metadata"]
-    assert "managedFields" not in found.inputs["metadata"]
-
-
-def test_of_an_unmanaged_object_only_the_identity_is_among_the_inputs(provider: Provider, api: Api) -> None:
-    api.call("POST", api.path("configmaps"), config_map(api.namespace, {"a": "1"}))
-    found = provider.find(urn("core/v1:ConfigMap"), f"{api.namespace}/c")
-    assert found is not None
-    assert "data" not in found.inputs
-    api.call("POST", api.path("widgets", group=f"/apis/{WIDGET['apiVersion']}"), widget(api.namespace, size=1))
-    found = provider.find(urn(WIDGETS), f"{api.namespace}/w")
-    assert found is not None
-    assert found.outputs["spec"] == {"size": 1}
-    assert found.inputs == {**WIDGET, "metadata": {"name": "w", "namespace": api.namespace}}
 
 
 def test_delete_waits_until_the_object_is_gone(provider: Provider, api: Api) -> None:

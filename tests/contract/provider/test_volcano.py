@@ -70,11 +70,14 @@ def test_another_image_is_refused(provider: Provider, api: Api, made: Resource, 
     assert failed.value.reasons[0].startswith(f'the Kubernetes API server reported that "{made.id}" failed')
 
 
-def test_a_preview_under_the_old_name_is_judged_against_the_old_job(
+def test_a_preview_under_a_name_that_is_taken_is_judged_by_the_webhook_alone(
     provider: Provider, api: Api, made: Resource
 ) -> None:
-    with pytest.raises(grpc.RpcError, match="job updates may not change fields"):
-        provider.create(urn(JOB), job(api.namespace, image="example.test/i:2"), preview=True)
+    changed = job(api.namespace, image="example.test/i:2")
+    preview = provider.create(urn(JOB), changed, preview=True)
+    assert preview.outputs == preview.inputs
+    with pytest.raises(grpc.RpcError, match=r'queue.scheduling.volcano.sh "nosuch" not found'):
+        provider.create(urn(JOB), job(api.namespace, queue="nosuch"), preview=True)
 
 
 def test_a_job_goes_with_all_that_it_has(provider: Provider, api: Api, made: Resource) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.bootstrap.errors import BootstrapError
 from tools.bootstrap.installed import Machine, link
 from tools.bootstrap.part import DebianLink, DebianSource, Installed, Part
 from tools.bootstrap.parts import part_named
@@ -29,11 +30,12 @@ def program(folder: Path, name: str, prints: str = "", *, code: int = 0) -> Path
     return path
 
 
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path, **environment: str) -> Machine:
     return Machine(
         path=f"{tmp_path / 'first'}:{tmp_path / 'second'}:relative:",
         pulumi_home=tmp_path / "pulumi",
         cache=tmp_path / "cache",
+        environment=environment,
     )
 
 
@@ -84,7 +86,7 @@ def test_what_is_in_the_cache_is_not_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "taken"), [("4.28.0", True), ("4.24.0", True), ("4.23.1", False), ("2.0.0", False)]
+    ("version", "taken"), [("4.33.0", True), ("4.29.0", True), ("4.28.1", False), ("2.0.0", False)]
 )
 def test_the_providers_version_is_in_its_plugin_folder(tmp_path: Path, version: str, taken: bool) -> None:
     program(tmp_path / "pulumi" / "plugins" / f"resource-kubernetes-v{version}", "pulumi-resource-kubernetes")
@@ -93,11 +95,31 @@ def test_the_providers_version_is_in_its_plugin_folder(tmp_path: Path, version: 
 
 
 def test_the_newest_plugin_is_taken(tmp_path: Path) -> None:
-    for version in ("4.9.0", "4.28.0", "4.3.0"):
+    for version in ("4.9.0", "4.33.0", "4.3.0"):
         program(tmp_path / "pulumi" / "plugins" / f"resource-kubernetes-v{version}", "pulumi-resource-kubernetes")
     found = machine(tmp_path).find(part_named("kubernetes-provider"))
     assert found is not None
-    assert found.version == "4.28.0"
+    assert found.version == "4.33.0"
+
+
+def test_a_folder_that_is_named_comes_first_with_whatever_is_in_it(tmp_path: Path) -> None:
+    program(tmp_path / "first", "pulumi-resource-kubernetes")
+    named = program(tmp_path / "named", "pulumi-resource-kubernetes", "path\ttorchx-pulumi/kubernetes-provider")
+    found = machine(tmp_path, TORCHX_PULUMI_KUBERNETES_PROVIDER=str(named.parent)).find(
+        part_named("kubernetes-provider")
+    )
+    assert found is not None
+    assert dict(found.programs) == {named.name: named}
+    assert found.origin == f"{named}, named by TORCHX_PULUMI_KUBERNETES_PROVIDER"
+
+
+def test_a_folder_that_is_named_must_have_it(tmp_path: Path) -> None:
+    (tmp_path / "pulumi-resource-kubernetes").write_text("not executable")
+    named = machine(tmp_path, TORCHX_PULUMI_KUBERNETES_PROVIDER=str(tmp_path))
+    expected = f"PROVIDER names {tmp_path}, which has no executable pulumi-resource-kubernetes; next: name a folder"
+    with pytest.raises(BootstrapError, match=expected):
+        named.find(part_named("kubernetes-provider"))
+    assert machine(tmp_path, TORCHX_PULUMI_KUBERNETES_PROVIDER="").find(part_named("kubernetes-provider")) is None
 
 
 def test_a_copy_of_the_stand_in_is_not_an_installed_provider(tmp_path: Path) -> None:

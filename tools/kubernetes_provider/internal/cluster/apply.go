@@ -5,14 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic"
 
 	"torchx-pulumi/kubernetes-provider/internal/object"
@@ -32,8 +28,6 @@ type Apply struct {
 	ClientSide bool
 	// IgnoreChanges are properties that the update leaves as they are.
 	IgnoreChanges []string
-	// Renamed, if set, is told when a dry run went on under another name.
-	Renamed func(name string)
 }
 
 func (apply Apply) dryRun() []string {
@@ -43,29 +37,18 @@ func (apply Apply) dryRun() []string {
 	return nil
 }
 
-// Create writes an object. Under server-side apply an object of the same name
-// is adopted, as the official provider does before 4.29.
+// creator is the field manager of what Create writes, whatever manager the
+// updates after it have.
+const creator = "pulumi-kubernetes"
+
+// Create writes an object. An object of the same name is an error.
 func (cluster *Cluster) Create(ctx context.Context, apply Apply) (*unstructured.Unstructured, error) {
 	client, err := cluster.Client(apply.Inputs)
 	if err != nil {
 		return nil, err
 	}
-	if apply.ClientSide {
-		return client.Create(ctx, apply.Inputs,
-			metav1.CreateOptions{FieldManager: apply.Manager, DryRun: apply.dryRun()})
-	}
-	created, err := patch(ctx, client, apply, apply.Inputs, forced(apply, nil))
-	if apply.DryRun && apierrors.IsInvalid(err) && strings.Contains(err.Error(), validation.FieldImmutableErrorMsg) {
-		// A replacement under the old name: the server compares with the object
-		// that will be gone by then, so it is asked about another name.
-		renamed := object.Copy(apply.Inputs)
-		renamed.SetName(previewName(apply.Inputs.GetName()))
-		if apply.Renamed != nil {
-			apply.Renamed(renamed.GetName())
-		}
-		created, err = patch(ctx, client, apply, renamed, true)
-	}
-	return created, explainConflict(err, apply.Manager)
+	return client.Create(ctx, apply.Inputs,
+		metav1.CreateOptions{FieldManager: creator, FieldValidation: metav1.FieldValidationWarn, DryRun: apply.dryRun()})
 }
 
 // Update changes an object that exists. An object that is gone is an error.
@@ -89,7 +72,7 @@ func (cluster *Cluster) Update(ctx context.Context, apply Apply) (*unstructured.
 		return patchClientSide(ctx, client, apply, live)
 	}
 	if !apply.DryRun {
-		if live, err = takeOver(ctx, client, live, apply.Manager); err != nil {
+		if live, err = takeOver(ctx, client, live.GetName(), apply.Manager); err != nil {
 			return nil, err
 		}
 	}
@@ -138,19 +121,7 @@ func forced(apply Apply, live *unstructured.Unstructured) bool {
 	if setting, isSet := os.LookupEnv("PULUMI_K8S_ENABLE_PATCH_FORCE"); isSet {
 		return setting == "true"
 	}
-	if live == nil {
-		// In a preview the object that is there may be the one to be replaced.
-		return apply.DryRun
-	}
 	// An object without a record of managers has nobody to ask; and a preview
-	// does not take over from our own older ways, which the update will do.
-	return len(live.GetManagedFields()) == 0 || apply.DryRun && hasOwnOldManager(live)
-}
-
-func previewName(name string) string {
-	const suffixLength, longest = 6, 63
-	if len(name) > longest-suffixLength {
-		name = name[:longest-suffixLength]
-	}
-	return name + "-" + rand.String(suffixLength-1)
+	// does not take over what we created, which the update will do.
+	return len(live.GetManagedFields()) == 0 || apply.DryRun && hasOwnUpdate(live)
 }

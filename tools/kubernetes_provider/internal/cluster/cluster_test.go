@@ -11,8 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"torchx-pulumi/kubernetes-provider/internal/object"
 )
@@ -68,6 +71,25 @@ func objectOf(text string) *unstructured.Unstructured {
 	return obj
 }
 
+func TestTakingOverIsTriedAgainAfterAConflict(t *testing.T) {
+	widgets := schema.GroupVersionResource{Version: "v1", Resource: "widgets"}
+	obj := objectOf(`{"apiVersion":"v1","kind":"Widget","metadata":{"name":"w","resourceVersion":"1"}}`)
+	obj.SetManagedFields([]metav1.ManagedFieldsEntry{entry("pulumi-kubernetes", written, `{}`)})
+	kinds := map[schema.GroupVersionResource]string{widgets: "WidgetList"}
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, obj)
+	patches := 0
+	client.PrependReactor("patch", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if patches++; patches == 1 {
+			return true, nil, apierrors.NewConflict(widgets.GroupResource(), "w", errors.New("modified"))
+		}
+		return true, obj, nil
+	})
+	live, err := takeOver(t.Context(), client.Resource(widgets), "w", "us")
+	if err != nil || live.GetName() != "w" || patches != 2 {
+		t.Errorf("got %v, %v after %d patches", live, err, patches)
+	}
+}
+
 func TestForced(t *testing.T) {
 	plain, forcing := objectOf(`{"kind":"X"}`), objectOf(`{"kind":"X"}`)
 	forcing.SetAnnotations(map[string]string{object.AnnotationPatchForce: "true"})
@@ -79,13 +101,11 @@ func TestForced(t *testing.T) {
 		live  *unstructured.Unstructured
 		want  bool
 	}{
-		"creation":                   {Apply{Inputs: plain}, nil, false},
-		"preview of creation":        {Apply{Inputs: plain, DryRun: true}, nil, true},
-		"annotation":                 {Apply{Inputs: forcing}, managed, true},
-		"update":                     {Apply{Inputs: plain}, managed, false},
-		"preview of update":          {Apply{Inputs: plain, DryRun: true}, managed, false},
-		"preview, older way of ours": {Apply{Inputs: plain, DryRun: true}, old, true},
-		"nobody's":                   {Apply{Inputs: plain}, objectOf(`{}`), true},
+		"annotation":            {Apply{Inputs: forcing}, managed, true},
+		"update":                {Apply{Inputs: plain}, managed, false},
+		"preview of update":     {Apply{Inputs: plain, DryRun: true}, managed, false},
+		"preview, our creation": {Apply{Inputs: plain, DryRun: true}, old, true},
+		"nobody's":              {Apply{Inputs: plain}, objectOf(`{}`), true},
 	} {
 		if got := forced(one.apply, one.live); got != one.want {
 			t.Errorf("%s: got %v", name, got)
@@ -162,13 +182,5 @@ func TestParseKubeconfigTakesAPathOrContents(t *testing.T) {
 	}
 	if _, err := ParseKubeconfig("{not yaml"); err == nil {
 		t.Error("expected an error")
-	}
-}
-
-func TestPreviewNamesAreNames(t *testing.T) {
-	for _, name := range []string{"short", strings.Repeat("x", 63)} {
-		if got := previewName(name); len(got) > 63 || got == name {
-			t.Errorf("%q: got %q", name, got)
-		}
 	}
 }

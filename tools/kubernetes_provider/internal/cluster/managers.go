@@ -12,15 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// ownOldManagers are the names under which Pulumi wrote before server-side
-// apply.
-var ownOldManagers = []string{"pulumi-kubernetes", "pulumi-kubernetes.exe", "pulumi-resource-kubernetes"}
+// ownCreators are the names under which Pulumi creates objects, and wrote them
+// before server-side apply.
+var ownCreators = []string{creator, "pulumi-kubernetes.exe", "pulumi-resource-kubernetes"}
 
 // isTakenOver tells whether a manager's fields become ours before an update:
-// kubectl's (any of its verbs) and our own older ones. A controller's never.
+// kubectl's (any of its verbs) and those of our creations. A controller's never.
 func isTakenOver(entry metav1.ManagedFieldsEntry) bool {
 	if entry.Subresource != "" {
 		return false
@@ -28,20 +29,33 @@ func isTakenOver(entry metav1.ManagedFieldsEntry) bool {
 	if entry.Operation == metav1.ManagedFieldsOperationApply {
 		return strings.HasPrefix(entry.Manager, "kubectl")
 	}
-	return strings.HasPrefix(entry.Manager, "kubectl") || entry.Manager == "before-first-apply" || isOwnOld(entry)
+	return strings.HasPrefix(entry.Manager, "kubectl") || entry.Manager == "before-first-apply" || isOwnUpdate(entry)
 }
 
-func isOwnOld(entry metav1.ManagedFieldsEntry) bool {
-	return entry.Operation == metav1.ManagedFieldsOperationUpdate && slices.Contains(ownOldManagers, entry.Manager)
+func isOwnUpdate(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Operation == metav1.ManagedFieldsOperationUpdate && slices.Contains(ownCreators, entry.Manager)
 }
 
-func hasOwnOldManager(live *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(live.GetManagedFields(), isOwnOld)
+func hasOwnUpdate(live *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(live.GetManagedFields(), isOwnUpdate)
 }
 
 // takeOver moves the fields of such managers to ours, so that a "kubectl
 // patch" in between is drift that the update corrects, not a conflict.
 func takeOver(
+	ctx context.Context, client dynamic.ResourceInterface, name, manager string,
+) (live *unstructured.Unstructured, err error) {
+	// A controller may write between reading and patching, its status for one.
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if live, err = client.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			live, err = giveFields(ctx, client, live, manager)
+		}
+		return err
+	})
+	return live, err
+}
+
+func giveFields(
 	ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, manager string,
 ) (*unstructured.Unstructured, error) {
 	entries, changed, err := mergeManagers(live.GetManagedFields(), manager)

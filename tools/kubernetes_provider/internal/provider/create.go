@@ -103,10 +103,6 @@ func (c *creation) run(ctx context.Context, request *pulumirpc.CreateRequest) (*
 
 // write creates the object, with patience for what it needs.
 func (c *creation) write(ctx context.Context) (*unstructured.Unstructured, error) {
-	c.apply.Renamed = func(name string) {
-		c.provider.host().Info(ctx, c.about,
-			fmt.Sprintf("Preview creation failed due to immutable fields; retrying with name %q", name))
-	}
 	pause := firstPause
 	for try := 0; ; try++ {
 		created, err := c.provider.cluster.Create(ctx, c.apply)

@@ -18,8 +18,9 @@ import (
 
 // Read looks at the live object, for a refresh, an import or a get. After a
 // refresh the inputs are the live values of what the program had named, so
-// that drift shows. Of an object that was not managed before they are its
-// identity alone: the program brings the rest.
+// that drift shows. Of an object that was not managed before they are all that
+// a program could have set, or for a custom resource its identity alone: its
+// fields are in no schema.
 func (p *Provider) Read(call context.Context, request *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
 	ctx, done := p.operation(call)
 	defer done()
@@ -119,6 +120,13 @@ func (p *Provider) answer(
 	ctx context.Context, reading *reading, live *unstructured.Unstructured,
 ) (*pulumirpc.ReadResponse, error) {
 	inputs := &unstructured.Unstructured{Object: object.Prune(live.Object, reading.known.Object)}
+	if reading.first && object.IsBuiltin(object.GVK(live)) {
+		var err error
+		if inputs, err = object.Normalize(live); err != nil {
+			return nil, err
+		}
+		delete(inputs.Object, "status")
+	}
 	manager, err := p.managerName(reading.last.fieldManager, reading.known)
 	if err != nil {
 		return nil, err
