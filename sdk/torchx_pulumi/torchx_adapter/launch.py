@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Any
 
 from torchx_pulumi.inputs.appdef import OVERLAY_KEY
@@ -56,6 +57,15 @@ from torchx_pulumi.torchx_adapter.run_opts import split_options
 logger = logging.getLogger(__name__)
 
 
+class _Earlier(Enum):
+    """Earlier launch of the same request."""
+
+    ABSENT = auto()
+    KEPT = auto()
+    REPLACED = auto()
+    """It is deleted as soon as the images of the new launch are in the registry."""
+
+
 def launch_app(
     lookup: AppLookup,
     request: PulumiJob,
@@ -77,7 +87,7 @@ def launch_app(
 
     Raises:
         ValueError: The same request was launched before, and `on_running_change` is `fail`.
-        ImageError: An image cannot be built or pushed; nothing was created.
+        ImageError: An image cannot be built or pushed; nothing was created or deleted.
         DeployError: The engine, the cluster or the index refused; what was begun is removed again.
         ClusterError: The cluster cannot be reached; nothing was created.
         JobFailedError: It was launched, and did not reach the state of `wait_for`.
@@ -87,9 +97,12 @@ def launch_app(
     progress = logger.debug if chosen.get("quiet") else logger.info
     cluster = context.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
     entry = make_entry(context, request, plan, session, cluster)
-    if _is_there(lookup, request, entry, cluster, delete, progress):
+    earlier = _decide(lookup, request, entry, cluster, progress)
+    if earlier is _Earlier.KEPT:
         return entry.app_id
     digests = build_images()
+    if earlier is _Earlier.REPLACED:
+        delete(entry.app_id)
     request, plan, entry = _with_digests(request, plan, entry, digests)
     # The lease begins now: images may have taken long.
     owner = this_process()
@@ -183,15 +196,10 @@ def make_entry(
     )
 
 
-def _is_there(
-    lookup: AppLookup,
-    request: PulumiJob,
-    entry: RunEntry,
-    cluster: LiveCluster,
-    delete: Callable[[str], None],
-    progress: ProgressCallback,
-) -> bool:
-    """Return whether the app exists and is kept. With `on_running_change: replace`, the old run is deleted here.
+def _decide(
+    lookup: AppLookup, request: PulumiJob, entry: RunEntry, cluster: LiveCluster, progress: ProgressCallback
+) -> _Earlier:
+    """Return whether the same request was launched before, and what `on_running_change` makes of that launch.
 
     Raises:
         ValueError: It exists, and `on_running_change` is `fail`.
@@ -206,14 +214,13 @@ def _is_there(
         # A colleague may have deleted it.
         last = lookup.reread(last)
     if last is None and present is None:
-        return False
+        return _Earlier.ABSENT
     policy = (request.config or {}).get("on_running_change")
     if last is not None and policy == "ignore":
         progress(f"{entry.app_id} was launched before; it is kept, as on_running_change is ignore")
-        return True
+        return _Earlier.KEPT
     if last is not None and policy == "replace":
-        delete(entry.app_id)
-        return False
+        return _Earlier.REPLACED
     if last is None:
         owner = (present or {}).get("metadata", {}).get("labels", {}).get(labels.LAUNCH)
         whose = "another stack of torchx-pulumi" if owner else "another program"

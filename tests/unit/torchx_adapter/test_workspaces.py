@@ -131,6 +131,21 @@ def test_a_request_that_lost_its_build_plan_is_refused_and_nothing_is_launched(
     assert (docker.built, docker.pushed) == ([], [])
 
 
+def test_a_running_app_stays_where_the_images_of_its_replacement_cannot_be_built(
+    world: World, process: Callable[..., PulumiScheduler], registry: FakeRegistry, config: dict[str, Any]
+) -> None:
+    scheduler = process()
+    info = scheduler.submit_dryrun(app(), {**config, "on_running_change": "replace"})
+    first = scheduler.schedule(info)
+    before = world.head(first)
+    info.request.images_to_push["gone:1"] = (f"{registry.host}/app", "gone")
+    with pytest.raises(ImageError, match="'gone:1': the Docker daemon does not have it"):
+        scheduler.schedule(info)
+    assert before is not None
+    assert world.head(first) == before
+    assert RunIndex().find(first, "volcano") is not None
+
+
 def test_images_to_push_may_be_set_by_the_caller_as_for_torchx(
     process: Callable[..., PulumiScheduler], registry: FakeRegistry, docker: FakeDocker, config: dict[str, Any]
 ) -> None:
