@@ -23,6 +23,7 @@ from torchx_pulumi.planning.typed_reader import snake_case
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.schedulers import variant_of
 from torchx_pulumi.schedulers.registry import component_type
+from torchx_pulumi.stack_state.cli import check_provider as check_provider_version
 
 from torchx_pulumi_components.args import WaitFor
 from torchx_pulumi_components.cluster_access import check_provider, connect, has_provider, is_protected
@@ -183,6 +184,7 @@ class Construction:
     async def _launch(self) -> pulumi.Resource:
         """Decide about the job, register what it takes, and return its record."""
         opts = self.opts
+        check_provider_version(self._jobs.warn_once)
         await self._read_args()
         args, settings = self.args, self.args.settings
         other = self._read_other(with_other_unknowns(self.resolved)) if self.leaves.unknown else None

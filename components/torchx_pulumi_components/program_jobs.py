@@ -88,8 +88,15 @@ class ProgramJobs:
         self._finished: dict[pulumi.Resource, Awaitable[object]] = {}
         self._waits_for: dict[pulumi.Resource, list[pulumi.Resource]] = {}
         """Jobs to those that they wait for."""
+        self._warnings: set[str] = set()
         self._end = _End(self)
         self._exports_kept = False
+
+    def warn_once(self, text: str) -> None:
+        """Log a warning that holds for all jobs of the program."""
+        if text not in self._warnings:
+            self._warnings.add(text)
+            pulumi.log.warn(text)
 
     def add(self, component: pulumi.Resource, task: asyncio.Task[None], finished: Awaitable[object]) -> None:
         """Let the program wait for a job, and fail at its end if the job is refused.

@@ -130,7 +130,7 @@ def _project_refreshes() -> bool:
     for folder in (Path.cwd(), *Path.cwd().parents):
         for file in ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json"):
             with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
-                return at(yaml.safe_load((folder / file).read_text()), "options", "refresh") == "always"
+                return bool(at(yaml.safe_load((folder / file).read_text()), "options", "refresh") == "always")
     return False
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi.model.labels import LAUNCH, RUN
+from torchx_pulumi.stack_state import cli
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob, failures_deferred
 from torchx_pulumi_components.cluster_access import cluster_for_tests
@@ -651,6 +652,23 @@ def test_an_interrupted_launch_that_cannot_be_looked_at_names_the_import(
     engine.run(lambda: VolcanoTrainingJob("train", args()))
     name = engine.mocks.one(JOB).inputs["metadata"]["name"]
     assert f"pulumi import {JOB} train default/{name} --parent train='{PREFIX}::train'" in caplog.text
+
+
+def test_an_older_kubernetes_sdk_is_refused_before_anything_is_registered(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "version", lambda _: "4.28.0")
+    with pytest.raises(pulumi.RunError, match=r"Kubernetes provider 4\.28 is too old.*nothing was changed"):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+    assert not engine.mocks.resources
+
+
+def test_a_newer_kubernetes_sdk_is_warned_about_once(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cli, "version", lambda _: "4.99.1")
+    engine.run(lambda: [VolcanoTrainingJob(name, args()) for name in ("a", "b")])
+    assert caplog.text.count("Kubernetes provider 4.99 is newer than") == 1
 
 
 @pytest.mark.parametrize("preview", [True, False])

@@ -16,11 +16,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
+from torchx_pulumi.model.versions import provider_problem, provider_warning, read_version
 from torchx_pulumi.stack_state.backend import (
     FILE_SCHEME,
     absolute_backend,
@@ -232,6 +234,24 @@ def find_cli() -> str:
         raise DeployError(f"the Pulumi CLI `pulumi` is not on PATH; {INSTALL_PULUMI}")
     # The engine runs in another folder.
     return str(Path(found).absolute())
+
+
+def check_provider(warn: Callable[[str], None]) -> None:
+    """Check the version of the installed Kubernetes SDK, for which Pulumi installs the same version of its provider.
+
+    Args:
+        warn: Receives a warning about a version that is newer than the tested ones.
+
+    Raises:
+        DeployError: The version is older than the supported ones.
+    """
+    installed = read_version(version("pulumi-kubernetes"))
+    if installed is None:
+        return
+    if problem := provider_problem(installed):
+        raise DeployError(f"{problem}; nothing was changed; pip install --upgrade pulumi-kubernetes")
+    if warning := provider_warning(installed):
+        warn(warning)
 
 
 def query(backend: str, words: Sequence[str], *, project: str = "") -> subprocess.CompletedProcess[str]:

@@ -46,7 +46,7 @@ from torchx_pulumi.schedulers import backend_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import job_object
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
-from torchx_pulumi.stack_state.cli import choose_organization
+from torchx_pulumi.stack_state.cli import check_provider, choose_organization
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
@@ -95,6 +95,7 @@ def launch_app(
     context = lookup.context
     _, chosen = split_options(request.config or {})
     progress = logger.debug if chosen.get("quiet") else logger.info
+    check_provider(lambda warning: logger.warning("%s", warning))
     cluster = context.cluster(chosen.get("kubeconfig"), chosen.get("kube_context"))
     entry = make_entry(context, request, plan, session, cluster)
     earlier = _decide(lookup, request, entry, cluster, progress)

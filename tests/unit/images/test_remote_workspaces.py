@@ -50,7 +50,7 @@ class ListingStore(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no typ
 
     def info(self, path: str, **_: Any) -> Any:
         path = self._strip_protocol(path)
-        listed = self.dircache[self._parent(path)] if self._parent(path) in self.dircache else []
+        listed = self.dircache.get(self._parent(path), [])
         return next((each for each in listed if each["name"] == path), None) or super().info(path)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
