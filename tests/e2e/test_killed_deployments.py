@@ -28,7 +28,7 @@ from torchx_pulumi_stacks.entrypoints import create_volcano
 from tests.e2e.earlier import LAUNCH as LAUNCH_APPS
 from tests.e2e.launch_orders import kill_engine
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
-from tests.e2e.project import FAKE_NODE, Project, eventually
+from tests.e2e.project import FAKE_NODE, Project, changes, eventually
 from tests.e2e.stack_project import StackProject
 from tests.e2e.test_volcano_training_job import kill_between_writes
 
@@ -97,6 +97,33 @@ def test_a_killed_program_goes_on_with_the_same_objects(
     project.job({"num_replicas": 3}, gang=gang)
     kill(project, lambda: any(key.startswith(first) for key in objects(look, project.namespace)))
     check_goes_on(project, look)
+
+
+@pytest.mark.parametrize("gang", ["job", "pods"])
+def test_objects_that_the_state_lacks_are_imported_as_they_are(
+    project: Project, look: KubernetesCluster, gang: str
+) -> None:
+    project.job({"num_replicas": 3}, gang=gang)
+    project.up()
+    before = objects(look, project.namespace)
+    (job_object,) = [
+        item["urn"] for item in project.resources() if item["urn"].endswith((":Job::train", "Group::train"))
+    ]
+    # As a kill leaves it: with the objects goes all that was to be written after them.
+    project.run("state", "delete", "--yes", "--target-dependents", job_object)
+    assert f"{len(before)} to import" in project.preview()
+    assert "imported, as the last deployment was interrupted" in project.up()
+    assert objects(look, project.namespace) == before
+    for step in (project.up, project.refresh, project.up):
+        assert changes(step()).keys() == {"unchanged"}
+    project.job({"num_replicas": 3, "min_replicas": 2}, gang=gang)
+    assert "in place:" in project.up()
+    assert objects(look, project.namespace) == before
+    project.job({"num_replicas": 3, "image": "app:2"}, gang=gang, on_running_change="replace")
+    project.up()
+    after = objects(look, project.namespace)
+    assert len(after) == len(before)
+    assert not after.items() & before.items()
 
 
 def test_a_refused_launch_leaves_the_way_open(project: Project, look: KubernetesCluster) -> None:
