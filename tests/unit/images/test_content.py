@@ -359,21 +359,6 @@ def test_a_file_url_may_be_escaped_or_not(tmp_path: Path) -> None:
     assert paths(read_tree(f"file://{tmp_path}/a%20b")) == ["literal.py"]
 
 
-def test_a_url_is_read_as_a_folder_is(workspace: Path) -> None:
-    import fsspec
-
-    fill(workspace, {"sub/b.py": b"b", ".dockerignore": b"*.log", "x.log": b"x"})
-    memory = fsspec.filesystem("memory")
-    memory.put(f"{workspace}/", "/project", recursive=True)
-    try:
-        tree, here = read_tree("memory://project"), read_tree(str(workspace))
-        assert paths(tree) == paths(here)
-        assert archive(tree) == archive(here)
-        assert archive(read_tree(f"file://{workspace}")) == archive(here)
-    finally:
-        memory.rm("/project", recursive=True)
-
-
 @pytest.mark.parametrize(
     ("workspace", "said"),
     [

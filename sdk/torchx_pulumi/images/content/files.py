@@ -146,7 +146,8 @@ class FsspecSource:
                 f"workspace {url!r}: a URL needs fsspec, which cannot be imported ({error}); `pip install fsspec`"
             ) from error
         try:
-            self._fs, self._root = fsspec.core.url_to_fs(url)
+            # fsspec shares instances, and each of them keeps the listings that it read.
+            self._fs, self._root = fsspec.core.url_to_fs(url, skip_instance_cache=True)
             self._root = str(self._root).rstrip("/")
             found: Any = self._fs.info(self._root or "/")
         except FileNotFoundError as error:
@@ -158,6 +159,7 @@ class FsspecSource:
 
     def children(self, folder: str) -> Iterator[Found]:
         """Yield the direct contents of a folder."""
+        self._fs.invalidate_cache()
         if self.is_file:
             yield self._read("", self._fs.info(self._root))
             return
@@ -170,6 +172,8 @@ class FsspecSource:
 
     def open(self, path: str) -> IO[bytes]:
         """Open a file for reading."""
+        # The size of a listing ends the reading of some stores, whatever the object has now.
+        self._fs.invalidate_cache()
         opened: IO[bytes] = self._fs.open(self._path(path), "rb")
         return opened
 
