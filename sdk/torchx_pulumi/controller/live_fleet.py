@@ -112,8 +112,10 @@ class LiveFleet:
             if known is None or known.app.uid != uid:
                 return
             changed = known.seen is None or _without_time(known.seen) != _without_time(seen)
-            # The time of the last change stays, as in a stack.
-            kept = seen if changed or known.seen is None else known.seen
+            # The time of the last change stays, as in a stack. A controller that has just started knows it from there.
+            kept = (
+                _with_time(seen, known.output.output.get("observed")) if changed or known.seen is None else known.seen
+            )
             where = cluster or known.cluster
             changed = changed or known.away_since is not None
             made = replace(known, seen=kept, cluster=where, away_since=None)
@@ -207,8 +209,18 @@ class LiveFleet:
 
 def _says_more(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     """Return whether what was seen is newer than the stack's observation, or the same and more complete."""
-    same = (seen.get("state"), seen.get("reason")) == (recorded.get("state"), recorded.get("reason"))
-    return same or is_newer(seen, recorded)
+    return _is_same_state(seen, recorded) or is_newer(seen, recorded)
+
+
+def _is_same_state(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    return (seen.get("state"), seen.get("reason")) == (recorded.get("state"), recorded.get("reason"))
+
+
+def _with_time(seen: Mapping[str, Any], recorded: Any) -> Mapping[str, Any]:
+    """Return what was seen, with the time of the stack's observation if that has the same state."""
+    if not isinstance(recorded, Mapping) or not _is_same_state(seen, recorded) or not recorded.get("observed_at"):
+        return seen
+    return {**seen, "observed_at": recorded["observed_at"]}
 
 
 def _without_time(observed: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,18 @@ class OfficialTransport:
     ) -> Any:
         """Send a request; see `Transport`."""
         headers = {"Accept": accept} | ({"Content-Type": content_type(method)} if body is not None else {})
+        timeout = (CONNECT_TIMEOUT_S, read_timeout_s)
         try:
+            if hasattr(self._api, "param_serialize"):  # `kubernetes` 37 and later
+                request = self._api.param_serialize(
+                    method,
+                    path,
+                    query_params=[*query],
+                    header_params=headers,
+                    body=body,
+                    auth_settings=["BearerToken"],
+                )
+                return self._api.call_api(*request, _request_timeout=timeout).response
             return self._api.call_api(
                 path,
                 method,
@@ -46,7 +57,7 @@ class OfficialTransport:
                 auth_settings=["BearerToken"],
                 _return_http_data_only=True,
                 _preload_content=False,
-                _request_timeout=(CONNECT_TIMEOUT_S, read_timeout_s),
+                _request_timeout=timeout,
             )
         except ApiException as error:
             return ErrorResponse(error)

@@ -8,6 +8,8 @@ which explain why a job waits, are read again only every `EXPLAIN_EVERY_S` while
 from __future__ import annotations
 
 import copy
+import logging
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -21,7 +23,7 @@ from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.waiting import GONE_S, REFUSED_S, UNREACHABLE_S, Patience, progress_line
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app
@@ -40,6 +42,8 @@ POLLING_S = 3.0
 
 MOST_APPS = 16
 """Apps whose last observation is kept."""
+
+logger = logging.getLogger(__name__)
 
 WAITS = (JobState.SUBMITTED, JobState.PENDING)
 
@@ -172,6 +176,7 @@ class PollLimits:
     def __init__(self, clock: LogClock) -> None:
         self._clock = clock
         self._waits: dict[str, Patience] = {}
+        self._said = ""
         self._absent: tuple[str, float] | None = None
         """The app of the last call and the time of the first such call, where the app was not found. None: it was."""
         self._guard = threading.Lock()
@@ -199,6 +204,7 @@ class PollLimits:
                 has the last known state and the reason.
         """
         status, error = snapshot.status, snapshot.error
+        self._report(entry, status)
         gone = error is None and (status.state, status.reason) == (JobState.UNKNOWN, Reason.NOT_FOUND)
         with self._guard:
             self._absent = None
@@ -218,6 +224,16 @@ class PollLimits:
             retryable=error.retryable,
             reason=error.reason,
         )
+
+    def _report(self, entry: RunEntry, status: JobStatus) -> None:
+        """Log what the command `torchx log` waits for, at the start and at each change: it asks without a word."""
+        if not is_command() or "log" not in sys.argv[1:] or status.state not in WAITS:
+            return
+        line = f"waiting for app {entry.app_id} to start: {progress_line(status)}"
+        with self._guard:
+            known, self._said = self._said, line
+        if line != known:
+            logger.info("%s", line)
 
 
 class _CachingCluster:

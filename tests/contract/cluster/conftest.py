@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster, kinds
+from torchx_pulumi.kube.official_client import OfficialTransport
 from torchx_pulumi.testing import FakeCluster
 
 Manifest = dict[str, Any]
@@ -103,16 +104,11 @@ def phase_of(observed: Manifest | None) -> str:
 
 
 def caller(api: Any) -> Callable[[str, str, Manifest | None], Any]:
+    transport = OfficialTransport(api)
+
     def call(method: str, path: str, body: Manifest | None) -> Any:
-        answer = api.call_api(
-            path,
-            method,
-            body=body,
-            header_params={"Accept": "application/json", "Content-Type": "application/json"},
-            auth_settings=["BearerToken"],
-            _return_http_data_only=True,
-            _preload_content=False,
-        )
+        answer = transport.request(method, path, body=body)
+        assert 200 <= answer.status < 300, answer.data
         return json.loads(answer.data)
 
     return call

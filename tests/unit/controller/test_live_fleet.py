@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 from torchx_pulumi.controller.live_fleet import LiveFleet
+from torchx_pulumi.model.timestamps import parse_time
 
 from tests.unit.controller.live_apps import tracked_app
+
+NOW = datetime(2026, 1, 2, 13, tzinfo=timezone.utc)
 
 
 def test_a_reader_learns_what_changed_since_its_version_and_nothing_else() -> None:
@@ -33,3 +38,18 @@ def test_what_is_seen_again_without_a_change_is_no_change_and_hides_none() -> No
     fleet.put_seen(tracked_app("b").key, "u1", seen)
     fleet.put_seen(tracked_app("a").key, "u1", {**seen, "observed_at": "2026-01-02T12:30:00Z"})
     assert [app.app.job_name for app in fleet.changes(since).changed] == ["b"]
+
+
+def test_a_controller_that_starts_keeps_the_time_at_which_a_state_was_first_seen() -> None:
+    fleet, ended = LiveFleet(), {"state": "SUCCEEDED", "reason": "Completed", "observed_at": "2026-01-02T12:00:00Z"}
+    app = tracked_app("a", observed=ended)
+    fleet.put_stack(app)
+    later = {**ended, "roles": [], "observed_at": "2026-01-02T12:30:00Z"}
+    fleet.put_seen(app.key, "u1", later)
+    (shown,) = fleet.changes(None).changed
+    assert shown.row(NOW).observed_at == parse_time(ended["observed_at"])
+    # Another state is a change.
+    fleet.put_seen(app.key, "u1", {**later, "state": "FAILED", "reason": "Error"})
+    (shown,) = fleet.changes(None).changed
+    assert shown.seen is not None
+    assert shown.seen["observed_at"] == later["observed_at"]

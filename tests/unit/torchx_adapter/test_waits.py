@@ -12,10 +12,13 @@ import pytest
 from torchx.runner import Runner
 from torchx.specs import AppState
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.waiting import GONE_S, REFUSED_S, UNREACHABLE_S
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing.fake_driver import FakeDriver
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot
+from torchx_pulumi.torchx_adapter.polling import PollLimits
 
 from .conftest import World
 
@@ -156,3 +159,23 @@ def test_only_the_command_that_asks_for_an_unknown_app_again_and_again_gets_an_e
     clock.passed += GONE_S
     with pytest.raises(ClusterError, match="default:nope is not known here; it was deleted, or never launched"):
         scheduler.describe("default:nope")
+
+
+@pytest.mark.parametrize(("command", "lines"), [("log", 2), ("status", 0)])
+def test_the_command_log_says_what_an_app_waits_for_at_the_start_and_at_each_change(
+    submit: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    command: str,
+    lines: int,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/torchx", command, "handle"])
+    caplog.set_level("INFO")
+    entry, limits = RunIndex().find(submit(), "volcano"), PollLimits(TickingClock())
+    assert entry is not None
+    for message in ("no room", "no room", "the image is pulled"):
+        status = JobStatus(state=JobState.PENDING, reason=Reason.SUBMITTED, message=message)
+        limits.check(entry, AppSnapshot(status=status))
+    limits.check(entry, AppSnapshot(status=JobStatus(state=JobState.RUNNING, reason=Reason.RUNNING, message="on")))
+    said = [line for line in caplog.messages if line.startswith(f"waiting for app {entry.app_id} to start: ")]
+    assert len(said) == lines, caplog.messages

@@ -28,6 +28,17 @@ PROGRAM = "import sys; from torchx_pulumi.cli.main import main; sys.exit(main(sy
 PATIENCE_S = 30.0
 
 
+def _take_interrupts() -> None:
+    """A shell starts its background jobs, and so these tests, with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _begin_on_terminal() -> None:
+    _take_interrupts()
+    # Ctrl-C and Ctrl-Z are signals of the controlling terminal.
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A watch on a terminal of its own."""
 
@@ -42,8 +53,7 @@ class Terminal:
             stderr=slave,
             env={**env, "TERM": "xterm"},
             start_new_session=True,
-            # Ctrl-C and Ctrl-Z are signals of the controlling terminal.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_begin_on_terminal,
         )
         os.close(slave)
 
@@ -223,6 +233,7 @@ def pipe(folder: Path, env: dict[str, str]) -> Iterator[Callable[..., Any]]:
                 stderr=subprocess.PIPE,
                 text=True,
                 env={**env, "TERM": term},
+                preexec_fn=_take_interrupts,
             )
         )
         return made[-1]
