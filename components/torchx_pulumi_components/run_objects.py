@@ -71,9 +71,6 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
             job_object = {**job_object, **marked.leaves.mark_texts(_unchanged(launch.observed.job_object))}
     if launch.replaces_job_object:
         children = replace(children, replaces_job_object=True)
-        if pulumi.runtime.is_dry_run():
-            # The server's dry run would compare the new job with the old one. With an unknown value there is none.
-            job_object = _annotated(job_object, {labels.RUN: unknown()})
     own = {
         labels.LAUNCH: plan.options.labels[labels.LAUNCH],
         **marked.of(lambda plan: {labels.RUN: plan.options.annotations[labels.RUN]}),

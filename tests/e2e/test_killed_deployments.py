@@ -67,9 +67,18 @@ def kill(project: Project, reached: Callable[[], Any]) -> None:
     project.run("cancel", "--yes", "dev")
 
 
-def check_goes_on(project: Project, look: KubernetesCluster, kinds: Sequence[Kind] = KINDS) -> None:
-    """Deploy again, and again: what was created stays, each object is there once, and the state is whole."""
-    before = objects(look, project.namespace, kinds)
+def check_goes_on(
+    project: Project, look: KubernetesCluster, kinds: Sequence[Kind] = KINDS, *, replaced: Objects | None = None
+) -> None:
+    """Deploy again, and again: what was created stays, each object is there once, and the state is whole.
+
+    Args:
+        project: The project whose deployment was killed.
+        look: Its cluster.
+        kinds: Kinds of its objects.
+        replaced: Objects of the run that the deployment replaces. None: it replaces none.
+    """
+    before = dict(objects(look, project.namespace, kinds).items() - (replaced or {}).items())
     preview = project.preview()
     text = project.up()
     after = objects(look, project.namespace, kinds)
@@ -190,9 +199,15 @@ def test_a_program_that_is_killed_at_random_moments_goes_on(
     project: Project, look: KubernetesCluster, gang: str
 ) -> None:
     for number in range(KILLS):
-        project.job({"num_replicas": 3}, gang=gang, rerun=str(number))
+        job = {"gang": gang, "on_running_change": "replace"}
+        replaced: Objects = {}
+        if number % 3 == 2:
+            project.job({"num_replicas": 3}, rerun="before", **job)
+            project.up()
+            replaced = objects(look, project.namespace)
+        project.job({"num_replicas": 3}, rerun=str(number), **job)
         kill(project, after_random_s(number))
-        check_goes_on(project, look)
+        check_goes_on(project, look, replaced=replaced)
         project.destroy()
         eventually(lambda: not objects(look, project.namespace))
 

@@ -221,6 +221,10 @@ def test_a_fixed_name_can_be_relaunched(project: Project, look: KubernetesCluste
     project.job({"image": "app:2"}, job_name="mine", on_running_change="replace")
     assert "RELAUNCH" in project.preview()
     project.up()
+    # Also under the name of a job that exists, Volcano's webhook judges the new one in the preview.
+    project.job({"image": "app:3"}, job_name="mine", on_running_change="replace", plugins={"nosuch": []})
+    assert "nosuch" in project.preview(fails=True)
+    project.job({"image": "app:2"}, job_name="mine")
     assert project.output("job_name") == "mine"
     assert project.output("uid") != uid
     assert changes(project.up()).keys() == {"unchanged"}
