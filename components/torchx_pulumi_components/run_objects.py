@@ -64,7 +64,9 @@ def run_objects(name: str, launch: Launch, marked: MarkedPlan, state: StackState
     if action is Action.DONE_AND_GONE:
         return {name: job_object}, replace(children, kept_fields=ALL_FIELDS)
     if action is Action.KEEP:
-        children = replace(children, kept_fields=variant.kept_fields, kept_companion_fields=STORED_POD_FIELDS)
+        # The state has no fields of an object that is imported now.
+        kept = () if name in launch.imports else variant.kept_fields
+        children = replace(children, kept_fields=kept, kept_companion_fields=STORED_POD_FIELDS)
     if launch.run.imported and not variant.makes_pods:
         children = replace(children, kept_fields=ALL_FIELDS)
         if name in children.imports and launch.observed.job_object is not None:

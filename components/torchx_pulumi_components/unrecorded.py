@@ -96,8 +96,9 @@ def import_advice(name: str, launch: Launch, state: StackState) -> str | None:
     token = type_token(kind.api_version, kind.kind)
     return (
         f"the launch of {kind.kind} {run.namespace}/{run.job_name} was interrupted, and the cluster cannot be looked "
-        f"at. If it exists, import it before `up`: `pulumi import {token} {name} {run.namespace}/{run.job_name} "
-        f"--parent {name}='{state.urn}' --provider NAME=URN --protect=false`, with your provider's name and URN"
+        f"at. If it exists, set kubeconfig or kube_context as in your provider: `up` then imports it. Or import it "
+        f"yourself: `pulumi import {token} {name} {run.namespace}/{run.job_name} --parent component='{state.urn}' "
+        "--provider NAME=URN --protect=false`, with your provider's name and URN"
     )
 
 

@@ -651,7 +651,7 @@ def test_an_interrupted_launch_that_cannot_be_looked_at_names_the_import(
     remember(engine, intent_only=True)
     engine.run(lambda: VolcanoTrainingJob("train", args()))
     name = engine.mocks.one(JOB).inputs["metadata"]["name"]
-    assert f"pulumi import {JOB} train default/{name} --parent train='{PREFIX}::train'" in caplog.text
+    assert f"pulumi import {JOB} train default/{name} --parent component='{PREFIX}::train'" in caplog.text
 
 
 def test_an_older_kubernetes_sdk_is_refused_before_anything_is_registered(
