@@ -67,7 +67,7 @@ WANTED = {
     "largest status, in s": 3.0,
     "largest status, in MB": 300.0,
     "jobs of a program to resources": 1.5,
-    "torchx run to TorchX": 1.0,
+    "torchx run to TorchX": 1.4,
 }
 
 
