@@ -15,9 +15,10 @@ from torchx_pulumi.model.labels import VERSION
 HERE = Path(__file__).parent
 
 ADDED: tuple[str, ...] = (
-    # B4: pods and Service of a new gang say whose they are. A kept gang ignores changes of its annotations.
-    r".*:(Pod|Service)::.*\.inputs\.metadata\.annotations\.torchx-pulumi/launch",
-    r"files\..*/order\.json\.objects\[\d+\]\.metadata\.annotations(\.torchx-pulumi/launch)?",
+    # B4, M1: pods and Service of a new gang say whose they are, and of which run. A kept gang ignores changes of its
+    # annotations.
+    r".*:(Pod|Service)::.*\.inputs\.metadata\.annotations\.torchx-pulumi/(launch|run)",
+    r"files\..*/order\.json\.objects\[\d+\]\.metadata\.annotations(\.torchx-pulumi/(launch|run))?",
     # New runs say by which version of the identity they are compared.
     r"files\..*/order\.json\.(record|intent)\.identity_version",
     # The identity of the cluster: of new launches, and where a record is written anyway.
