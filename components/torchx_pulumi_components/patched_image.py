@@ -15,6 +15,7 @@ from torchx_pulumi.planning.typed_reader import FieldValues
 from typing_extensions import NotRequired, TypedDict
 
 from torchx_pulumi_components.arg_values import ArgumentReader
+from torchx_pulumi_components.constructor_call import CheckedCall
 from torchx_pulumi_components.images import build_in_up
 from torchx_pulumi_components.input_resolution import Leaves, copied
 from torchx_pulumi_components.program_jobs import JobRefusedError, program_jobs
@@ -63,7 +64,7 @@ class _Request:
     builder: str = "auto"
 
 
-class PatchedImage(pulumi.ComponentResource):
+class PatchedImage(CheckedCall):
     """A workspace on a base image, named by its content. Preview has the name; `up` builds and pushes what is missing.
 
     Nothing in the cluster or in a registry is removed with it.

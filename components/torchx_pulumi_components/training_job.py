@@ -12,6 +12,7 @@ from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.job_plan import JobPlan
 from typing_extensions import Self
 
+from torchx_pulumi_components.constructor_call import CheckedCall
 from torchx_pulumi_components.input_resolution import copied, wait_for
 from torchx_pulumi_components.job_construction import Construction
 from torchx_pulumi_components.program_jobs import Barrier
@@ -19,7 +20,7 @@ from torchx_pulumi_components.read_args import ArgsReader
 from torchx_pulumi_components.stack_state import read_outputs
 
 
-class TrainingJob(pulumi.ComponentResource):
+class TrainingJob(CheckedCall):
     """A training job of any scheduler.
 
     A subclass has the outputs, as annotated attributes, and a constructor that calls `_construct`.
@@ -51,7 +52,7 @@ class TrainingJob(pulumi.ComponentResource):
         Raises:
             pulumi.RunError: As for the constructor.
         """
-        job = cls.__new__(cls)
+        job = object.__new__(cls)
         job._construct(name, options if app_id is None else {**options, "job_name": app_id}, app, opts)
         return job
 

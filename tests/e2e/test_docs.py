@@ -107,13 +107,16 @@ def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
     mine = {
         **env,
         "PULUMI_HOME": str(home),
-        "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase),
         "PYTHONPATH": os.pathsep.join(paths),
     }
     program = commands(
         "docs/infra-teams.md",
         "program",
-        {"file:///home/me/.local/state/torchx-pulumi/backend": backend, "default.train-k3x9-1f2e3d": stack},
+        {
+            "file:///home/me/.local/state/torchx-pulumi/backend": backend,
+            "/home/me/.local/state/torchx-pulumi/passphrase": str(passphrase),
+            "default.train-k3x9-1f2e3d": stack,
+        },
     )
     preview = shell(program, tmp_path, mine)
     assert "delete" not in preview

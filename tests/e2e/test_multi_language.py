@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,13 @@ def write(project: Project, **changed: Any) -> None:
     fields = {"queue": "default", "replicas": 2, "rate": 0.1, "namespace": project.namespace, **changed}
     text = PROGRAM.format(selector=FAKE_NODE["node_selector"], tolerations=FAKE_NODE["tolerations"], **fields)
     (project.folder / "Pulumi.yaml").write_text(text)
+
+
+def test_the_schema_passes_the_check_of_the_engine(pulumi_tools: dict[str, str]) -> None:
+    schema = Path(__file__).resolve().parents[2] / "components" / "schema.json"
+    words = ["pulumi", "schema", "check", str(schema)]
+    done = subprocess.run(words, env={**os.environ, **pulumi_tools}, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_a_yaml_program_launches_keeps_and_destroys_a_job(yaml_project: Project, look: KubernetesCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -26,10 +27,12 @@ def program_command(arguments: argparse.Namespace) -> int:
 
     Raises:
         InvalidJobError: The app does not exist, or a file of the project does.
+        DeployError: The file of the passphrase cannot be made or read.
     """
     from torchx_pulumi.runs.eject import next_steps, project_files
     from torchx_pulumi.runs.handle import read_handle
     from torchx_pulumi.runs.index import RunIndex
+    from torchx_pulumi.stack_state.cli import default_passphrase_file
 
     handle = read_handle(arguments.handle)
     app_id, entry = handle.app_id, RunIndex().find(handle.app_id, handle.scheduler)
@@ -46,5 +49,6 @@ def program_command(arguments: argparse.Namespace) -> int:
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise invalid_job(app_id, [Problem("--to", f"{folder} cannot be written: {error.strerror}")]) from error
-    sys.stdout.write("".join(f"{line}\n" for line in next_steps(entry, str(folder))))
+    steps = next_steps(entry, str(folder), default_passphrase_file(entry.place, os.environ))
+    sys.stdout.write("".join(f"{line}\n" for line in steps))
     return 0

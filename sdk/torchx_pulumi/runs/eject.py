@@ -79,16 +79,24 @@ def project_files(entry: RunEntry) -> dict[str, str]:
     }
 
 
-def next_steps(entry: RunEntry, folder: str) -> list[str]:
-    """Return the commands to run in the new project, without credentials of the backend."""
+def next_steps(entry: RunEntry, folder: str, passphrase_file: str | None = None) -> list[str]:
+    """Return the commands to run in the new project, without credentials of the backend.
+
+    Args:
+        entry: The app.
+        folder: Folder of the project.
+        passphrase_file: File of the stack's passphrase. None: the CLI finds it, or needs none.
+    """
     backend = without_password(entry.place.backend)
     login = f"pulumi login {shlex.quote(backend)}"
     if backend != entry.place.backend or is_redacted(backend):
         # `pulumi login` would write the password to a file.
         login = f"export PULUMI_BACKEND_URL={shlex.quote(backend)}  # with the credentials in the place of {MARK}"
+    passphrase = [f"export PULUMI_CONFIG_PASSPHRASE_FILE={shlex.quote(passphrase_file)}"] if passphrase_file else []
     return [
         f"cd {folder}",
         login,
+        *passphrase,
         f"pulumi stack select {entry.place.cli_name}",
         "pulumi preview",
     ]

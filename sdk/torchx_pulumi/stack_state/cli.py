@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -203,9 +203,19 @@ def stack_environment(ref: StackRef) -> dict[str, str]:
         # The state of one app is small and is not edited; each backup is one more file to write.
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     }
-    if wants_passphrase(ref) and PASSPHRASE_VARIABLES[0] not in env and not env.get(PASSPHRASE_VARIABLES[1]):
-        env[PASSPHRASE_VARIABLES[1]] = str(passphrase_file())
-    return env
+    file = default_passphrase_file(ref, env)
+    return env if file is None else {**env, PASSPHRASE_VARIABLES[1]: file}
+
+
+def default_passphrase_file(ref: StackRef, env: Mapping[str, str]) -> str | None:
+    """Return the file with this user's passphrase for a stack. None: it needs none, or the environment has another one.
+
+    Raises:
+        DeployError: See `passphrase_file`.
+    """
+    if not wants_passphrase(ref) or PASSPHRASE_VARIABLES[0] in env or env.get(PASSPHRASE_VARIABLES[1]):
+        return None
+    return str(passphrase_file())
 
 
 def engine_environment(entry: RunEntry, key: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""In the command `torchx`, our errors are one message: its user has no use for the lines of our code."""
+"""In the command `torchx`, our errors are one message, and Ctrl-C prints no traceback: its user has no use for code."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def is_command() -> bool:
 
 
 def show_plainly() -> None:
-    """From now on, print our errors without a traceback, where this process is the command `torchx`.
+    """From now on, print our errors and Ctrl-C without a traceback, where this process is the command `torchx`.
 
-    Elsewhere the traceback belongs to the program whose author reads it. TorchX ends with exit code 1 as before.
+    Elsewhere the traceback belongs to the program whose author reads it. Exit codes stay: 1 after an
+    error, and the end by SIGINT after Ctrl-C.
     """
     if sys.excepthook is not _show and is_command():
         sys.excepthook = _show
@@ -30,6 +31,9 @@ def show_plainly() -> None:
 def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     if isinstance(error, (TorchxPulumiError, InvalidRunConfigException)):
         print(f"torchx: {error}", file=sys.stderr)  # noqa: T201
+        return
+    if isinstance(error, KeyboardInterrupt):
+        # What was interrupted has said so.
         return
     sys.__excepthook__(kind, error, traceback)
 

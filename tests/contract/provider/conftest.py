@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -110,14 +111,26 @@ class Api:
 @pytest.fixture(scope="session")
 def api_call(kubeconfig: Path) -> Iterator[Callable[..., Any]]:
     from kubernetes import config
+    from kubernetes.client.exceptions import ApiException
 
     client = config.new_client_from_config(str(kubeconfig), persist_config=False)
 
     def call(method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
-        return client.call_api(
-            path, method, body=body, header_params={"Content-Type": content, "Accept": "application/json"},
-            auth_settings=["BearerToken"], response_type="object", _return_http_data_only=True,
-        )  # fmt: skip
+        headers = {"Content-Type": content, "Accept": "application/json"}
+        if hasattr(client, "param_serialize"):  # `kubernetes` 37 and later
+            request = client.param_serialize(
+                method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
+            )
+            response = client.call_api(*request).response
+        else:
+            response = client.call_api(
+                path, method, body=body, header_params=headers, auth_settings=["BearerToken"],
+                _return_http_data_only=True, _preload_content=False,
+            )  # fmt: skip
+        data = response.data
+        if response.status >= 400:
+            raise ApiException(http_resp=response)
+        return json.loads(data)
 
     yield call
     client.rest_client.pool_manager.clear()

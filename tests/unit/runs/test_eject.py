@@ -88,12 +88,18 @@ def test_options_take_the_names_that_the_component_has() -> None:
     }  # fmt: skip
 
 
-def test_the_command_writes_the_project_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_the_project_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE_FILE", raising=False)
     RunIndex().add(ENTRY)
     words = ["program", "pulumi_volcano://s/ml:train-x1", "--to", str(tmp_path / "there")]
     assert main(words) == 0
     assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["Pulumi.yaml", "__main__.py", "app.json"]
+    passphrase = tmp_path / "state" / "torchx-pulumi" / "passphrase"
+    assert f"export PULUMI_CONFIG_PASSPHRASE_FILE={passphrase}\n" in capsys.readouterr().out
     assert main(words) == EXIT_INVALID
 
 

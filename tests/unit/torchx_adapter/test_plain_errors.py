@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from torchx_pulumi.model.errors import ClusterError
@@ -42,6 +45,19 @@ def test_errors_of_others_keep_their_traceback(
     show_plainly()
     end_with(KeyError("theirs"))
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("program", "silent"), [("torchx", True), ("train.py", False)])
+def test_an_interrupt_ends_the_command_by_sigint_and_without_traceback(
+    program: str, silent: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / program
+    script.write_text(
+        "from torchx_pulumi.torchx_adapter.plain_errors import show_plainly\nshow_plainly()\nraise KeyboardInterrupt\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], text=True, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert (done.stderr == "") is silent
 
 
 @pytest.mark.parametrize("error", [ClusterError("it cannot be reached"), KeyError("theirs")])
