@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,16 +86,19 @@ def run_of(pod: Mapping[str, Any], container: str) -> ContainerRun:
 
 def no_pod(cluster: Cluster, query: LogQuery) -> ClusterError:
     """Return the error of a pod that does not exist."""
-    try:
-        there = [str(pod["metadata"]["name"]) for pod in cluster.list(POD, query.namespace)]
-    except ClusterError:
-        # The list only completes the message.
-        there = []
-    stem = query.pod.split("-")[0]
-    near = [name for name in there if name.startswith(stem)] or there
-    pods = f"pods there: {listed(near, SHOWN)}" if near else "there are no pods"
+    found = f"there is no pod {query.pod!r} in namespace {query.namespace!r}"
+    # The list only completes the message.
+    with contextlib.suppress(ClusterError):
+        there = [str(pod["metadata"]["name"]) for pod in cluster.list(POD, query.namespace, query.app_labels)]
+        stem = query.pod.split("-")[0]
+        near = there if query.app_labels else [name for name in there if name.startswith(stem)]
+        if near:
+            found += f"; pods there: {listed(near, SHOWN)}"
+        elif query.app_labels:
+            # The same for all replicas, so that a command that reads all of them says it once.
+            found = f"the app has no pods in namespace {query.namespace!r}"
     return ClusterError(
-        f"there is no pod {query.pod!r} in namespace {query.namespace!r}; {pods}. Logs go with their pod, when a "
+        f"{found}. Logs go with their pod, when a "
         "retry replaces it and when its job is deleted or expires: follow them while it runs, or set `log_archive`, "
         "which keeps them; `previous` reads an earlier run of a container only while its pod is there",
         reason="NotFound",

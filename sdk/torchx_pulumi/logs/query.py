@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -39,6 +40,8 @@ class LogQuery:
     """Each line begins with its time, as the API server sends it."""
     tail_lines: int | None = None
     """Number of lines at the end of the log to begin with. None: all lines."""
+    app_labels: Mapping[str, str] | None = None
+    """Labels of the app's pods, of which an error names those that exist. None: it names pods of similar names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.observe import AppSnapshot, variant_named, warn_if_undecided
@@ -61,7 +62,8 @@ def read_log(
         InvalidJobError: There is no such role or replica, or the regular expression is not valid.
         ClusterError: The log cannot be read, or the cluster is not the one of the launch.
     """
-    query = replace(_query(options, entry.namespace, _pod_of(entry, kept.role, kept.replica), lines), follow=follow)
+    query = _query(options, entry.namespace, _pod_of(entry, kept.role, kept.replica), lines)
+    query = replace(query, follow=follow, app_labels=find_backend(entry.scheduler).pod_selector(entry.job_name))
     return read_replica_log(_LiveLog(context, entry, kept, observation, progress), query, attempt)
 
 

@@ -25,12 +25,14 @@ def show_plainly() -> None:
     """
     if sys.excepthook is not _show and is_command():
         sys.excepthook = _show
-        threading.excepthook = _Threads().show
+        threading.excepthook = _show_of_thread
 
 
 def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     if isinstance(error, (TorchxPulumiError, InvalidRunConfigException)):
-        print(f"torchx: {error}", file=sys.stderr)  # noqa: T201
+        # `torchx log` raises the error of a thread again.
+        if error not in _shown_of_threads:
+            print(f"torchx: {error}", file=sys.stderr)  # noqa: T201
         return
     if isinstance(error, KeyboardInterrupt):
         # What was interrupted has said so.
@@ -38,16 +40,15 @@ def _show(kind: type[BaseException], error: BaseException, traceback: TracebackT
     sys.__excepthook__(kind, error, traceback)
 
 
-class _Threads:
-    """Shows the errors of threads: `torchx log` has one for each replica, and all may fail for the same reason."""
+_shown_of_threads: list[BaseException] = []
 
-    def __init__(self) -> None:
-        self._shown: set[str] = set()
 
-    def show(self, given: threading.ExceptHookArgs) -> None:
-        """Print an error of ours, each text once; others as Python does."""
-        if not isinstance(given.exc_value, TorchxPulumiError):
-            threading.__excepthook__(given)
-        elif str(given.exc_value) not in self._shown:
-            self._shown.add(str(given.exc_value))
-            print(f"torchx: {given.exc_value}", file=sys.stderr)  # noqa: T201
+def _show_of_thread(given: threading.ExceptHookArgs) -> None:
+    """Print an error of ours, each text once: all replicas of `torchx log` may fail for the same reason."""
+    error = given.exc_value
+    if not isinstance(error, TorchxPulumiError):
+        threading.__excepthook__(given)
+        return
+    if str(error) not in map(str, _shown_of_threads):
+        print(f"torchx: {error}", file=sys.stderr)  # noqa: T201
+    _shown_of_threads.append(error)

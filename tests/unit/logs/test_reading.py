@@ -32,7 +32,7 @@ LINES: list[Written] = [(number * SECOND // 4, f"line {number // 2 * 2}") for nu
 
 
 def ask(**options: Any) -> LogQuery:
-    return LogQuery(namespace="n", pod="p", **options)
+    return LogQuery(**{"namespace": "n", "pod": "p", **options})
 
 
 def read(cluster: ScriptedCluster, asked: LogQuery, **options: Any) -> list[str]:
@@ -296,6 +296,17 @@ def test_what_is_wrong_with_a_query_comes_at_once_and_together() -> None:
     with pytest.raises(InvalidJobError) as caught:
         read_lines(ScriptedCluster(), ask(regex="(", since=later, until=START, tail_lines=-1, containers="some"))
     assert [problem.path for problem in caught.value.problems] == ["regex", "until", "tail_lines", "containers"]
+
+
+def test_all_replicas_of_an_app_without_pods_have_one_error() -> None:
+    cluster = ScriptedCluster(others=["p-of-another-app"])
+    said = set()
+    for name in ("train-0", "train-1"):
+        with pytest.raises(ClusterError) as caught:
+            read(cluster, ask(pod=name, app_labels={"app": "train"}))
+        said.add(str(caught.value))
+    (text,) = said
+    assert text.startswith("the app has no pods in namespace 'n'. Logs")
 
 
 def test_an_absent_pod_is_named_with_those_there_are() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.torchx_adapter import plain_errors
 from torchx_pulumi.torchx_adapter.plain_errors import show_plainly
 
 
@@ -17,6 +18,7 @@ from torchx_pulumi.torchx_adapter.plain_errors import show_plainly
 def hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    monkeypatch.setattr(plain_errors, "_shown_of_threads", [])
 
 
 def end_with(error: Exception) -> None:
@@ -76,3 +78,20 @@ def test_what_all_threads_fail_for_is_said_once(
         thread.join()
     said = capsys.readouterr().err
     assert said == "torchx: it cannot be reached\n" or said.count("KeyError: 'theirs'") == 3
+
+
+def test_an_error_of_a_thread_that_is_raised_again_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["torchx"])
+    show_plainly()
+    error = ClusterError("the app has no pods")
+
+    def fail() -> None:
+        raise error
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    end_with(error)
+    assert capsys.readouterr().err == "torchx: the app has no pods\n"
