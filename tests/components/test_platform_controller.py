@@ -10,8 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube.kinds import POD
+from torchx_pulumi.kube.kinds import NAMESPACE, POD, SERVICE_ACCOUNT
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.labels import OWNER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.stack_state import STASH
 from torchx_pulumi_stacks.controller_config import ControllerConfig
 from torchx_pulumi_stacks.controller_deployment import lease_rules, roles_of
@@ -64,6 +68,28 @@ def plain(value: Any) -> Any:
 def container(made: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     (found,) = made("apps/v1:Deployment")["spec"]["template"]["spec"]["containers"]
     return dict(found)
+
+
+@pytest.mark.parametrize("owner", ["this stack", "another stack"])
+def test_what_a_killed_deployment_made_is_imported_if_it_has_the_mark(engine: Engine, owner: str) -> None:
+    config = PlatformConfig(namespace="team", create_namespace=True, service_account="trainer")
+    engine.run(lambda: deploy(config))
+    namespace = plain(engine.mocks.one("kubernetes:core/v1:Namespace").inputs)
+    if owner == "another stack":
+        namespace["metadata"]["labels"][OWNER] = "another"
+    # The engine has noted the stack, and was killed before it made the service account.
+    engine.mocks.state = {"urn:pulumi:dev::proj::pulumi:pulumi:Stack::proj-dev": {}}
+    with cluster_for_tests(FakeCluster([namespace], served=[NAMESPACE, SERVICE_ACCOUNT])):
+        engine.run(lambda: deploy(config))
+    assert engine.mocks.one("kubernetes:core/v1:Namespace").resource_id == ("team" if owner == "this stack" else "")
+    assert engine.mocks.one("kubernetes:core/v1:ServiceAccount").resource_id == ""
+
+
+def test_objects_in_the_state_are_not_looked_for(engine: Engine) -> None:
+    engine.mocks.state = {"urn:pulumi:dev::proj::kubernetes:core/v1:Namespace::namespace": {}}
+    with cluster_for_tests(FakeCluster(error=ClusterError("it does not answer"))):
+        engine.run(lambda: deploy(PlatformConfig(namespace="team", create_namespace=True)))
+    assert engine.mocks.one("kubernetes:core/v1:Namespace").resource_id == ""
 
 
 def test_the_least_deployment(engine: Engine) -> None:
