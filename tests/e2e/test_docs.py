@@ -114,7 +114,7 @@ def test_the_quick_start_the_logs_and_the_program_that_takes_the_app_over(
         "program",
         {
             "file:///home/me/.local/state/torchx-pulumi/backend": backend,
-            "/home/me/.local/state/torchx-pulumi/passphrase": str(passphrase),
+            "~/.local/state/torchx-pulumi/passphrase": str(passphrase),
             "default.train-k3x9-1f2e3d": stack,
         },
     )

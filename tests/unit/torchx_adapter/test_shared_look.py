@@ -178,7 +178,7 @@ def test_a_followed_log_of_a_job_that_is_gone_ends(world: World, submit: Callabl
     world.phase(app_id, "Pending")
     lines = scheduler.log_iter(app_id, "trainer", 0, should_tail=True)
     world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
-    with pytest.raises(ClusterError, match="there is no pod"):
+    with pytest.raises(ClusterError, match="the app has no pods"):
         list(lines)
 
 
