@@ -18,6 +18,9 @@ class CheckedCall(pulumi.ComponentResource):
         Raises:
             pulumi.RunError: The arguments are not a mapping, or there are others than `name`, `args` and `opts`.
         """
+        if not cls.__init__.__module__.startswith(__package__):
+            # A subclass of the user's, whose constructor has other parameters.
+            return super().__new__(cls)
         problems = []
         if not isinstance(name, str):
             problems.append(f"name: must be a text, found {type(name).__name__}")

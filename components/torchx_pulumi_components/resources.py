@@ -19,6 +19,9 @@ from torchx_pulumi.model.registration_plan import APP_SUFFIX, RegistrationPlan
 
 ROLE_TYPE = "torchx:index:TrainingRole"
 
+STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
+"""Fields that a kept Pod or Service keeps. Not the name, which is an Output of the job object."""
+
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 """A gang may wait for hours in its queue: the deployment does not wait for its pods."""
 
@@ -100,9 +103,11 @@ class ChildOptions:
 
     def of_companion(self, parent: pulumi.Resource, name: str) -> pulumi.ResourceOptions:
         """Return the options of an object next to the job object, by its resource name."""
+        if name in self.imports:
+            # Pulumi compares it with the program at once. A replacement would end the pod.
+            return self._of_object(parent, name, STORED_POD_FIELDS)
         options = self._of_object(parent, name, self.kept_companion_fields)
-        # An import compares the object with the program at once: a replacement would end the pod.
-        options.replace_on_changes = None if name in self.imports else ["metadata"]
+        options.replace_on_changes = ["metadata"]
         return options
 
     def _of_object(self, parent: pulumi.Resource, name: str, kept_fields: Sequence[str]) -> pulumi.ResourceOptions:

@@ -26,13 +26,10 @@ from torchx_pulumi.schedulers import backend_of, variant_of
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.marked_plan import MarkedPlan
-from torchx_pulumi_components.resources import ChildOptions, type_token, with_annotations
+from torchx_pulumi_components.resources import STORED_POD_FIELDS, ChildOptions, type_token, with_annotations
 from torchx_pulumi_components.stack_state import StackState, plain
 
 ALL_FIELDS = ("metadata", "spec")
-
-STORED_POD_FIELDS = ("metadata.labels", "metadata.annotations", "spec")
-"""Fields that a kept Pod or Service keeps. Not the name, which is an Output of the job object."""
 
 DELETE_TIMEOUT_S = 600
 POLL_S = 0.5

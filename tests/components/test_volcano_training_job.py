@@ -611,6 +611,56 @@ def test_what_a_killed_launch_created_is_imported_and_only_that(engine: Any, gan
     assert imported == {name: names[name] for name in created - kept - missing}
 
 
+def killed(engine: Any, job: Any, *noted: str) -> list[Any]:
+    """Leave all objects live, and the intent and some objects in the state, as a kill does. Return the live objects."""
+    live = remember_all(engine, job)
+    del engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]
+    for urn in [urn for urn in engine.mocks.state if "$kubernetes:" in urn and urn.rpartition("::")[2] not in noted]:
+        del engine.mocks.state[urn]
+    return live
+
+
+@pytest.mark.parametrize(("gang", "noted"), [("job", []), ("pods", []), ("pods", ["train", "train-service"])])
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+def test_a_killed_launch_is_completed_before_it_is_replaced(engine: Any, gang: str, noted: Any, phase: str) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(gang=gang)))
+    live = killed(engine, job, *noted)
+    live[0]["status"] = {"state": {"phase": phase}} if gang == "job" else {"phase": phase}
+    changed = args(gang=gang, role={"image": "app:2"}, on_running_change="replace")
+    with cluster_for_tests(cluster(*live)), pytest.raises(pulumi.RunError, match="Undo the change and run `pulumi up`"):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+    assert not engine.mocks.resources
+
+
+def test_an_object_that_is_being_deleted_is_not_imported(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()))
+    (live,) = killed(engine, job)
+    live["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="is being deleted"):
+        engine.run(lambda: VolcanoTrainingJob("train", args()))
+
+
+def test_another_run_under_the_fixed_name_of_a_lost_state_is_named(engine: Any) -> None:
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(job_name="mine")))
+    (live,) = remember_all(engine, job)
+    engine.mocks.state = {}
+    changed = args(role={"image": "app:2"}, job_name="mine")
+    with cluster_for_tests(cluster(live)), pytest.raises(pulumi.RunError, match="is another run of this component"):
+        engine.run(lambda: VolcanoTrainingJob("train", changed))
+
+
+def test_a_subclass_may_have_a_constructor_of_its_own(engine: Any) -> None:
+    class Mine(VolcanoTrainingJob):
+        def __init__(self, name: str, image: str) -> None:
+            super().__init__(name, args(role={"image": image}))
+
+    engine.run(lambda: Mine("train", image="app:7"))
+    assert engine.mocks.one(JOB).inputs["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"] == "app:7"
+
+
 @pytest.mark.parametrize("mark", [LAUNCH, RUN])
 def test_a_pod_of_somebody_else_is_never_imported(engine: Any, mark: str) -> None:
     with cluster_for_tests(cluster()):

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, read_entry
+from torchx_pulumi.model.object_fields import at
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.timestamps import parse_time
@@ -97,13 +98,13 @@ class Checkpoint:
         """
         latest = latest or {}
         self.resources: Sequence[Mapping[str, Any]] = latest.get("resources") or []
-        present = {
-            item.get("urn") for item in self.resources if not item.get("delete") and not item.get("pendingReplacement")
-        }
+        present = [_place_of(item) for item in self.resources if not item.get("delete")]
         self.pending: Sequence[Mapping[str, Any]] = [
             operation
             for operation in latest.get("pending_operations") or []
-            if operation.get("type") != "creating" or (operation.get("resource") or {}).get("urn") not in present
+            if operation.get("type") != "creating"
+            or not is_object(made := operation.get("resource") or {})
+            or _place_of(made) not in present
         ]
         """Operations that started and did not end. A later deployment imports an object whose creation was interrupted;
         the engine keeps that creation until `pulumi refresh --clear-pending-creates`, and it is left out here."""
@@ -167,6 +168,12 @@ def parse_checkpoint(text: str, *, outdated: bool = False) -> Checkpoint:
     if latest is not None and not isinstance(latest, Mapping):
         raise UnreadableStateError(f"the deployment in its checkpoint is {type(latest).__name__}, must be an object")
     return Checkpoint(latest, version=whole.get("version"), outdated=outdated)
+
+
+def _place_of(resource: Mapping[str, Any]) -> tuple[object, object, object, object]:
+    """Return what tells an object from another one of the same resource: one that is replaced has another name."""
+    names = (at(resource, "inputs", "metadata", key) for key in ("namespace", "name"))
+    return (resource.get("urn"), bool(resource.get("pendingReplacement")), *names)
 
 
 def is_object(resource: Mapping[str, Any]) -> bool:

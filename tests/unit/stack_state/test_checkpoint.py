@@ -18,13 +18,17 @@ VALUES = st.recursive(
     [
         ({"urn": "a"}, "creating", 0),
         ({"urn": "b"}, "creating", 1),
+        ({"urn": "a", "inputs": {"metadata": {"name": "replaced"}}}, "creating", 1),
+        ({"urn": "a", "type": "pulumi:index:Stash"}, "creating", 1),
         ({"urn": "a", "pendingReplacement": True}, "creating", 1),
         ({"urn": "a", "delete": True}, "creating", 1),
         ({"urn": "a"}, "deleting", 1),
     ],
 )
 def test_a_creation_is_over_once_the_state_has_its_resource(present: Any, kind: str, pending: int) -> None:
-    operations = [{"type": kind, "resource": {"urn": "a"}}]
+    resource = {"type": "kubernetes:core/v1:Pod", "inputs": {"metadata": {"name": "pod"}}}
+    present = {**resource, **present}
+    operations = [{"type": kind, "resource": {**resource, "urn": "a", "type": present["type"]}}]
     assert len(Checkpoint({"resources": [present], "pending_operations": operations}).pending) == pending
 
 
