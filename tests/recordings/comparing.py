@@ -15,7 +15,7 @@ from torchx_pulumi.model.labels import VERSION
 HERE = Path(__file__).parent
 
 ADDED: tuple[str, ...] = (
-    # B4, M1: pods and Service of a new gang say whose they are, and of which run. A kept gang ignores changes of its
+    # B4, M1: pods and Service of a new gang name their owner and their run. A kept gang ignores changes of its
     # annotations.
     r".*:(Pod|Service)::.*\.inputs\.metadata\.annotations\.torchx-pulumi/(launch|run)",
     r"files\..*/order\.json\.objects\[\d+\]\.metadata\.annotations(\.torchx-pulumi/(launch|run))?",

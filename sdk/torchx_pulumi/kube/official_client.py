@@ -37,24 +37,20 @@ class OfficialTransport:
         """Send a request; see `Transport`."""
         headers = {"Accept": accept} | ({"Content-Type": content_type(method)} if body is not None else {})
         timeout = (CONNECT_TIMEOUT_S, read_timeout_s)
+        parts: dict[str, Any] = {
+            "query_params": [*query],
+            "header_params": headers,
+            "body": body,
+            "auth_settings": ["BearerToken"],
+        }
         try:
             if hasattr(self._api, "param_serialize"):  # `kubernetes` 37 and later
-                request = self._api.param_serialize(
-                    method,
-                    path,
-                    query_params=[*query],
-                    header_params=headers,
-                    body=body,
-                    auth_settings=["BearerToken"],
-                )
+                request = self._api.param_serialize(method, path, **parts)
                 return self._api.call_api(*request, _request_timeout=timeout).response
             return self._api.call_api(
                 path,
                 method,
-                query_params=[*query],
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
+                **parts,
                 _return_http_data_only=True,
                 _preload_content=False,
                 _request_timeout=timeout,

@@ -41,7 +41,7 @@ class LogQuery:
     tail_lines: int | None = None
     """Number of lines at the end of the log to begin with. None: all lines."""
     app_labels: Mapping[str, str] | None = None
-    """Labels of the app's pods, of which an error names those that exist. None: it names pods of similar names."""
+    """Labels of the app's pods. An error names the pods that have them. None: it names pods with similar names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
