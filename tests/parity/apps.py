@@ -27,6 +27,9 @@ class Case:
     app: Callable[[], AppDef]
     options: Mapping[str, Any] = field(default_factory=dict)
     """Ours; those that TorchX has are handed to it too."""
+    typed: bool = True
+    """Whether all values have Kubernetes' types. The models of kubernetes 37, with which TorchX merges overlays, refuse
+    others."""
 
 
 def role(**changes: Any) -> Role:
@@ -172,7 +175,8 @@ CASES: dict[str, Case] = {
         one(metadata={"kubernetes": {"V1Pod": {"spec": {"__del__:nodeSelector": None}, "__del__:none": 1}}})
     ),
     "overlay with numbers for texts": Case(
-        one(metadata={"kubernetes": {"V1Pod": {"spec": {"nodeSelector": {"n": 1}}, "metadata": {"labels": {"l": 2}}}}})
+        one(metadata={"kubernetes": {"V1Pod": {"spec": {"nodeSelector": {"n": 1}}, "metadata": {"labels": {"l": 2}}}}}),
+        typed=False,
     ),
     "overlay with the host's network": Case(one(metadata={"kubernetes": {"V1Pod": {"spec": {"hostNetwork": True}}}})),
     "overlay with a field TorchX drops": Case(

@@ -7,6 +7,7 @@ import inspect
 import warnings
 from typing import Any
 
+import kubernetes
 import pytest
 import torchx
 from torchx.schedulers import kubernetes_scheduler
@@ -41,7 +42,9 @@ def found_differences(case: Case, monkeypatch: pytest.MonkeyPatch) -> list[Pair]
 
 
 def runs_here(case: Case) -> bool:
-    """Tell whether the installed TorchX has the options of a case."""
+    """Tell whether the installed TorchX has the options of a case, and its Kubernetes client takes the values."""
+    if not case.typed and int(kubernetes.__version__.split(".")[0]) >= 37:
+        return False
     parameters = inspect.signature(kubernetes_scheduler.app_to_resource).parameters
     return all(name in parameters for name in case.options if name in NIGHTLY_OPTIONS)
 
@@ -49,7 +52,7 @@ def runs_here(case: Case) -> bool:
 @pytest.mark.parametrize("name", CASES)
 def test_manifest_agrees_with_torchx_but_for_declared_differences(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not runs_here(CASES[name]):
-        pytest.skip("this TorchX has no such option")
+        pytest.skip("this TorchX has no such option, or its client refuses the values")
     pairs = found_differences(CASES[name], monkeypatch)
     assert [pair for pair in pairs if explain(pair, VERSION) is None] == []
 
