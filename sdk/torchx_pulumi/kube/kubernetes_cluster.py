@@ -174,15 +174,17 @@ class KubernetesCluster:
         """Return the pods that have some labels, those that are too many in short."""
         query = [*selected(selector), *([("fieldSelector", f"status.phase={phase}")] if phase else [])]
         pods: Manifests = []
+        version: str | None = None
         if whole != 0:
             # One more: a page of labelled objects may name a next one that is empty.
             size = PAGE_SIZE if whole is None else whole + 1
             for page in self._pages(POD, namespace, [("limit", str(size)), *query]):
                 pods += map(trim, items_of(page, POD))
+                version = version or text_at(page, "metadata", "resourceVersion")
                 if whole is not None and len(pods) > whole:
                     break
             else:
-                return PodList(pods=sorted(pods, key=place_of))
+                return PodList(pods=sorted(pods, key=place_of), version=version)
         rows: list[PodRow] = []
         short = [("limit", str(ROWS)), ("includeObject", "None"), *query]
         for page in self._pages(POD, namespace, short, accept=f"{TABLE},application/json"):

@@ -48,6 +48,8 @@ class PodList:
     """The pods, or the first ones, by name; trimmed (`kube.trimming`)."""
     rows: Sequence[PodRow] | None = None
     """All of them in short, by name. None: `pods` has all."""
+    version: str | None = None
+    """`metadata.resourceVersion` of the list. None: not known."""
 
 
 def read_rows(table: Mapping[str, Any], phase: str | None) -> Iterator[PodRow]:

@@ -11,6 +11,7 @@ from torchx_pulumi.model.cluster_identity import ClusterIdentity, write_identity
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.redaction import without_password
+from torchx_pulumi.model.requested import Requested
 
 ENTRY_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
@@ -124,8 +125,10 @@ class RunEntry:
     """The process that works on it. None: no process does."""
     uid: str | None = None
     """Uid of the job object. None: not known yet."""
-    cancelled_at: str | None = None
-    """When its cancellation was requested, ISO 8601 in UTC. None: it was not."""
+    requested: Requested | None = None
+    """The last request to cancel or resume it that is known here. None: there was none."""
+    request_written: bool = False
+    """Its stack has `requested`. False: it could not be written, and the next command of this user writes it."""
     ambient_kubeconfig: str | None = None
     """Path of the kubeconfig that was the ambient one at the launch. None: `kubeconfig` is set, or there was none."""
     ambient_context: str | None = None

@@ -106,6 +106,11 @@ class Reason(str, Enum):
     """The observed object has no state, or one that this version does not know."""
 
 
+def read_state(value: object) -> JobState:
+    """Return a state by its name. Any other value is UNKNOWN."""
+    return JobState[value] if isinstance(value, str) and value in JobState.__members__ else JobState.UNKNOWN
+
+
 STUCK = (Reason.IMAGE_UNAVAILABLE, Reason.CONTAINER_REFUSED, Reason.CRASH_LOOP)
 """Reasons of a replica that rarely go away by waiting."""
 

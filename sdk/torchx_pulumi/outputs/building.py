@@ -169,14 +169,17 @@ def build_observed(
     observed_at: datetime,
     source: Source = "live",
     previous: Mapping[str, Any] | None = None,
+    resource_version: str | None = None,
 ) -> Observed:
-    """Return the part `observed`; it keeps the time of `previous` where nothing else differs."""
+    """Return the part `observed`; it keeps the time of `previous` if nothing else differs."""
     shortened = [replace(one, detail=one.detail[:MAX_DETAIL]) for one in status.diagnoses]
     plain = to_json(replace(status, roles=(), diagnoses=tuple(shortened)))
     values = {name: plain[name] for name in _STATUS_FIELDS}
     observed = cast("Observed", {**values, "observed_at": format_time(observed_at), "source": source})
     if status.uid is not None:
         observed["uid"] = status.uid
+    if resource_version is not None:
+        observed["resource_version"] = resource_version
     listed = MAX_REPLICAS_LISTED
     observed["roles"] = [observe_role(role, listed) for role in status.roles]
     while listed and len(json.dumps(observed)) > MAX_OBSERVED_BYTES:
@@ -188,14 +191,14 @@ def build_observed(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two observations are equal, apart from their time and source, and from values that are None."""
+    """Return whether two observations are equal, apart from time, version and source, and from values that are None."""
     return bool(_without_freshness(one) == _without_freshness(other))
 
 
 def _without_freshness(observed: Any, depth: int = 0) -> Any:
     """Leave out freshness at the top, and None everywhere: Pulumi's state does not keep it."""
     if isinstance(observed, Mapping):
-        fresh = ("observed_at", "source") if depth == 0 else ()
+        fresh = ("observed_at", "source", "resource_version") if depth == 0 else ()
         return {
             key: _without_freshness(value, depth + 1)
             for key, value in observed.items()

@@ -163,10 +163,12 @@ class ObservedRole(TypedDict):
 
 
 class ObservedObjectUid(TypedDict, total=False):
-    """Which job object was observed; absent where that is not known, or where 0.1.0 wrote it."""
+    """Which job object was observed, and as of when; absent if that is not known."""
 
     uid: str | None
     """Uid of the observed job object."""
+    resource_version: str | None
+    """`metadata.resourceVersion` of what was observed, which orders observations of one attempt."""
 
 
 class Observed(ObservedObjectUid):
@@ -216,7 +218,33 @@ class Links(ArchiveLink):
     """Link to the job in a dashboard. Null: none was configured."""
 
 
-class TorchxOutput(TypedDict):
+class RequestedOutput(TypedDict):
+    """The last request to cancel or to resume the run. What is null may be absent."""
+
+    action: str
+    """cancel or resume."""
+    at: str
+    """When it was made."""
+    by: str | None
+    """User who made it. Null: not known."""
+    counter: int
+    """1 for the first request about a run; orders requests."""
+    uid: str | None
+    """Uid of the job object that it is about. Null: not known."""
+    attempt: int
+    """Attempt of the run when it was made."""
+    resource_version: str | None
+    """`metadata.resourceVersion` of the job object when it was made. Null: not known."""
+
+
+class RequestedPart(TypedDict, total=False):
+    """What users asked for; absent if nobody asked for anything."""
+
+    requested: RequestedOutput | None
+    """The last request to cancel or to resume the run."""
+
+
+class TorchxOutput(RequestedPart):
     """The stack output `torchx`. Fields may be added without a new schema_version; what is null may be absent."""
 
     schema_version: int

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.options import Manifest
@@ -50,11 +51,20 @@ class Recorded(str, Enum):
 
     WRITTEN = "written"
     KNOWN = "known"
-    """The stack has this observation or a newer one, or has another run."""
+    """The stack says this already, or more, or has another run."""
     DEFERRED = "deferred"
     """Another process has the lease of the stack, or the stack cannot be reached; try again soon."""
     LEFT = "left"
     """The stack cannot be written: no permission, or the backend or the state does not allow it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Result of writing what is known of a run to its stack."""
+
+    outcome: Recorded
+    answer: Answer | None = None
+    """What the stack says now. None: it was not read, or has another run."""
 
 
 class Forgotten(str, Enum):
@@ -134,27 +144,27 @@ class Driver(Protocol):
         """
         ...
 
-    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
-        """Write an observation to the stack's output `torchx.observed`, unless the stack has a newer one.
+    def record(self, entry: RunEntry, change: StackChange) -> Written:
+        """Write what is known of a run to the stack's output `torchx`, judged with what the stack has under its lock.
 
-        Only `observed`, `state` and `reason` change, and only where the stack's run has the uid of the observation.
+        Only `observed`, `requested`, `state` and `reason` change, and only in a stack whose run has the uid of the change.
         Starts no process, and does not wait for another process that has the lease.
 
         Args:
             entry: The app.
-            observed: In the shape of the output, with the `uid` of the observed object.
+            change: What was read, observed earlier or requested.
         """
         ...
 
-    def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:
-        """Return the observation in the stack's output `torchx`, in its shape. Starts no process.
+    def answer(self, entry: RunEntry) -> Answer | None:
+        """Return what the stack's output `torchx` says of its run. Starts no process.
 
         Args:
             entry: The app.
 
         Returns:
-            The observation, which may be of another run than the one that is known here. None: there is no such
-            output, or only a process can read the backend.
+            It may be about another run than the one that is known here. None: there is no such output, or only a
+            process can read the backend.
 
         Raises:
             DeployError: The stack cannot be read.
@@ -164,19 +174,16 @@ class Driver(Protocol):
     def record_at(
         self,
         place: StackRef,
-        observed: Mapping[str, Any],
+        change: StackChange,
         *,
         program_stacks: bool = False,
-        replaces: Mapping[str, Any] | None = None,
-    ) -> Recorded:
-        """Write an observation as `record` does, to the stack at a place; the stack is not searched elsewhere.
+    ) -> Written:
+        """Write as `record` does, to the stack at a place; the stack is not searched elsewhere.
 
         Args:
             place: The stack.
-            observed: In the shape of the output, with the `uid` of the observed object.
+            change: What was read, observed earlier or requested.
             program_stacks: Write also to the stack of a user's own program.
-            replaces: The observation that the caller read in the stack. KNOWN: the stack has another one now. None: any
-                older one is replaced.
         """
         ...
 

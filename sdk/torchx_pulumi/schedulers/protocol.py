@@ -16,7 +16,6 @@ from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
 from torchx_pulumi.model.job_plan import JobPlan, OptionsT, RolePlan, TaskPlan
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi.model.object_fields import is_being_deleted
 from torchx_pulumi.model.options import Layout, Manifest, Options
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import Diagnosis, JobStatus, Reason
@@ -106,10 +105,12 @@ class Variant:
     """Return the pods that were created for a recorded run. None: a controller creates them."""
     listed_with_pods: bool = True
     """A list of runs reads their pods as well: the job object does not have the state of its pods."""
-    shows_cancel: Callable[[JobStatus, Mapping[str, Any] | None], bool] = lambda _status, job_object: is_being_deleted(
-        job_object
-    )
-    """Return whether a run that failed, or whose state is unknown, shows that it was cancelled."""
+    cancelled_phases: frozenset[str] = frozenset()
+    """Phases of a job object that are the end of a run whose cancellation was requested."""
+    ends_by_pods: bool = False
+    """The pods show the end of the run. False: the job object does."""
+    version_of: Callable[[ObservedObjects], str | None] = lambda _objects: None
+    """Return the version of what was read, where it is not that of the job object. None: it is."""
     control: Control | None = None
     """How a run is cancelled and resumed. None: cancelling deletes the job object, and no run can be resumed."""
 

@@ -296,34 +296,41 @@ def with_values(text: str, changes: Mapping[tuple[str | int, ...], Any]) -> str:
 
     Args:
         text: The JSON text.
-        changes: Path of an existing value (keys and indices from the outside in) to the new value.
+        changes: Path of a value (keys and indices from the outside in) to the new value. A key that an object does not
+            have is put at its beginning.
 
     Raises:
-        KeyError: A path does not exist.
+        KeyError: The path of an object does not exist.
 
-    >>> with_values('{"a": [1.50, {"b": 2}], "c": 1e3}', {("a", 1, "b"): "x"})
-    '{"a": [1.50, {"b": "x"}], "c": 1e3}'
+    >>> with_values('{"a": [1.50, {"b": 2}], "c": 1e3}', {("a", 1, "b"): "x", ("a", 1, "n"): 3})
+    '{"a": [1.50, {"n":3,"b": "x"}], "c": 1e3}'
     """
-    spans = sorted((*_span(text, path), value) for path, value in changes.items())
+    spans = [(*_span(text, path), value) for path, value in changes.items()]
     parts, position = [], 0
-    for start, end, value in spans:
-        parts += [text[position:start], json.dumps(value, ensure_ascii=False, separators=(",", ":"))]
+    for start, end, key, value in sorted(spans, key=lambda span: span[:2]):
+        written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if key is not None:
+            is_alone = text[_skip_blanks(text, start)] == "}"
+            written = f"{json.dumps(key)}:{written}{'' if is_alone else ','}"
+        parts += [text[position:start], written]
         position = end
     return "".join([*parts, text[position:]])
 
 
-def _span(text: str, path: Sequence[str | int]) -> tuple[int, int]:
-    """Return the start and the end of a value."""
+def _span(text: str, path: Sequence[str | int]) -> tuple[int, int, str | None]:
+    """Return the start and the end of a value, and its key if it is a new one: then both are where it is put."""
     start = _skip_blanks(text, 0)
     end = len(text)
-    for step in path:
+    for depth, step in enumerate(path, start=1):
         for key, first, last in _members(text, start):
             if key == step:
                 start, end = first, last
                 break
         else:
-            raise KeyError(".".join(map(str, path)))
-    return start, end
+            if depth < len(path) or not isinstance(step, str) or text[start] != "{":
+                raise KeyError(".".join(map(str, path)))
+            return start + 1, start + 1, step
+    return start, end, None
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str | int, int, int]]:

@@ -1,12 +1,12 @@
-"""Reads what the output `torchx` of a stack says was observed last, without a process."""
+"""Reads what the output `torchx` of a stack says of how its run stands, without a process."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.stack_state.backend import backend_url, know_backend
@@ -28,14 +28,15 @@ class LastObservedReader:
         self._opened: dict[str, StoredStacks | None] = {}
         self._failed_at: dict[str, float] = {}
 
-    def read(self, ref: StackRef) -> Mapping[str, Any] | None:
-        """Return `observed` of the output `torchx`, by at most one read of a checkpoint.
+    def read(self, ref: StackRef) -> Answer | None:
+        """Return what the output `torchx` says, by at most one read of a checkpoint.
 
         Args:
             ref: The stack.
 
         Returns:
-            What was observed last. None: the stack is absent, or has no such output; or only the CLI reads its backend.
+            What was observed and requested last. None: the stack is absent, or has no such output, or only the CLI
+            reads its backend.
 
         Raises:
             DeployError: The backend or the stack cannot be read, or the backend could not be read a moment ago.
@@ -54,8 +55,8 @@ class LastObservedReader:
             # The credentials of the backend may be renewed.
             self._opened.pop(backend, None)
             raise DeployError(f"the Pulumi backend {backend} cannot be read: {error}", retryable=True) from error
-        observed = None if app is None else app.output.get("observed")
-        return observed if isinstance(observed, Mapping) else None
+        answer = Answer() if app is None else Answer.of(app.output)
+        return answer if answer.observed else None
 
     def _text(self, backend: str, ref: StackRef) -> str | None:
         if backend not in self._opened:

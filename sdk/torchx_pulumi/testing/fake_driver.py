@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
@@ -16,8 +17,8 @@ from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
-from torchx_pulumi.outputs.newer import is_newer, standing
-from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still
+from torchx_pulumi.model.requested import write_requested
+from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still, Written
 from torchx_pulumi.runs.whereabouts import check_before_change
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
@@ -137,30 +138,32 @@ class FakeDriver:
             progress(f"the cluster of {entry.app_id} cannot be reached; what is there stays")
         self.stacks.pop(entry.place, None)
 
-    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
-        """Write an observation to the output `torchx.observed`."""
-        return self.record_at(entry.place, observed)
+    def record(self, entry: RunEntry, change: StackChange) -> Written:
+        """Write what is known of a run to the output `torchx`."""
+        return self.record_at(entry.place, change)
 
     def record_at(
         self,
         place: StackRef,
-        observed: Mapping[str, Any],
+        change: StackChange,
         *,
         program_stacks: bool = False,  # noqa: ARG002 - every stack is that of an app
-        replaces: Mapping[str, Any] | None = None,
-    ) -> Recorded:
-        """Write an observation to the output `torchx.observed` of the stack at a place."""
+    ) -> Written:
+        """Write what is known of a run to the output `torchx` of the stack at a place."""
         stack = next((stack for known, stack in self.stacks.items() if _same(known, place)), None)
         if stack is None or not stack.finished:
-            return Recorded.LEFT if stack is None else Recorded.DEFERRED
-        before = stack.outputs["torchx"]["observed"]
-        if replaces is not None and standing(before) != standing(replaces):
-            return Recorded.KNOWN
-        if observed.get("uid") != stack.entry.uid or not is_newer(observed, before):
-            return Recorded.KNOWN
-        stack.outputs["torchx"]["observed"] = {key: value for key, value in observed.items() if value is not None}
-        stack.outputs |= {"state": observed.get("state"), "reason": observed.get("reason")}
-        return Recorded.WRITTEN
+            return Written(outcome=Recorded.LEFT if stack is None else Recorded.DEFERRED)
+        if change.uid != stack.entry.uid:
+            return Written(outcome=Recorded.KNOWN)
+        before = Answer.of(stack.outputs["torchx"])
+        after = change.apply(before)
+        if after is before:
+            return Written(outcome=Recorded.KNOWN, answer=after)
+        stack.outputs["torchx"]["observed"] = {key: value for key, value in after.observed.items() if value is not None}
+        if after.requested is not None:
+            stack.outputs["torchx"]["requested"] = write_requested(after.requested)
+        stack.outputs |= {key: after.observed.get(key) for key in ("state", "reason")}
+        return Written(outcome=Recorded.WRITTEN, answer=after)
 
     def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
         """Remove a stack."""
@@ -174,10 +177,10 @@ class FakeDriver:
         del self.stacks[known]
         return Forgotten.REMOVED
 
-    def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:
-        """Return the output `torchx.observed`."""
+    def answer(self, entry: RunEntry) -> Answer | None:
+        """Return what the output `torchx` says."""
         stack = next((stack for known, stack in self.stacks.items() if _same(known, entry.place)), None)
-        return copy.deepcopy(stack.outputs["torchx"]["observed"]) if stack is not None and stack.finished else None
+        return Answer.of(copy.deepcopy(stack.outputs["torchx"])) if stack is not None and stack.finished else None
 
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return who holds locks on a stack."""

@@ -9,13 +9,13 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still
+from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still, Written
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder, backend_url, state_folder
@@ -102,40 +102,33 @@ class AutomationDriver:
                     f"{entry.app_id}: the stack is removed; its objects stay in the cluster, which cannot be reached"
                 )
 
-    def record(self, entry: RunEntry, observed: Mapping[str, Any]) -> Recorded:
-        """Write an observation to the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
+    def record(self, entry: RunEntry, change: StackChange) -> Written:
+        """Write what is known of a run to the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
         try:
             place = _followed(entry, logger.debug).place
         except (OSError, ValueError, DeployError) as error:
-            # The folder may not be mounted. The observation is kept and written later.
+            # The folder may not be mounted. What is known is kept and written later.
             logger.debug("the stack of %s is not written yet: %s", entry.app_id, error)
-            return Recorded.DEFERRED
-        return self.record_at(place, observed)
+            return Written(outcome=Recorded.DEFERRED)
+        return self.record_at(place, change)
 
-    def record_at(
-        self,
-        place: StackRef,
-        observed: Mapping[str, Any],
-        *,
-        program_stacks: bool = False,
-        replaces: Mapping[str, Any] | None = None,
-    ) -> Recorded:
-        """Write an observation to the outputs of a stack by its name; see `torchx_pulumi.runs.driver.Driver`."""
+    def record_at(self, place: StackRef, change: StackChange, *, program_stacks: bool = False) -> Written:
+        """Write what is known of a run to a stack by its name; see `torchx_pulumi.runs.driver.Driver`."""
         try:
             store = self._store(place.backend)
             if store is None:
-                return Recorded.LEFT
+                return Written(outcome=Recorded.LEFT)
             locks = OwnedLocks(self._root / "work" / place_key(place))
-            outcome = write_status(store, place, observed, locks, program_stacks=program_stacks, replaces=replaces)
-            if outcome is Recorded.LEFT:
+            written = write_status(store, place, change, locks, program_stacks=program_stacks)
+            if written.outcome is Recorded.LEFT:
                 self._drop_store(place.backend)
-            return outcome
+            return written
         except PermissionError as error:
             logger.debug("the backend of stack %s may not be opened: %s", place.stack, error)
-            return Recorded.LEFT
+            return Written(outcome=Recorded.LEFT)
         except (OSError, ValueError, DeployError) as error:
             logger.debug("stack %s is not written yet: %s", place.stack, error)
-            return Recorded.DEFERRED
+            return Written(outcome=Recorded.DEFERRED)
 
     def forget_at(self, place: StackRef, may_go: Callable[[str], bool]) -> Forgotten:
         """Remove the files of a stack; see `torchx_pulumi.runs.driver.Driver`."""
@@ -158,8 +151,8 @@ class AutomationDriver:
             shutil.rmtree(work, ignore_errors=True)
         return outcome
 
-    def observed(self, entry: RunEntry) -> Mapping[str, Any] | None:
-        """Return the observation in the stack's outputs; see `torchx_pulumi.runs.driver.Driver`."""
+    def answer(self, entry: RunEntry) -> Answer | None:
+        """Return what the stack's outputs say of its run; see `torchx_pulumi.runs.driver.Driver`."""
         return self._last_observed.read(entry.place)
 
     def locks(self, entry: RunEntry) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Writer of observed final states: updates the outputs of a stack under Pulumi's lock, without the engine.
+"""Writer of how runs stand: updates the outputs of a stack under Pulumi's lock, without the engine.
 
 docs/decisions/0012 describes what the engine requires and what is checked before a write.
 """
@@ -10,14 +10,15 @@ import logging
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.model.app_entry import StackRef
-from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
-from torchx_pulumi.outputs.newer import is_newer, standing
-from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.model.requested import read_requested, write_requested
+from torchx_pulumi.outputs.types import SCHEMA_VERSION
+from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.schedulers.registry import component_type, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import (
     DAMAGED,
@@ -39,61 +40,58 @@ from torchx_pulumi_stacks.engine.write_lock import RETRY_PAUSES_S, Hold, stack_l
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusChange:
-    """An observation to write, and the conditions of the write."""
-
-    observed: Mapping[str, Any]
-    """In the shape of the output `torchx.observed`, with the `uid` of the observed object."""
-    program_stacks: bool = False
-    """Write also to the stack of a user's own program."""
-    replaces: Mapping[str, Any] | None = None
-    """The observation that the caller read in the stack: another one there is kept. None: an older one is replaced."""
-
-
 def write_status(
     store: StackStore,
     place: StackRef,
-    observed: Mapping[str, Any],
+    change: StackChange,
     owned: OwnedLocks,
     *,
     program_stacks: bool = False,
-    replaces: Mapping[str, Any] | None = None,
-) -> Recorded:
-    """Write an observation to the outputs of a stack and its component, unless they have a newer one.
+) -> Written:
+    """Write what is known of a run to the outputs of its stack and component, as judged under the lock of the stack.
 
     Args:
         store: The files of the backend.
         place: The stack.
-        observed: See `StatusChange`.
+        change: What was read, observed earlier or requested.
         owned: Notes of our own locks on the stack; the lock of a killed process is removed.
-        program_stacks: See `StatusChange`.
-        replaces: See `StatusChange`.
+        program_stacks: Write also to the stack of a user's own program.
     """
-    wanted = StatusChange(observed=observed, program_stacks=program_stacks, replaces=replaces)
     try:
         for pause_s in (*RETRY_PAUSES_S, None):
-            outcome = _write(store, place, wanted, owned)
-            if outcome is not None:
-                return outcome
+            written = _write(store, place, change, owned, program_stacks=program_stacks)
+            if written is not None:
+                return written
             if pause_s is not None:
                 # Two writers that gave way to each other must not retry at the same moment.
                 time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311
-        return Recorded.DEFERRED
+        return Written(outcome=Recorded.DEFERRED)
     except PermissionError as error:
         logger.debug("stack %s is not written: %s", place.stack, error)
-        return Recorded.LEFT
+        return Written(outcome=Recorded.LEFT)
     except OSError as error:
         logger.debug("stack %s is not written yet: %s", place.stack, error)
-        return Recorded.DEFERRED
+        return Written(outcome=Recorded.DEFERRED)
 
 
-def _write(store: StackStore, place: StackRef, wanted: StatusChange, owned: OwnedLocks) -> Recorded | None:
+def _write(
+    store: StackStore, place: StackRef, change: StackChange, owned: OwnedLocks, *, program_stacks: bool
+) -> Written | None:
     """Write once; see `write_status`. None: another process holds the lock, or has changed the state."""
-    judged = _judge(_find(store, place), wanted)
-    if isinstance(judged, Recorded):
-        return judged
-    path, before, packed = judged
+    found = _find(store, place)
+    if found is None:
+        return Written(outcome=Recorded.LEFT)
+    path, before = found
+    try:
+        # The change is made for the state that is read here, and written only if the state is the same under the lock.
+        text, written = changed(decode_checkpoint(before.data, path), change, program_stacks=program_stacks)
+        packed = encode_checkpoint(text, path)
+    except DAMAGED as error:
+        # Cut off, or an old engine is writing it in place.
+        logger.debug("checkpoint %s cannot be read: %s", path, error)
+        return Written(outcome=Recorded.DEFERRED)
+    if written.outcome is not Recorded.WRITTEN:
+        return written
     # The check, the write and the release.
     requests = 4 if store.keeps_backups else 3
     with stack_lock(store, place, owned) as hold:
@@ -112,13 +110,13 @@ def _write(store: StackStore, place: StackRef, wanted: StatusChange, owned: Owne
             return _too_slow(place, hold)
         store.write(path, packed, replaces=before)
         held_s = time.monotonic() - hold.since
-    logger.debug("stack %s: the end is written; its lock was held for %.3f s", place.stack, held_s)
-    return Recorded.WRITTEN
+    logger.debug("stack %s: what is known of its run is written; its lock was held for %.3f s", place.stack, held_s)
+    return written
 
 
-def _too_slow(place: StackRef, hold: Hold) -> Recorded:
+def _too_slow(place: StackRef, hold: Hold) -> Written:
     logger.debug("stack %s is not written yet: one request takes %.3f s", place.stack, hold.request_s)
-    return Recorded.DEFERRED
+    return Written(outcome=Recorded.DEFERRED)
 
 
 def _find(store: StackStore, place: StackRef) -> tuple[str, Stored] | None:
@@ -128,70 +126,68 @@ def _find(store: StackStore, place: StackRef) -> tuple[str, Stored] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _judge(found: tuple[str, Stored] | None, wanted: StatusChange) -> Recorded | tuple[str, Stored, bytes]:
-    """Return path, current content and new content, or why nothing is written."""
-    if found is None:
-        return Recorded.LEFT
-    path, stored = found
-    try:
-        changed = change(decode_checkpoint(stored.data, path), wanted)
-        return changed if isinstance(changed, Recorded) else (path, stored, encode_checkpoint(changed, path))
-    except DAMAGED as error:
-        # Cut off, or an old engine is writing it in place.
-        logger.debug("checkpoint %s cannot be read: %s", path, error)
-        return Recorded.DEFERRED
-
-
-def change(text: str, wanted: StatusChange) -> str | Recorded:
-    """Return the text of a checkpoint with an observation, or why it stays unchanged.
+def changed(text: str, change: StackChange, *, program_stacks: bool) -> tuple[str, Written]:
+    """Return the text of a checkpoint after a change, and the outcome; the same text unless it is WRITTEN.
 
     Raises:
         UnreadableStateError: The text is not a checkpoint.
     """
-    checkpoint, observed = parse_checkpoint(text), wanted.observed
+    checkpoint = parse_checkpoint(text)
     resources = checkpoint.resources
     if checkpoint.version not in WRITABLE_VERSIONS:
-        return Recorded.LEFT
+        return text, Written(outcome=Recorded.LEFT)
     if not resources or checkpoint.pending:
-        return Recorded.DEFERRED
+        return text, Written(outcome=Recorded.DEFERRED)
     is_app = any(item.get("type") == STASH and str(item.get("urn")).endswith(APP_SUFFIX) for item in resources)
-    if not is_app and not wanted.program_stacks:
+    if not is_app and not program_stacks:
         # The stack of a user's own program, or of an unfinished launch.
-        return Recorded.LEFT
-    uid = observed.get("uid")
+        return text, Written(outcome=Recorded.LEFT)
     runs = [
         place
         for place, item in enumerate(resources)
         if item.get("type") in {component_type(name) for name in scheduler_names()}
         and not item.get("delete")
-        and uid
-        and (item.get("outputs") or {}).get("uid") == uid
+        and (item.get("outputs") or {}).get("uid") == change.uid
     ]
     if len(runs) != 1:
-        return Recorded.KNOWN
-    run, value = resources[runs[0]]["outputs"], _without_none(observed)
-    changes: dict[tuple[str | int, ...], Any] = {}
+        return text, Written(outcome=Recorded.KNOWN)
+    run = resources[runs[0]]["outputs"]
     if SECRET in json.dumps(run):
-        return Recorded.LEFT
-    if wanted.replaces is not None and standing(run["observed"]) != standing(wanted.replaces):
-        return Recorded.KNOWN
-    if is_newer(observed, run["observed"]):
-        changes |= {(*RESOURCES_PATH, runs[0], "outputs", "observed"): value}
+        return text, Written(outcome=Recorded.LEFT)
+    before = Answer.of(run)
+    after = change.apply(before)
+    values: dict[tuple[str | int, ...], Any] = dict(_values((*RESOURCES_PATH, runs[0], "outputs"), run, after))
     for place, item in enumerate(resources):
         if item.get("type") != STACK or item.get("delete"):
             continue
         outputs, path = item.get("outputs") or {}, (*RESOURCES_PATH, place, "outputs")
         if "torchx" in outputs and SECRET in json.dumps(outputs if is_app else outputs["torchx"]):
-            return Recorded.LEFT
+            return text, Written(outcome=Recorded.LEFT)
         # A program may export the object of each of its jobs by another name, or something else as `torchx`.
         for name, output in outputs.items():
             if text_at(output, "app", "id") != run["app_id"] or SECRET in json.dumps(output):
                 continue
-            if is_newer(observed, output["observed"]):
-                changes |= {(*path, name, "observed"): value}
-                flat = ("state", "reason") if name == "torchx" else ()
-                changes |= {(*path, key): value[key] for key in flat if isinstance(outputs.get(key), str)}
-    return with_values(text, changes) if changes else Recorded.KNOWN
+            if (number_at(output, "schema_version") or SCHEMA_VERSION) > SCHEMA_VERSION:
+                # A later release has written it, and may mean something else by the same fields.
+                return text, Written(outcome=Recorded.LEFT)
+            found = _values((*path, name), output, after)
+            if found and name == "torchx":
+                flat = {key: after.observed.get(key) for key in ("state", "reason")}
+                found |= {(*path, key): value for key, value in flat.items() if isinstance(outputs.get(key), str)}
+            values |= found
+    if not values:
+        return text, Written(outcome=Recorded.KNOWN, answer=after)
+    return with_values(text, values), Written(outcome=Recorded.WRITTEN, answer=after)
+
+
+def _values(path: tuple[str | int, ...], outputs: Mapping[str, Any], after: Answer) -> dict[tuple[str | int, ...], Any]:
+    """Return the values of an output that differ from what its stack is to say, by their paths."""
+    values: dict[tuple[str | int, ...], Any] = {}
+    if after.observed and _without_none(outputs.get("observed")) != _without_none(after.observed):
+        values[(*path, "observed")] = _without_none(after.observed)
+    if after.requested != read_requested(outputs.get("requested")):
+        values[(*path, "requested")] = _without_none(write_requested(after.requested)) if after.requested else None
+    return values
 
 
 def _without_none(value: Any) -> Any:

@@ -8,9 +8,8 @@ from typing import Any
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
-from torchx_pulumi.model.object_fields import is_being_deleted, text_at
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.schedulers.appwrapper import cluster_checks
 from torchx_pulumi.schedulers.appwrapper.checks import (
     check_mcad_launch,
@@ -43,18 +42,19 @@ def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], _uid: str) -> lis
     return [] if plan.options.coscheduler_name is None else [pod_group_name(plan, role) for role in roles]
 
 
-def _shows_cancel(status: JobStatus, app_wrapper: Mapping[str, Any] | None) -> bool:
-    gone = status.state is JobState.UNKNOWN or status.phase == "Deleted"
-    return gone or is_being_deleted(app_wrapper)
-
-
 def _pod_templates(app_wrapper: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
     pods = (item for item in wrapped_objects(app_wrapper) if item.get("kind") == POD.kind)
     return [(text_at(pod, "metadata", "name") or "", pod) for pod in pods]
 
 
 def _variant(
-    api: AppWrapperApi, kind: Kind, render: Callable[[JobPlan[Any]], Manifest], kept_fields: tuple[str, ...]
+    api: AppWrapperApi,
+    kind: Kind,
+    render: Callable[[JobPlan[Any]], Manifest],
+    kept_fields: tuple[str, ...],
+    *,
+    cancelled_phase: str,
+    ends_by_pods: bool,
 ) -> Variant:
     """Make a variant. An AppWrapper passes no change of its kept fields on to its pods."""
     return Variant(
@@ -71,12 +71,27 @@ def _variant(
         name_tail=lambda _tasks: 0,
         pod_templates=_pod_templates,
         kept_fields=kept_fields,
-        shows_cancel=_shows_cancel,
+        cancelled_phases=frozenset({cancelled_phase}),
+        ends_by_pods=ends_by_pods,
     )
 
 
-V1BETA1 = _variant(AppWrapperApi.V1BETA1, APP_WRAPPER, render_mcad, ("spec.resources", "spec.schedulingSpec"))
-V1BETA2 = _variant(AppWrapperApi.V1BETA2, APP_WRAPPER_V1BETA2, render_mcad_v1beta2, ("spec.components",))
+V1BETA1 = _variant(
+    AppWrapperApi.V1BETA1,
+    APP_WRAPPER,
+    render_mcad,
+    ("spec.resources", "spec.schedulingSpec"),
+    cancelled_phase="Deleted",
+    ends_by_pods=True,
+)
+V1BETA2 = _variant(
+    AppWrapperApi.V1BETA2,
+    APP_WRAPPER_V1BETA2,
+    render_mcad_v1beta2,
+    ("spec.components",),
+    cancelled_phase="Suspended",
+    ends_by_pods=False,
+)
 
 BACKEND = SchedulerBackend(
     name="mcad",

@@ -17,13 +17,13 @@ MCAD_STATES: Final[Mapping[str, Outcome]] = {
     "Running": (JobState.RUNNING, Reason.RUNNING),
     "RunningHoldCompletion": (JobState.RUNNING, Reason.RUNNING),
     "Completed": (JobState.SUCCEEDED, Reason.COMPLETED),
-    "Deleted": (JobState.FAILED, Reason.FAILED),
+    "Deleted": (JobState.FAILED, Reason.RETRIES_EXHAUSTED),
     "Failed": (JobState.FAILED, Reason.FAILED),
 }
 """State and reason of each `status.state` of an AppWrapper v1beta1 (MCAD: `AppWrapperState`).
 
-`Deleted` is CANCELLED only while the object is being deleted: MCAD also sets it, and deletes the pods, when the
-AppWrapper was requeued as often as `maxNumRequeuings` allows."""
+MCAD sets `Deleted`, and deletes the pods, when the AppWrapper was requeued as often as `maxNumRequeuings` allows, and
+while it is being deleted."""
 
 OPERATOR_PHASES: Final[Mapping[str, Outcome]] = {
     "Suspended": (JobState.PENDING, Reason.SUSPENDED),
@@ -47,6 +47,8 @@ class AppWrapper:
 
     controller: str
     """What messages call its controller."""
+    ends_by_pods: bool
+    """Its pods show the end while it says that it runs (v1beta1). False: its phase does (v1beta2)."""
     phase: str | None
     """Its own word for its state. None: its controller has not set one."""
     state: JobState
@@ -96,8 +98,6 @@ def _read_v1beta1(observed: Mapping[str, Any]) -> AppWrapper:
     said, short = _said(queue_state, last), _is_short(queue_state, last)
     state, reason = _outcome(observed, phase, MCAD_STATES)
     queue = [(Reason.UNSCHEDULABLE if short else Reason.WAITING_IN_QUEUE, said)] if phase == "Pending" and said else []
-    if phase == "Deleted" and text_at(observed, "metadata", "deletionTimestamp"):
-        state, reason = JobState.CANCELLED, Reason.CANCELLED
     if phase == "Pending" and short:
         reason = Reason.UNSCHEDULABLE
     pending_pods = [
@@ -108,6 +108,7 @@ def _read_v1beta1(observed: Mapping[str, Any]) -> AppWrapper:
     ]
     return AppWrapper(
         controller="MCAD's controller",
+        ends_by_pods=True,
         phase=phase,
         state=state,
         reason=reason,
@@ -161,6 +162,7 @@ def _read_v1beta2(observed: Mapping[str, Any]) -> AppWrapper:
         reason = Reason.WAITING_FOR_PODS
     return AppWrapper(
         controller="the AppWrapper operator",
+        ends_by_pods=False,
         phase=phase,
         state=state,
         reason=reason,

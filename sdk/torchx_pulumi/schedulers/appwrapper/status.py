@@ -1,4 +1,7 @@
-"""From an observed AppWrapper, of either version, and its pods to the status of the job. The end comes from the pods.
+"""From an observed AppWrapper, of either version, and its pods to the status of the job.
+
+The end of v1beta2 is its phase. The end of v1beta1 is its phase too, and while it says that it runs, the end of all
+pods that it may not start again. What is read with a deletionTimestamp is no end.
 
 Order of trust: container statuses, conditions of pods, what the AppWrapper says about its pods, its own conditions,
 PodGroups, events. Messages are in `appwrapper.diagnosis`.
@@ -34,7 +37,7 @@ def read_mcad(
 
     Args:
         app_wrapper: The observed AppWrapper. None: it is not in the cluster.
-        pods: Its observed pods. Without them, the AppWrapper's own counts are used. None: pods may not be read.
+        pods: Its observed pods. None: pods may not be read, and v1beta1 shows no end.
         pod_groups: Its observed PodGroups.
         events: Observed events of all these objects.
     """
@@ -43,11 +46,12 @@ def read_mcad(
     wrapper = read_app_wrapper(app_wrapper)
     found = list(pods or ())
     replicas = [replica for role in _read_roles(wrapper, found, wrapper.state) for replica in role.replicas]
-    state, reason = _judge(wrapper, replicas, bool(found))
+    going = is_being_deleted(app_wrapper)
+    state, reason = _read_outcome(wrapper, replicas, None if pods is None else len(found), going=going)
     if state in (JobState.PENDING, JobState.SUBMITTED) and reason is not Reason.SUSPENDED:
         waits = find_waits(wrapper, reason, replicas, list(pod_groups), list(events))
         reason = next((found_reason for found_reason, _ in waits), reason)
-    if is_being_deleted(app_wrapper) and not state.terminal:
+    if going and state is not JobState.UNKNOWN and not state.terminal:
         reason = Reason.STOPPING
     ended = (finished_at(found) or wrapper.changed_at) if state.terminal else None
     admitted = True if state is JobState.RUNNING or state.terminal else wrapper.admitted
@@ -65,50 +69,50 @@ def read_mcad(
     )
 
 
-def _judge(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], with_pods: bool) -> Outcome:
-    """Return state and reason from what the AppWrapper says and what its pods show."""
+def _read_outcome(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], pods: int | None, *, going: bool) -> Outcome:
+    """Return state and reason from what the AppWrapper says and what its pods show.
+
+    Args:
+        wrapper: The AppWrapper.
+        replicas: Its replicas.
+        pods: Pods that were read. None: pods may not be read.
+        going: It is being deleted.
+    """
     state, reason = wrapper.state, wrapper.reason
+    if going and wrapper.phase == "Deleted":
+        return JobState.UNKNOWN, Reason.NOT_FOUND
+    if state.terminal and (going or (wrapper.ends_by_pods and pods is None and wrapper.phase != "Deleted")):
+        return JobState.RUNNING, Reason.STOPPING
     failed = [replica.reason for replica in replicas if replica.state is JobState.FAILED]
-    count = len(failed) or wrapper.counts.get(JobState.FAILED, 0)
     failure = (JobState.FAILED, failed[0] if failed else Reason.FAILED)
     exhausted = (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
-    if wrapper.limit and wrapper.restarts > wrapper.limit and not _succeeded(replicas):
-        return exhausted
     if state is JobState.FAILED:
         return exhausted if wrapper.limit and not wrapper.retries_left else failure
     if state is JobState.SUCCEEDED:
-        return failure if count else (state, reason)
+        return failure if wrapper.ends_by_pods and (failed or wrapper.counts.get(JobState.FAILED)) else (state, reason)
     if state is not JobState.RUNNING or reason in (Reason.RESTARTING, Reason.STOPPING):
         return state, reason
-    if _ended(wrapper, replicas, with_pods):
-        if not count:
+    if wrapper.ends_by_pods and replicas and all(replica.state.terminal for replica in replicas):
+        if not failed:
             return JobState.SUCCEEDED, Reason.COMPLETED
         if wrapper.retries_left:
             return JobState.RUNNING, Reason.RESTARTING
         return exhausted if wrapper.limit else failure
+    return _read_active(replicas, failed) if pods else (state, reason)
+
+
+def _read_active(replicas: Sequence[ReplicaStatus], failed: Sequence[Reason]) -> Outcome:
+    """Return state and reason of an AppWrapper that says that it runs, from its pods."""
     if failed:
         return JobState.RUNNING, failed[0]
-    if not with_pods:
-        return state, reason
+    if any(replica.reason is Reason.STOPPING for replica in replicas):
+        # Its controller deletes pods to start them again.
+        return JobState.RUNNING, Reason.RESTARTING
     outcome = sum_up(replicas)
     if outcome[0] is JobState.RUNNING or any(replica.state is JobState.SUCCEEDED for replica in replicas):
         stuck = [replica.reason for replica in replicas if replica.reason in STUCK]
         return JobState.RUNNING, stuck[0] if stuck else Reason.RUNNING
     return outcome
-
-
-def _succeeded(replicas: Sequence[ReplicaStatus]) -> bool:
-    return bool(replicas) and all(replica.state is JobState.SUCCEEDED for replica in replicas)
-
-
-def _ended(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], with_pods: bool) -> bool:
-    """Return whether every pod has ended; without pods, whether as many are counted as ended as there should be."""
-    if with_pods:
-        return bool(replicas) and all(replica.state.terminal for replica in replicas)
-    counts = wrapper.counts
-    going = counts.get(JobState.RUNNING, 0) + counts.get(JobState.PENDING, 0)
-    done = counts.get(JobState.SUCCEEDED, 0) + counts.get(JobState.FAILED, 0)
-    return not going and 0 < len(wrapper.templates) <= done
 
 
 def _read_roles(wrapper: AppWrapper, pods: Sequence[Mapping[str, Any]], state: JobState) -> tuple[RoleStatus, ...]:

@@ -42,6 +42,8 @@ class ObservedObjects:
     """None: not read, or the credentials may not read pods. With `rows`, some of them."""
     rows: Mapping[str, PodRow] | None = None
     """All pods in short, by name, where there are too many to read each. None: `pods` has all."""
+    version: str | None = None
+    """`metadata.resourceVersion` of the list of pods. None: not known."""
     listed: bool = True
     """False: pods may not be listed, and `pods` has only those that were requested by name."""
     expected: Expected = None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.object_fields import earliest, latest, mapping_at, number_at, text_at
+from torchx_pulumi.model.object_fields import earliest, is_being_deleted, latest, mapping_at, number_at, text_at
 from torchx_pulumi.model.status import Condition, JobState, Reason, ReplicaStatus, RoleStatus
 from torchx_pulumi.schedulers.diagnosis.pods import explain_pod, explain_row
 from torchx_pulumi.schedulers.pods.containers import (
@@ -36,6 +37,21 @@ RUNS: Final = frozenset({"Running", "NotReady"})
 WAITS: Final = frozenset({"Pending", "SchedulingGated", "PodInitializing"})
 WAITS_FOR_CONTAINER: Final = frozenset({"ContainerCreating"}) | IMAGE_WAITS | REFUSED_WAITS
 """Words of kubectl's column STATUS by what a pod does; the last ones only where it has one container."""
+
+
+def read_evidence(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
+    """Return the status of a replica as evidence of how its run ends: a pod that is being deleted shows no end.
+
+    The kubelet may end it with any exit code, and gives a pod that never started one of its own.
+    """
+    replica = read_replica(replica_id, pod)
+    if not is_being_deleted(pod) or replica.state is JobState.PENDING:
+        return replica
+    where = f" on node {replica.node}" if replica.node else ""
+    message = f"pod {replica.pod} is being deleted{where}"
+    return replace(
+        replica, state=JobState.RUNNING, reason=Reason.STOPPING, message=message, exit_code=None, finished_at=None
+    )
 
 
 def read_replica(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
@@ -141,7 +157,7 @@ def read_roles(
     roles: dict[str, list[ReplicaStatus]] = {}
     for task, carried, pod in tasks:
         role, replica_id = role_of(task, carried)
-        roles.setdefault(role, []).append(read_replica(replica_id, pod) if pod else without_pod(replica_id, task))
+        roles.setdefault(role, []).append(read_evidence(replica_id, pod) if pod else without_pod(replica_id, task))
     return make_roles(roles)
 
 
@@ -152,7 +168,7 @@ def group_pods(pods: Sequence[Mapping[str, Any]]) -> tuple[RoleStatus, ...]:
         carried = mapping_at(pod, "metadata", "labels")
         role, replica_id = role_of(text_at(pod, "metadata", "name") or "pod", carried)
         key = (number_at(carried, labels.ROLE_INDEX) or 0, role)
-        roles.setdefault(key, []).append(read_replica(replica_id, pod))
+        roles.setdefault(key, []).append(read_evidence(replica_id, pod))
     return tuple(role for (_, name), found in sorted(roles.items()) for role in make_roles({name: found}))
 
 

@@ -11,11 +11,11 @@ from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
 from torchx_pulumi.model.object_fields import items_at, number_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected
 from torchx_pulumi.schedulers.pods.status import role_of
+from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 from torchx_pulumi.schedulers.volcano import cluster_checks
 from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options, volcano_obstacles, volcano_warnings
@@ -70,9 +70,10 @@ def _recorded_pods(run: RunRecord) -> Expected:
     }
 
 
-def _shows_abort(status: JobStatus, _job_object: Mapping[str, Any] | None) -> bool:
-    # An abort ends in the phase Aborted, which is CANCELLED anyway, or in this one; the object is kept.
-    return status.phase == "Terminated"
+def _version_of_pods(objects: ObservedObjects) -> str | None:
+    """Return the version of the list of pods, or that of the newest of PodGroup and pods where it is not known."""
+    seen = [number_at(one, "metadata", "resourceVersion") for one in (objects.job_object, *(objects.pods or ()))]
+    return objects.version or str(max((number or 0 for number in seen), default=0)) or None
 
 
 def _pod_templates(job: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
@@ -106,7 +107,8 @@ JOB = Variant(
     read_tasks=_read_tasks,
     kept_fields=IMMUTABLE_JOB_FIELDS,
     listed_with_pods=False,
-    shows_cancel=_shows_abort,
+    # An abort ends in Aborted, which is CANCELLED anyway, or where the job had a TerminateJob policy in this phase.
+    cancelled_phases=frozenset({"Aborted", "Terminated"}),
     control=CONTROL,
 )
 
@@ -124,6 +126,8 @@ PODS = Variant(
     kept_fields=("spec.queue",),
     companions=(SERVICE, POD),
     recorded_pods=_recorded_pods,
+    ends_by_pods=True,
+    version_of=_version_of_pods,
 )
 
 BACKEND = SchedulerBackend(

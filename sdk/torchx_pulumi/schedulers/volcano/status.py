@@ -107,7 +107,7 @@ def read_gang_pods(
 
     Args:
         pod_group: The observed PodGroup.
-        pods: Its observed pods. None: pods may not be read, and the PodGroup's own counts are used.
+        pods: Its observed pods. None: pods may not be read, and the counts of the PodGroup show no end.
         expected: Role name to its pods in rank order, all of which were created. None: not known; then `minMember` of
             the PodGroup says how many there are at least.
     """
@@ -116,16 +116,18 @@ def read_gang_pods(
         return JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND)
     members = number_at(pod_group, "spec", "minMember") or 0
     roles, missing, gone = group_pods(found), 0, False
+    going = pod_group is None or is_being_deleted(pod_group)
     if pods is None:
-        state, reason = _read_counts(pod_group, max(members, sum(map(len, (expected or {}).values()))))
+        state, reason = _read_counts(pod_group)
     else:
         missing, gone = missing_pods(pod_group, found, expected)
-        state, reason = _read_gang([one for role in roles for one in role.replicas], members, missing, gone)
+        present = [one for role in roles for one in role.replicas]
+        state, reason = _read_gang(present, members, missing, gone=gone, going=going)
         roles = _with_absent(roles, _absent(found, expected or {}))
     replicas = [replica for role in roles for replica in role.replicas]
     if not (missing and gone):
         reason = _find_reason(state, reason, replicas, pod_group)
-    if is_being_deleted(pod_group) and not state.terminal:
+    if going and not state.terminal:
         reason = Reason.STOPPING
     ended = finished_at(found) if state.terminal else None
     admitted = _is_admitted(state, pod_group, replicas)
@@ -185,7 +187,7 @@ def _with_absent(roles: Sequence[RoleStatus], absent: Sequence[tuple[str, int, s
     return make_roles(whole)
 
 
-def _read_gang(present: Sequence[ReplicaStatus], members: int, missing: int, gone: bool) -> Outcome:
+def _read_gang(present: Sequence[ReplicaStatus], members: int, missing: int, *, gone: bool, going: bool) -> Outcome:
     """Return state and reason of a gang from its pods.
 
     Args:
@@ -193,29 +195,34 @@ def _read_gang(present: Sequence[ReplicaStatus], members: int, missing: int, gon
         members: Pods that must run at the same time.
         missing: Replicas without a pod.
         gone: Those had one.
+        going: The PodGroup is gone or is being deleted, and its pods go with it.
     """
+    states = {replica.state for replica in present}
     if not missing:
         state, reason = sum_up(present)
         started = sum(replica.state is not JobState.PENDING for replica in present)
         if state is JobState.RUNNING and started < min(members, len(present)):
             return POD_PHASES["Pending"]
-        return state, reason
+        stopping = state is JobState.RUNNING and all(
+            replica.reason is Reason.STOPPING for replica in present if not replica.state.terminal
+        )
+        return state, Reason.STOPPING if stopping else reason
     if not gone:
         return POD_PHASES["Pending"] if present else (JobState.SUBMITTED, Reason.SUBMITTED)
-    for state in (JobState.RUNNING, JobState.PENDING, JobState.UNKNOWN):
-        if any(replica.state is state for replica in present):
-            return state, Reason.POD_GONE
-    failed = [replica for replica in present if replica.state is JobState.FAILED]
-    return JobState.FAILED, failed[0].reason if failed else Reason.POD_GONE
+    if going:
+        return JobState.RUNNING, Reason.STOPPING
+    active = next((one for one in (JobState.RUNNING, JobState.PENDING, JobState.UNKNOWN) if one in states), None)
+    if active is not None and len(present) >= members:
+        return active, Reason.POD_GONE
+    away = (Reason.EVICTED, Reason.PREEMPTED, Reason.NODE_LOST)
+    removed = [replica.reason for replica in present if replica.reason in away]
+    return JobState.FAILED, removed[0] if removed else Reason.POD_GONE
 
 
-def _read_counts(pod_group: Mapping[str, Any] | None, members: int) -> Outcome:
-    """Return state and reason from the counts of a PodGroup, where pods may not be read; `members` are all its pods."""
-    running, succeeded, failed = pod_counts(pod_group)
-    ended = succeeded + failed
-    if ended and not running and ended >= members:
-        return POD_PHASES["Failed" if failed else "Succeeded"]
-    return POD_PHASES["Running"] if running or ended else (JobState.SUBMITTED, Reason.SUBMITTED)
+def _read_counts(pod_group: Mapping[str, Any] | None) -> Outcome:
+    """Return state and reason from the counts of a PodGroup, if pods may not be read."""
+    started = any(pod_counts(pod_group))
+    return POD_PHASES["Running"] if started else (JobState.SUBMITTED, Reason.SUBMITTED)
 
 
 def pod_counts(pod_group: Mapping[str, Any] | None) -> tuple[int, int, int]:

@@ -1,0 +1,54 @@
+"""What a stack says of a run, and the change of it that a writer makes under Pulumi's lock. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx_pulumi.apps.judge import judge, latest
+from torchx_pulumi.apps.look import Look
+from torchx_pulumi.model.object_fields import mapping_at
+from torchx_pulumi.model.requested import Requested, follows, read_requested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a stack says of how its run stands."""
+
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    """The last observation, in the shape of the output `torchx.observed`. Empty: there is none."""
+    requested: Requested | None = None
+    """The last request to cancel or resume the run. None: there was none."""
+
+    @classmethod
+    def of(cls, outputs: Mapping[str, Any]) -> Answer:
+        """Return what the output `torchx`, or the outputs of a component, say."""
+        return cls(observed=mapping_at(outputs, "observed"), requested=read_requested(outputs.get("requested")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackChange:
+    """What a writer knows of a run. How the run stands is judged with what the stack has under its lock."""
+
+    uid: str
+    """Uid of the run's job object. A stack of another run is not changed."""
+    look: Look | None = None
+    """What was read of the run. None: nothing was."""
+    observed: Mapping[str, Any] | None = None
+    """An observation that was made earlier and is not in the stack yet. None: there is none."""
+    request: Requested | None = None
+    """A request to note. None: nothing was requested."""
+
+    def apply(self, before: Answer) -> Answer:
+        """Return what the stack says after the change; `before` itself if it changes nothing."""
+        taken = self.request is not None and follows(self.request, before.requested)
+        requested = self.request if taken else before.requested
+        observed = before.observed
+        if self.observed is not None:
+            observed = latest(observed, self.observed) if observed else self.observed
+        if self.look is not None:
+            observed = judge(self.look, requested, observed or None) or observed
+        if observed is before.observed and requested is before.requested:
+            return before
+        return Answer(observed=observed, requested=requested)

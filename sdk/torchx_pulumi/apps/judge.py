@@ -1,0 +1,190 @@
+"""How a run stands: the only place that decides it, for every surface. docs/decisions/0023 has the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import IntEnum
+from typing import Any
+
+from torchx_pulumi.apps.look import Look, by_absence
+from torchx_pulumi.model.object_fields import number_at, text_at, time_at
+from torchx_pulumi.model.requested import Requested, RequestedAction
+from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
+from torchx_pulumi.outputs.building import build_observed, same
+from torchx_pulumi.outputs.types import Observed
+
+Observation = Observed
+"""How a run stands, in the shape of the output `torchx.observed`."""
+
+
+class Weight(IntEnum):
+    """What an observation rests on. Of one attempt, a heavier one is never replaced by a lighter one."""
+
+    ACTIVE = 0
+    """The run goes on, or its objects do not say how it stands."""
+    ABSENCE = 1
+    """Objects are gone and their end was not seen: UNKNOWN (NotFound) or FAILED (PodGone)."""
+    REQUEST = 2
+    """Its objects are gone as requested: CANCELLED without a phase."""
+    SEEN = 3
+    """Its objects showed the end."""
+
+
+def judge(look: Look, requested: Requested | None, previous: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return how a run stands.
+
+    Args:
+        look: What was read of it now.
+        requested: The last request to cancel or resume it. None: there was none.
+        previous: The last observation, of the stack or of the index; absent fields are not known. None: there is none.
+
+    Returns:
+        `previous` itself if nothing has changed or `previous` says more, else an `Observation`. None: nothing is known.
+    """
+    if previous is not None and not _of_run(previous, look):
+        previous = None
+    request = requested if requested is not None and requested.is_about(look.uid) else None
+    status = _status(look, request, previous)
+    if status is None or (look.lacks_pods and previous is not None):
+        return previous
+    found = build_observed(status, observed_at=look.at, previous=previous, resource_version=look.resource_version)
+    if previous is not None and (same(previous, found) or _stays(previous, found, request, confirmed=look.confirmed)):
+        return previous
+    return found
+
+
+def latest(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return which of two written observations of one app says more, by the rule of `judge`; the first if both do.
+
+    Of two runs it is that of the later one, by the time at which the API server made the job object.
+    """
+    uids = text_at(one, "uid"), text_at(other, "uid")
+    if None not in uids and uids[0] != uids[1]:
+        made = [text_at(each, "queued_at") or "" for each in (one, other)]
+        return other if made[1] > made[0] else one
+    return one if _stays(one, other, None, confirmed=True) else other
+
+
+def weight(observed: Mapping[str, Any]) -> Weight:
+    """Return what an observation rests on."""
+    state, reason = read_state(observed.get("state")), observed.get("reason")
+    if state is JobState.CANCELLED:
+        return Weight.REQUEST if text_at(observed, "phase") is None else Weight.SEEN
+    if state.terminal:
+        return Weight.ABSENCE if reason == Reason.POD_GONE.value else Weight.SEEN
+    return Weight.ABSENCE if reason == Reason.NOT_FOUND.value else Weight.ACTIVE
+
+
+def _of_run(observed: Mapping[str, Any], look: Look) -> bool:
+    uid = text_at(observed, "uid")
+    return uid is None or look.uid is None or uid == look.uid
+
+
+def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] | None) -> JobStatus | None:
+    """Return the status by the objects and the request. None: no evidence."""
+    if look.objects is None:
+        return None
+    status = look.status
+    if look.gone:
+        ended = status is not None and status.state.terminal and not by_absence(status)
+        return status if ended else _gone(look, request, previous)
+    if status is None:
+        return None
+    cancel = request if request is not None and request.action is RequestedAction.CANCEL else None
+    if cancel is not None and status.state is not JobState.SUCCEEDED:
+        return _cancelled(look, status, cancel)
+    if request is not None and cancel is None and _is_before_resume(look, status, request):
+        active = replace(status, state=JobState.PENDING, reason=Reason.RESTARTING, message=request.words)
+        return replace(active, conditions=(), diagnoses=(), finished_at=None)
+    if by_absence(status) and look.changing:
+        return replace(status, state=JobState.RUNNING, reason=Reason.STOPPING, diagnoses=(), finished_at=None)
+    return status
+
+
+def _cancelled(look: Look, status: JobStatus, cancel: Requested) -> JobStatus:
+    """Return the status of a run whose cancellation was requested, and whose job object exists."""
+    noted = replace(status, reason=Reason.CANCELLED, message=cancel.words, diagnoses=())
+    if status.phase in look.variant.cancelled_phases:
+        return replace(noted, state=JobState.CANCELLED)
+    if by_absence(status):
+        # The request deletes pods before the job object is seen to go.
+        return replace(noted, state=JobState.RUNNING, finished_at=None)
+    if status.state.terminal or status.attempt > cancel.attempt:
+        return status
+    return noted
+
+
+def _is_before_resume(look: Look, status: JobStatus, resume: Requested) -> bool:
+    """Return whether a suspended run is as it was when it was asked to resume it."""
+    control = look.variant.control
+    if control is None or not control.is_suspended(status.phase):
+        return False
+    return _number(look.resource_version) <= _number(resume.resource_version)
+
+
+def _gone(look: Look, request: Requested | None, previous: Mapping[str, Any] | None) -> JobStatus:
+    """Return the status of a run whose job object is gone and whose end was not seen."""
+    known = previous or {}
+    seen_at = text_at(known, "observed_at")
+    seen = f"last seen {known.get('state')} at {seen_at}" if seen_at else "its state was never seen"
+    status = JobStatus(
+        state=JobState.UNKNOWN,
+        reason=Reason.NOT_FOUND,
+        message=f"its objects are gone from the cluster; {seen}",
+        attempt=_attempt(known),
+        queued_at=time_at(known, "queued_at"),
+        started_at=time_at(known, "started_at"),
+        uid=look.uid,
+    )
+    if request is None or request.action is not RequestedAction.CANCEL:
+        return status
+    return replace(status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=request.words)
+
+
+def _stays(
+    previous: Mapping[str, Any], found: Mapping[str, Any], request: Requested | None, *, confirmed: bool
+) -> bool:
+    """Return whether the last observation says more than one that was made now."""
+    before, now = weight(previous), weight(found)
+    later = _attempt(found) - _attempt(previous)
+    if before is Weight.ACTIVE and now is Weight.ACTIVE:
+        return later < 0 or (later == 0 and _is_older(found, previous))
+    if now is Weight.ACTIVE:
+        if before is Weight.ABSENCE or before is Weight.REQUEST:
+            return not (later > 0 and previous.get("reason") == Reason.POD_GONE.value)
+        return not (later > 0 or _is_resumed(previous, found, request))
+    if now > before:
+        # An end of an earlier attempt was left again; one that is never left tells that the cluster was restored.
+        left = now is Weight.SEEN and later < 0 and before is Weight.ACTIVE
+        final = confirmed and read_state(found.get("state")) is not JobState.CANCELLED
+        return left and not final
+    return not (now is Weight.SEEN and later > 0)
+
+
+def _is_resumed(previous: Mapping[str, Any], found: Mapping[str, Any], request: Requested | None) -> bool:
+    """Return whether a run that was suspended as requested goes on, or was asked to."""
+    if read_state(previous.get("state")) is not JobState.CANCELLED or weight(previous) is not Weight.SEEN:
+        return False
+    if _is_older(previous, found):
+        return True
+    asked = request is not None and request.action is RequestedAction.RESUME
+    return asked and request is not None and _version(previous) <= _number(request.resource_version)
+
+
+def _is_older(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether the objects of an observation were read before those of another one; False if not known."""
+    return 0 <= _version(one) < _version(other)
+
+
+def _version(observed: Mapping[str, Any]) -> int:
+    return _number(text_at(observed, "resource_version"))
+
+
+def _number(version: str | None) -> int:
+    """Return a resourceVersion as a number. -1: not known."""
+    return int(version) if version is not None and version.isdecimal() else -1
+
+
+def _attempt(observed: Mapping[str, Any]) -> int:
+    return number_at(observed, "attempt") or 1

@@ -1,0 +1,135 @@
+"""One look at a run: what was read of its objects, and what is remembered of objects that went since. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from torchx_pulumi.model.object_fields import is_being_deleted, text_at
+from torchx_pulumi.model.options import Manifest
+from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.schedulers import ObservedObjects, Variant
+
+ENDED = ("Succeeded", "Failed")
+"""Phases of a pod that it never leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """The objects of a run before they were deleted: evidence of its end, kept until the end is written."""
+
+    last: Manifest | None = None
+    """The job object as it was seen last. None: not seen."""
+    whole: Manifest | None = None
+    """The job object as it was seen last without a deletionTimestamp. None: not seen."""
+    pods: Mapping[str, Manifest] = field(default_factory=dict)
+    """Pods that had ended before they got a deletionTimestamp, by name."""
+
+    def with_job_object(self, found: Manifest) -> Remembered:
+        """Return what is remembered after the job object was seen."""
+        return replace(self, last=found, whole=self.whole if is_being_deleted(found) else found)
+
+    def with_pod(self, found: Manifest) -> Remembered:
+        """Return what is remembered after a pod was seen. Another pod of its name takes its place."""
+        name = text_at(found, "metadata", "name") or ""
+        if not is_being_deleted(found) and text_at(found, "status", "phase") in ENDED:
+            return replace(self, pods={**self.pods, name: found})
+        known = self.pods.get(name)
+        if known is None or _uid(known) == _uid(found):
+            return self
+        return replace(self, pods={other: pod for other, pod in self.pods.items() if other != name})
+
+    def with_objects(self, objects: ObservedObjects) -> Remembered:
+        """Return what is remembered after a job object and its pods were read."""
+        after = self if objects.job_object is None else self.with_job_object(objects.job_object)
+        for pod in objects.pods or ():
+            after = after.with_pod(pod)
+        return after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One look at a run in the cluster of its launch."""
+
+    variant: Variant
+    at: datetime
+    """When the cluster was read, aware."""
+    uid: str | None
+    """Uid of the run's job object. None: the launch has not noted it."""
+    objects: ObservedObjects | None
+    """The run's own objects. Without a job object: it is gone, by a confirmed 404 or another uid under its name. None:
+    no evidence, as after a refusal, a timeout, or before a watch is complete."""
+    confirmed: bool = True
+    """The objects were read from the API server for this look. False: they are as last watched."""
+    remembered: Remembered = field(default_factory=Remembered)
+    changing: bool = False
+    """A deployment changes the stack, or was interrupted: objects may be missing because of it."""
+
+    @property
+    def gone(self) -> bool:
+        """Return whether the job object does not exist any more."""
+        return self.objects is not None and self.objects.job_object is None
+
+    @property
+    def resource_version(self) -> str | None:
+        """Return the version that orders looks at one run. None: not known.
+
+        It is that of the job object; where the end comes from the pods of a PodGroup, that of the list of pods.
+        """
+        if self.objects is None or self.objects.job_object is None:
+            return None
+        own = text_at(self.objects.job_object, "metadata", "resourceVersion")
+        return self.variant.version_of(self.objects) or own
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Return whether the end of the run comes from its pods, and these may not be read."""
+        seen = self.objects is not None and self.objects.job_object is not None
+        return seen and self.variant.ends_by_pods and self.objects is not None and self.objects.pods is None
+
+    @cached_property
+    def status(self) -> JobStatus | None:
+        """Return the status by the objects, or by those that are remembered. None: neither says anything."""
+        if self.objects is None:
+            return None
+        going = self.gone or is_being_deleted(self.objects.job_object)
+        seen = None if self.gone else self._read(self._with_remembered_pods(self.objects, missing=going))
+        if not going or (seen is not None and seen.state.terminal):
+            return seen
+        for before in (self.remembered.last, self.remembered.whole):
+            if before is None or text_at(before, "metadata", "uid") != (self.uid or text_at(before, "metadata", "uid")):
+                continue
+            past = ObservedObjects(job_object=before, pods=(), expected=self.objects.expected, at=self.at)
+            status = self._read(self._with_remembered_pods(past, missing=True))
+            if status.state.terminal and not by_absence(status):
+                return status
+        return seen
+
+    def _read(self, objects: ObservedObjects) -> JobStatus:
+        return self.variant.read_status(objects, self.at)
+
+    def _with_remembered_pods(self, objects: ObservedObjects, *, missing: bool) -> ObservedObjects:
+        """Return objects in which pods are as they were before their deletion; `missing` adds those that are gone."""
+        if objects.pods is None or not self.remembered.pods:
+            return objects
+        pods = [self._before_deletion(pod) for pod in objects.pods]
+        if missing:
+            present = {text_at(pod, "metadata", "name") for pod in pods}
+            pods += [pod for name, pod in sorted(self.remembered.pods.items()) if name not in present]
+        return replace(objects, pods=tuple(pods))
+
+    def _before_deletion(self, pod: Manifest) -> Manifest:
+        known = self.remembered.pods.get(text_at(pod, "metadata", "name") or "")
+        return known if known is not None and is_being_deleted(pod) and _uid(known) == _uid(pod) else pod
+
+
+def by_absence(status: JobStatus) -> bool:
+    """Return whether a run counts as failed because a pod is gone whose end was not seen."""
+    return status.state is JobState.FAILED and any(one.reason is Reason.POD_GONE for one in status.replicas)
+
+
+def _uid(found: Mapping[str, Any]) -> str | None:
+    return text_at(found, "metadata", "uid")
