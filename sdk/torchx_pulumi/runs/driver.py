@@ -147,7 +147,7 @@ class Driver(Protocol):
     def record(self, entry: RunEntry, change: StackChange) -> Written:
         """Write what is known of a run to the stack's output `torchx`, judged with what the stack has under its lock.
 
-        Only `observed`, `requested`, `state` and `reason` change, and only in a stack whose run has the uid of the change.
+        Only `observed`, `requested`, `state` and `reason` change, and only if the run has the uid of the change.
         Starts no process, and does not wait for another process that has the lease.
 
         Args:

@@ -13,9 +13,8 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.planning import names
 from torchx_pulumi.planning.layout import RoleTasks
-from torchx_pulumi.schedulers.diagnosis.evidence import Expected
+from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
 from torchx_pulumi.schedulers.pods.status import role_of
-from torchx_pulumi.schedulers.diagnosis.evidence import ObservedObjects
 from torchx_pulumi.schedulers.protocol import SchedulerBackend, Variant
 from torchx_pulumi.schedulers.volcano import cluster_checks
 from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options, volcano_obstacles, volcano_warnings
