@@ -1,4 +1,4 @@
-"""How a run stands: the only place that decides it, for every surface. docs/decisions/0023 has the rules."""
+"""How a run stands: the only place that decides it, for every surface. docs/decisions/0021 has the rules."""
 
 from __future__ import annotations
 
