@@ -78,6 +78,7 @@ def backend_of(cli: TorchxCli) -> Path:
     return Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi" / "backend"
 
 
+@pytest.mark.idle
 def test_every_stack_has_the_truth_after_kills(
     cli: TorchxCli,
     schedulers: dict[str, Any],
