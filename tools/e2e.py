@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_suite(suite: Suite, env: dict[str, str]) -> int:
-    """Run a suite, first what runs side by side, then what needs an idle machine; return the first code that is not 0."""
+    """Run a suite: what runs side by side, then what needs an idle machine. Return the first code that is not 0."""
     say(f"with {suite.name}")
     begin = time.monotonic()
     spread = ("-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder")
