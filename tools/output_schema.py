@@ -64,7 +64,8 @@ def _value(hint: Any, used: dict[str, Any]) -> dict[str, Any]:
             used[hint.__name__] = _object(hint, used)
         return {"$ref": f"#/$defs/{hint.__name__}"}
     if origin in (Union, types.UnionType):
-        return {"type": [_value(arguments[0], used)["type"], "null"]}
+        value = _value(arguments[0], used)
+        return {"type": [value["type"], "null"]} if "type" in value else {"anyOf": [value, {"type": "null"}]}
     if origin is Literal:
         return {"type": "string", "enum": list(arguments)}
     if origin is list:

@@ -323,10 +323,10 @@ class Construction:
         if cluster is None:
             self.failure = f"wait_for {settings.wait_for.value} needs a look at the cluster, which was not possible"
             return launch
-        observed, status, self.failure = await wait_until(
-            launch.plan, objects, cluster, settings.wait_for, settings.timeout_s, self.leaves.hide
+        look, self.failure = await wait_until(
+            launch, objects, cluster, settings.wait_for, settings.timeout_s, self.leaves.hide
         )
-        return replace(launch, observed=observed, status=status)
+        return replace(launch, look=look)
 
     def _read_changed(self) -> ParsedArgs | None:
         return self._read_other(self.leaves.changed(self.resolved))

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer
+from torchx_pulumi.apps.judge import judge
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunRecord
-from torchx_pulumi.model.status import JobStatus
+from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
 from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, owner_digest, run_hash_of, variant_of_run
@@ -40,16 +43,14 @@ class Launch:
     """The record of the run."""
     intent: RunRecord
     """The record that is registered before the job object."""
-    observed: ObservedObjects
-    """The run's objects now. Without any field: it is launched, or its objects are gone."""
-    status: JobStatus | None
-    """Observed status of the run. None: there is nothing to observe yet."""
+    look: Look | None = None
+    """What was read of the run. None: it is launched now, and nothing was read of it yet."""
+    answer: Answer = field(default_factory=Answer)
+    """What the stack's state says of how the run stands. Empty: it says nothing, or is of another run."""
     ended: RunRecord | None = None
     """The run that is deleted first. None: there is none."""
     confirmed: RunRecord | None = None
     """The record of the run before this deployment. None: its launch was not confirmed yet."""
-    end: Mapping[str, Any] | None = None
-    """The end of a run whose object is gone, in the shape of the output `observed`. None: it was not observed."""
     stored: bool = False
     """The stack's state has the job object of a run whose object is gone."""
     undecided: tuple[str, ...] = ()
@@ -61,6 +62,12 @@ class Launch:
     """Resource name -> import id of the objects that `unrecorded` finds."""
     cluster: ClusterIdentity | None = None
     """The cluster of the run. None: not known."""
+
+    @property
+    def observed(self) -> ObservedObjects:
+        """Return the run's objects. Without any field: it is launched now, or its objects are gone."""
+        objects = None if self.look is None else self.look.objects
+        return objects or ObservedObjects()
 
     @property
     def launching(self) -> bool:
@@ -143,13 +150,13 @@ class LaunchPlanner:
         undecided = undecided_fields(new.digests, self.other, IDENTITY_VERSION) if self.unknown else set()
         desired = new if last is None else self._desired_run(last, new, undecided)
         cluster = find_cluster(self.name, self.cluster, last or state.intent, state, observed.job_object)
-        status = None
-        if observed.job_object is not None:
-            status = self._variant_of(last).read_status(observed, self.now)
+        answer, look = Answer() if last is None else state.answer(last), self._look(last, observed)
+        judged = judge(look, answer.requested, answer.observed or None)
+        status = None if look.gone else judged_status(look, judged)
         owned = observed.job_object is None or self.importing or self._is_ours(last, observed.job_object)
         fixed_name = args.settings.job_name
         decision = decide(
-            None if last is None else replace(last, observed=state.end_of(last)),
+            None if last is None else replace(last, observed=_end(judged)),
             desired,
             status,
             args.settings.on_running_change,
@@ -161,10 +168,10 @@ class LaunchPlanner:
         )
         self._refuse(decision, last, new_name, status, owned=owned)
         if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
-            launch = self._launched(decision, last, new, observed, status)
+            launch = self._launched(decision, last, new, look)
         else:
-            launch = self._kept(decision, last, replace(last, replicas=new.replicas, digests=desired.digests), observed)
-            launch = replace(launch, status=status)
+            launch = self._kept(decision, last, replace(last, replicas=new.replicas, digests=desired.digests), look)
+            launch = replace(launch, answer=answer)
         launch = self._with_cluster(launch, last, cluster)
         if launch.launching and last is not None and (new.namespace, new_name) != (last.namespace, last.job_name):
             self._refuse_foreign(new_name)
@@ -218,6 +225,18 @@ class LaunchPlanner:
         if job is None or (metadata.get("name"), metadata.get("namespace", namespace)) != (name, namespace):
             return ObservedObjects()
         return ObservedObjects(job_object=dict(job))
+
+    def _look(self, last: RunRecord | None, observed: ObservedObjects) -> Look:
+        """Return what was read of the last run, or of one without a record."""
+        return Look(
+            variant=self._variant_of(last),
+            at=self.now,
+            uid=observed.uid or (None if last is None else last.uid),
+            objects=observed,
+            confirmed=self.cluster is not None,
+            # This deployment makes what a launch that was not confirmed left out.
+            changing=last is None or last is not self.state.record,
+        )
 
     def _variant_of(self, run: RunRecord | None) -> Variant:
         """Return the variant of a recorded run, which can differ from that of the arguments."""
@@ -314,16 +333,9 @@ class LaunchPlanner:
         if observed.job_object is not None and not self._is_ours(None, observed.job_object):
             raise DeployError(foreign_object(variant_of(options).job_object.kind, options.namespace, name))
 
-    def _launched(
-        self,
-        decision: Decision,
-        last: RunRecord | None,
-        new: RunRecord,
-        observed: ObservedObjects,
-        status: JobStatus | None,
-    ) -> Launch:
+    def _launched(self, decision: Decision, last: RunRecord | None, new: RunRecord, look: Look) -> Launch:
         """Return the launch of a new run, or of a run without a record that is kept."""
-        kept = decision.action is Action.KEEP
+        kept, observed = decision.action is Action.KEEP, look.objects or ObservedObjects()
         run = run_as_launched(new, self.args, observed) if kept and observed.job_object is not None else new
         if kept and self.importing:
             run = replace(run, imported=True)
@@ -332,15 +344,14 @@ class LaunchPlanner:
             decision=decision,
             run=run,
             intent=replace(run, uid=None),
-            observed=observed if kept else ObservedObjects(),
-            status=status if kept else None,
+            look=look if kept else None,
             ended=last if observed.job_object is not None and not kept else None,
         )
 
-    def _kept(self, decision: Decision, last: RunRecord, updated: RunRecord, observed: ObservedObjects) -> Launch:
+    def _kept(self, decision: Decision, last: RunRecord, updated: RunRecord, look: Look) -> Launch:
         """Return a run that is kept, ignored, or over and gone; `updated` is its record with the desired fields."""
         state = self.state
-        run = replace(updated, uid=observed.uid or updated.uid) if decision.action is Action.KEEP else last
+        run = replace(updated, uid=look.uid) if decision.action is Action.KEEP else last
         intent = state.intent
         if intent is None or intent.attempt != run.attempt:
             intent = replace(last, uid=None, observed=None)
@@ -353,10 +364,8 @@ class LaunchPlanner:
             decision=decision,
             run=run,
             intent=intent,
-            observed=observed,
-            status=None,
+            look=look,
             confirmed=state.record if state.record is not None and state.record.attempt == run.attempt else None,
-            end=state.end_of(run),
             stored=((state.job or {}).get("metadata") or {}).get("name") == run.job_name,
         )
 
@@ -398,3 +407,26 @@ class LaunchPlanner:
             return plan_job(spec, own_options, run.job_name, launched=launched, tasks=tasks)
         except InvalidJobError as error:
             raise invalid_job(self.name, in_words_of_args(error.problems)) from error
+
+
+def judged_status(look: Look, judged: Mapping[str, Any] | None) -> JobStatus:
+    """Return the status of a run with state, reason and message as they were judged.
+
+    Args:
+        look: What was read of the run.
+        judged: What `judge` returned for it. None: nothing is known.
+    """
+    seen, judged = look.status or JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND), judged or {}
+    state, reason = read_state(judged.get("state")), judged.get("reason")
+    return replace(
+        seen,
+        state=state,
+        reason=Reason(reason) if reason in set(Reason) else Reason.UNREADABLE,
+        message=str(judged.get("message") or ""),
+        diagnoses=seen.diagnoses if state is seen.state else (),
+    )
+
+
+def _end(judged: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return what was judged of a run, if it is an end."""
+    return judged if judged is not None and read_state(judged.get("state")).terminal else None

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 import pulumi
+from torchx_pulumi.apps.judge import judge
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.cluster_identity import write_identity
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
-from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.outputs.building import build_declared, build_observed
-from torchx_pulumi.outputs.newer import is_newer
-from torchx_pulumi.outputs.types import Source
+from torchx_pulumi.model.requested import write_requested
+from torchx_pulumi.outputs.building import build_declared
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.registration import planned_outputs, planned_role, pod_group_objects
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
@@ -49,13 +49,19 @@ def run_outputs(
         **marked.of(planned),
         "uid": uid or "",
         "pod_groups": _pod_groups(plan, plan.roles, job_name, uid),
-        "observed": _observed(launch, job_object, marked, stored.get("observed"), now),
+        "observed": _observed(launch, job_object, marked, now),
     }
+    if launch.answer.requested is not None:
+        outputs["requested"] = marked.leaves.hidden(write_requested(launch.answer.requested))
     if launch.run.cluster is None and launch.cluster is not None:
         # An output may change without a change of the deployment. The record is as 0.1.0 wrote it.
         outputs["cluster"] = write_identity(launch.cluster)
     if launch.decision.action is Action.IGNORE:
-        kept = {name: as_inputs(value) for name, value in state.outputs.items() if name not in ("observed", "uid")}
+        kept = {
+            name: as_inputs(value)
+            for name, value in state.outputs.items()
+            if name not in ("observed", "requested", "uid")
+        }
         return {**outputs, **kept}
     return outputs
 
@@ -94,25 +100,11 @@ def _name_and_uid(launch: Launch, job_object: KubernetesObject | None) -> tuple[
     return name, uid
 
 
-def _observed(
-    launch: Launch,
-    job_object: KubernetesObject | None,
-    marked: MarkedPlan,
-    previous: Mapping[str, Any] | None,
-    now: datetime,
-) -> Any:
+def _observed(launch: Launch, job_object: KubernetesObject | None, marked: MarkedPlan, now: datetime) -> Any:
     hidden = marked.leaves.hidden
-    if launch.status is not None:
-        source: Source = "live" if launch.observed.at is not None else "record"
-        observed = build_observed(launch.status, observed_at=now, source=source, previous=previous)
-        if launch.end is None or launch.status.reason is not Reason.POD_GONE or is_newer(observed, launch.end):
-            return hidden(observed)
-    if launch.end is not None and not launch.launching:
-        return hidden({**launch.end, "source": "record"})
-    if not launch.launching:
-        message = "its end was not observed: the object was deleted before the cluster was read"
-        status = JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND, message=message)
-        return hidden(build_observed(status, observed_at=now, source="record", previous=previous))
+    if launch.look is not None:
+        judged = judge(launch.look, launch.answer.requested, launch.answer.observed or None)
+        return hidden({**(judged or {}), "source": "record" if launch.observed.at is None else "live"})
     if job_object is None:
         return None
     return pulumi.Output.unsecret(
@@ -125,7 +117,8 @@ def _created_status(plan: JobPlan[Any], status: Any, now: datetime) -> Any:
     variant = variant_of(plan.options)
     metadata = {"name": plan.job_name, "namespace": plan.namespace}
     created = {"apiVersion": variant.job_object.api_version, "metadata": metadata, "status": status or {}}
-    return build_observed(variant.read_status(ObservedObjects(job_object=created, pods=())), observed_at=now)
+    objects = ObservedObjects(job_object=created, pods=())
+    return judge(Look(variant=variant, at=now, uid=None, objects=objects, changing=True), None, None)
 
 
 def _pod_groups(plan: JobPlan[Any], roles: Sequence[RolePlan], job_name: Any, uid: Any) -> Any:

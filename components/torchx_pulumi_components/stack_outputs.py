@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pulumi
 from torchx_pulumi.outputs.building import assemble, log_command
-from torchx_pulumi.outputs.types import Declared, Observed, TorchxOutput
+from torchx_pulumi.outputs.types import Declared, Observed, RequestedOutput, TorchxOutput
 
 from torchx_pulumi_components.mcad_training_job import MCADTrainingJob
 from torchx_pulumi_components.volcano_training_job import VolcanoTrainingJob
@@ -33,7 +33,7 @@ def stack_outputs(
             tag of an image whose reference has the digest now.
         ui_url: Link to the job in a dashboard. None: the one in the app's index entry, if `torchx run` launched it.
     """
-    whole = pulumi.Output.all(job.app_id, job.declared, job.observed).apply(
+    whole = pulumi.Output.all(job.app_id, job.declared, job.observed, job.requested).apply(
         lambda known: _build(job, digests or {}, ui_url, *known[1:])
     )
     command = job.app_id.apply(lambda _: log_command(job.plan, kube_context=job.made.kube_context))
@@ -64,6 +64,7 @@ def _build(
     ui_url: str | None,
     declared: Mapping[str, Any],
     observed: Mapping[str, Any],
+    requested: Mapping[str, Any] | None,
 ) -> TorchxOutput:
     digests = {image.partition("@")[0]: digest for image, digest in digests.items()} | dict(digests)
     roles = [{**role, "digest": role.get("digest") or digests.get(role["image"])} for role in declared["roles"]]
@@ -76,4 +77,5 @@ def _build(
         kube_context=job.made.kube_context,
         ui_url=ui_url or (job.made.app or {}).get("ui_url"),
         log_archive=job.made.log_archive,
+        requested=None if requested is None else cast("RequestedOutput", requested),
     )

@@ -19,12 +19,12 @@ from pulumi.runtime.proto.resource_pb2 import ResourceInvokeRequest
 from pulumi.runtime.resource import collapse_alias_to_urn, create_urn
 from pulumi.runtime.rpc_manager import RPCManager
 from pulumi.runtime.settings import SETTINGS, get_monitor
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
-from torchx_pulumi.outputs.newer import is_newer, read_state
 
 from torchx_pulumi_components.resources import type_token
 
@@ -78,23 +78,10 @@ class StackState:
         """Return whether the component registered a Kubernetes provider for itself."""
         return (PROVIDER, "-kubernetes") in self.children
 
-    @property
-    def observed(self) -> Mapping[str, Any] | None:
-        """Return the component's last output `observed`. None: it has none."""
-        found: Mapping[str, Any] | None = plain(self.outputs.get("observed"))
-        return found
-
-    def end_of(self, run: RunRecord) -> Mapping[str, Any] | None:
-        """Return the end of a run as it was last observed. None: it was not observed.
-
-        It is in the component's output `observed`. 0.1.0 kept it in the record; the newer one counts.
-        """
-        output = self.observed if run.uid is not None and plain(self.outputs.get("uid")) == run.uid else None
-        observed = [item for item in (run.observed, output) if item is not None]
-        if len(observed) == 2:
-            # A cancelled run that was observed active later was resumed.
-            observed = [observed[1] if is_newer(observed[1], observed[0]) else observed[0]]
-        return next((item for item in observed if read_state(item.get("state")).terminal), None)
+    def answer(self, run: RunRecord) -> Answer:
+        """Return what the component's outputs say of how a run stands. Empty: nothing, or they are of another run."""
+        is_known = run.uid is not None and plain(self.outputs.get("uid")) == run.uid
+        return Answer.of(plain(self.outputs)) if is_known else Answer()
 
 
 async def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:

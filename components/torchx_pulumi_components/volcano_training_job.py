@@ -38,6 +38,8 @@ class VolcanoTrainingJob(TrainingJob):
     """What was asked for: `declared` of the stack output `torchx`."""
     observed: pulumi.Output[dict[str, Any]]
     """What was seen: `observed` of the stack output `torchx`."""
+    requested: pulumi.Output[dict[str, Any] | None]
+    """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was none."""
 
     def __init__(self, name: str, args: VolcanoTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Launch the job, keep it, or launch it again: docs/decisions/0005 says when.

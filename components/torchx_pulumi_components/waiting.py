@@ -9,35 +9,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 import pulumi
+from torchx_pulumi.apps.judge import judge
+from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.runs.registration import pod_names
 from torchx_pulumi.runs.waiting import POLL_S, Wait, WaitGoal
 from torchx_pulumi.schedulers import ObservedObjects, variant_of
 
 from torchx_pulumi_components.args import WaitFor
+from torchx_pulumi_components.launch import Launch, judged_status
 from torchx_pulumi_components.resources import KubernetesObject
 
 
 async def wait_until(
-    plan: JobPlan[Any],
+    launch: Launch,
     objects: Sequence[KubernetesObject],
     cluster: Cluster,
     goal: WaitFor,
     timeout_s: int | None,
     hide: Callable[[str], str],
-) -> tuple[ObservedObjects, JobStatus, str | None]:
+) -> tuple[Look, str | None]:
     """Wait until a run has reached the goal.
 
     Args:
-        plan: Plan of the run.
+        launch: The decision about the run.
         objects: Its registered objects, the job object first.
         cluster: Cluster of the run.
         goal: The goal.
@@ -45,15 +47,15 @@ async def wait_until(
         hide: Removes secrets of the arguments from a line of progress.
 
     Returns:
-        Objects and status of the run as last observed, and why it will not reach the goal. None: it did.
+        The last look at the run, and why it will not reach the goal. None: it did.
 
     Raises:
         ClusterError: The cluster refuses, or does not answer, from the beginning; see `Wait.failed`.
     """
     for resource in objects:
         await resource.urn.future()
-    wait = Wait(WaitGoal(goal.value), job=_title(plan), timeout_s=timeout_s)
-    return await _poll(plan, objects[0], cluster, wait, hide)
+    wait = Wait(WaitGoal(goal.value), job=_title(launch.plan), timeout_s=timeout_s)
+    return await _poll(launch, objects[0], cluster, wait, hide)
 
 
 def _title(plan: JobPlan[Any]) -> str:
@@ -61,12 +63,15 @@ def _title(plan: JobPlan[Any]) -> str:
 
 
 async def _poll(
-    plan: JobPlan[Any], resource: pulumi.Resource, cluster: Cluster, wait: Wait, hide: Callable[[str], str]
-) -> tuple[ObservedObjects, JobStatus, str | None]:
-    begun, variant = time.monotonic(), variant_of(plan.options)
+    launch: Launch, resource: KubernetesObject, cluster: Cluster, wait: Wait, hide: Callable[[str], str]
+) -> tuple[Look, str | None]:
+    plan, begun, variant = launch.plan, time.monotonic(), variant_of(launch.plan.options)
+    uid = launch.run.uid or await resource.uid.future()
+    remembered = Remembered().with_objects(launch.observed)
+    known: Mapping[str, Any] | None = launch.answer.observed or None
     note = "; an interrupt ends the wait and leaves the job running"
     expected = {role.name: pod_names(plan, role) for role in plan.roles}
-    found: tuple[ObservedObjects, JobStatus] | None = None
+    look: Look | None = None
     while True:
         try:
             observed = await asyncio.to_thread(variant.observe, cluster, plan.namespace, plan.job_name, expected)
@@ -74,15 +79,19 @@ async def _poll(
             try:
                 turn = wait.failed(error, time.monotonic() - begun)
             except ClusterError as given_up:
-                if found is None:
+                if look is None:
                     raise
-                return *found, str(given_up)
+                return look, str(given_up)
         else:
-            status = variant.read_status(observed, datetime.now(timezone.utc))
-            found = (observed, status)
-            turn = wait.observed(status, time.monotonic() - begun)
+            if observed.uid != uid:
+                # Gone, or another object has its name.
+                observed = ObservedObjects(pods=())
+            remembered, at = remembered.with_objects(observed), datetime.now(timezone.utc)
+            look = Look(variant=variant, at=at, uid=uid, objects=observed, remembered=remembered)
+            known = judge(look, launch.answer.requested, known)
+            turn = wait.observed(judged_status(look, known), time.monotonic() - begun)
             if turn.done or turn.failure is not None:
-                return observed, status, turn.failure
+                return look, turn.failure
         if turn.line:
             pulumi.log.info(hide(turn.line) + note, resource)
             note = ""

@@ -268,6 +268,27 @@ def test_a_running_job_is_kept_and_its_end_is_read_from_its_pods(engine: Any) ->
     assert engine.value(job.uid) == "uid-of-train"
 
 
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_pod_that_the_deletion_of_its_job_ends_is_no_end_of_it(engine: Any, preview: bool) -> None:
+    make(engine)
+    live = remember(engine, state="Running")
+    engine.mocks.state[f"{PREFIX}${V1BETA1}::train"] = copy.deepcopy(live)
+    (pod,) = pods(live)
+    killed = {
+        "name": pod["spec"]["containers"][0]["name"],
+        "state": {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}},
+    }
+    pod = copy.deepcopy(pod)
+    for found in (live, pod):
+        found["metadata"]["deletionTimestamp"] = "2026-01-01T10:00:00Z"
+    ended = {**pod, "status": {"phase": "Failed", "containerStatuses": [killed]}}
+    observed = engine.value(make(engine, cluster(live, ended), preview=preview).observed)
+    assert observed["state"] == "RUNNING"
+    engine.mocks.state[f"{PREFIX}::train"] = {"uid": "uid-of-train", "observed": observed}
+    observed = engine.value(make(engine, cluster(), preview=preview).observed)
+    assert (observed["state"], observed["reason"]) == ("UNKNOWN", "NotFound")
+
+
 def test_events_and_pod_groups_say_why_a_job_waits(engine: Any) -> None:
     make(engine, coscheduler_name="c")
     live = remember(engine, state="Running")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry, write_entry
-from torchx_pulumi.outputs.reader import read_outputs
+from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
 from torchx_pulumi_components.cluster_access import cluster_for_tests
 
@@ -75,6 +76,17 @@ def test_a_program_exports_what_torchx_run_exports(engine: Any) -> None:
     assert (found["declared"]["created_by"], found["links"]["ui_url"]) == ("alice", "https://ui.example.com/train")
     assert found["links"]["log_command"] == exported["log_command"]
     assert (exported["state"], exported["torchx"]["observed"]["state"]) == ("RUNNING", "RUNNING")
+
+
+def test_what_is_requested_of_a_run_is_exported_over_its_end(engine: Any) -> None:
+    launched(engine)
+    requested = {"action": "cancel", "at": "2026-01-01T10:00:00Z", "by": "alice", "counter": 1.0, "uid": "uid-of-train"}
+    engine.mocks.state[f"{PREFIX}::train"]["requested"] = requested
+    with cluster_for_tests(cluster()):
+        exported = engine.value(stack_outputs(engine.run(make))["torchx"])
+    assert exported["requested"] | {"counter": 1.0} == {**requested, "attempt": 1, "resource_version": None}
+    assert (exported["observed"]["state"], exported["observed"]["reason"]) == ("CANCELLED", "Cancelled")
+    jsonschema.validate(exported, read_schema())
 
 
 def test_without_a_note_the_stack_is_named_as_who_created_the_app(engine: Any) -> None:

@@ -497,7 +497,8 @@ def up(engine: Any, *objects: Any, preview: bool = False) -> dict[str, Any]:
     """Run the usual program; return the component's outputs as the state keeps them."""
     with cluster_for_tests(cluster(*objects)):
         job = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=preview)
-    return {"uid": engine.value(job.uid), "observed": engine.value(job.observed)}
+    values = {name: engine.value(getattr(job, name)) for name in ("uid", "observed", "requested")}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def test_the_end_of_a_run_is_remembered_by_an_output_and_changes_no_resource(engine: Any) -> None:
@@ -516,38 +517,78 @@ def test_the_end_of_a_run_is_remembered_by_an_output_and_changes_no_resource(eng
 
 
 END = {"state": "FAILED", "reason": "ExitCode", "attempt": 1, "observed_at": "2026-01-01T00:00:00Z"}
-LATER = {**END, "state": "SUCCEEDED", "observed_at": "2026-01-02T00:00:00Z"}
+CANCEL = {"action": "cancel", "at": "2026-01-01T10:00:00Z", "counter": 1.0, "uid": "uid-of-train"}
 
 
 @pytest.mark.parametrize(
-    ("record", "output", "state"),
+    ("observed", "requested", "state"),
     [
         (END, None, "FAILED"),
-        (END, LATER, "SUCCEEDED"),
-        (LATER, END, "SUCCEEDED"),
-        (END, {**LATER, "state": "RUNNING"}, "FAILED"),
-        (None, {**LATER, "state": "RUNNING"}, "UNKNOWN"),
-        (None, None, "UNKNOWN"),
+        (END, CANCEL, "FAILED"),
+        ({**END, "state": "RUNNING"}, None, "UNKNOWN"),
+        ({**END, "state": "RUNNING"}, CANCEL, "CANCELLED"),
+        ({}, None, "UNKNOWN"),
     ],
 )
-def test_the_newest_end_of_output_and_old_record_counts(engine: Any, record: Any, output: Any, state: str) -> None:
+def test_a_run_whose_object_is_gone_stands_as_observed_and_requested(
+    engine: Any, observed: Any, requested: Any, state: str
+) -> None:
     up(engine)
     remember(engine)
-    kept = engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-record"]["input"]
-    if record is not None:
-        # As 0.1.0 wrote it.
-        kept["observed"] = record
-    if output is not None:
-        engine.mocks.state[f"{PREFIX}::train"] = {"uid": kept["uid"], "observed": output}
+    outputs = {"uid": "uid-of-train", "observed": observed, "requested": requested}
+    engine.mocks.state[f"{PREFIX}::train"] = {name: value for name, value in outputs.items() if value}
     assert up(engine)["observed"]["state"] == state
-    assert stashed(engine, "-record").get("observed") == record
 
 
 def test_the_end_of_another_run_is_not_taken_for_this_ones(engine: Any) -> None:
     up(engine)
     remember(engine)
-    engine.mocks.state[f"{PREFIX}::train"] = {"uid": "of-the-run-before", "observed": LATER}
-    assert up(engine)["observed"]["state"] == "UNKNOWN"
+    engine.mocks.state[f"{PREFIX}::train"] = {"uid": "of-the-run-before", "observed": END, "requested": CANCEL}
+    found = up(engine)
+    assert (found["observed"]["state"], found["observed"]["reason"]) == ("UNKNOWN", "NotFound")
+    assert "requested" not in found
+
+
+def test_what_is_requested_stays_with_its_run_and_goes_with_a_new_one(engine: Any) -> None:
+    up(engine)
+    live = remember(engine)
+    state = {**engine.mocks.state, f"{PREFIX}::train": {"uid": "uid-of-train", "requested": CANCEL}}
+    engine.mocks.state = state
+    before = [stashed(engine, suffix) for suffix in ("-intent", "-record")]
+    for preview in (True, False):
+        found = up(engine, live, preview=preview)
+        assert (found["requested"]["action"], found["requested"]["counter"]) == ("cancel", 1)
+        assert (found["observed"]["state"], found["observed"]["reason"]) == ("RUNNING", "Cancelled")
+        assert [stashed(engine, suffix) for suffix in ("-intent", "-record")] == before
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args(role={"image": "app:2"})))
+    assert engine.value(job.requested) is None
+
+
+@pytest.mark.parametrize("preview", [True, False])
+def test_pods_that_the_deletion_of_a_job_ends_are_no_end_of_it(engine: Any, preview: bool) -> None:
+    up(engine)
+    live = remember(engine)
+    engine.mocks.state[f"{PREFIX}${JOB}::train"] = copy.deepcopy(live)
+    live["metadata"]["deletionTimestamp"] = "2026-01-01T10:00:00Z"
+    (name, labels) = (live["metadata"]["name"], {"volcano.sh/job-name": live["metadata"]["name"]})
+    killed = {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{name}-trainer-0-0",
+            "namespace": "default",
+            "labels": labels,
+            "deletionTimestamp": "2026-01-01T10:00:00Z",
+        },
+        "status": {"phase": "Failed", "containerStatuses": [killed]},
+    }
+    assert up(engine, live, pod, preview=preview)["observed"]["state"] == "RUNNING"
+    engine.mocks.state[f"{PREFIX}::train"] = {"uid": "uid-of-train", "observed": up(engine, live, pod)["observed"]}
+    observed = up(engine, preview=preview)["observed"]
+    assert (observed["state"], observed["reason"]) == ("UNKNOWN", "NotFound")
+    assert "last seen RUNNING" in observed["message"]
 
 
 def test_a_preview_shows_no_change_of_an_object_that_is_gone_and_up_never_makes_it(engine: Any) -> None:

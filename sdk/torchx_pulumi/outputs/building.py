@@ -26,6 +26,7 @@ from torchx_pulumi.outputs.types import (
     Observed,
     ObservedReplica,
     ObservedRole,
+    RequestedOutput,
     ResourceOutput,
     Source,
     TorchxOutput,
@@ -60,12 +61,13 @@ def assemble(
     kube_context: str | None = None,
     ui_url: str | None = None,
     log_archive: str | None = None,
+    requested: RequestedOutput | None = None,
 ) -> TorchxOutput:
     """Put the parts of the object `torchx` together."""
     links: Links = {"log_command": log_command(plan, kube_context=kube_context), "ui_url": ui_url}
     if log_archive is not None:
         links["log_archive"] = log_archive
-    return {
+    outputs: TorchxOutput = {
         "schema_version": SCHEMA_VERSION,
         "app": {
             "id": f"{plan.namespace}:{plan.job_name}",
@@ -79,6 +81,9 @@ def assemble(
         "observed": observed,
         "links": links,
     }
+    if requested is not None:
+        outputs["requested"] = requested
+    return outputs
 
 
 def flatten(outputs: TorchxOutput) -> FlatOutputs:
