@@ -10,12 +10,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.fleet.collect.row import BrokenStack, Fleet, FleetRow, build_row, complete, sort_rows
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.timestamps import parse_time
-from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.observation import as_observed
 from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, choose_backend
@@ -228,7 +228,7 @@ def _read_one(stacks: Stacks, name: StackName) -> StackApp | str | None:
 
 def _row(name: StackName, app: StackApp, now: datetime, seen: Mapping[str, Any] | None, *, updating: bool) -> FleetRow:
     recorded = app.output.get("observed")
-    if seen is None or (isinstance(recorded, Mapping) and not is_newer(seen, recorded)):
+    if seen is None or (isinstance(recorded, Mapping) and latest(recorded, seen) is recorded):
         return build_row(name, app, now, updating=updating)
     return build_row(name, app, now, seen=complete(seen, recorded), source="local", updating=updating)
 

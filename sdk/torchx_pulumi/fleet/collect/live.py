@@ -14,21 +14,26 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer, StackChange
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row
 from torchx_pulumi.kube import KubernetesCluster, LiveCluster
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.run_record import RunRecord
-from torchx_pulumi.model.status import JobStatus, Reason
-from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.outputs.newer import is_newer
-from torchx_pulumi.runs.identity import recorded_variant
+from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.recording import with_cancel
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import Connect, match_identity, reachable
-from torchx_pulumi.schedulers import Variant, find_backend, scheduler_names
-from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_notes
+from torchx_pulumi.schedulers import ObservedObjects, Variant
+from torchx_pulumi.stack_state.checkpoint import (
+    DAMAGED,
+    StackApp,
+    UnreadableStateError,
+    parse_checkpoint,
+    read_notes,
+)
 from torchx_pulumi.stack_state.stacks import StackName, Stacks
 
 OBSERVED_AT_ONCE = 16
@@ -36,8 +41,8 @@ OBSERVED_AT_ONCE = 16
 PATIENCE_S = 2.0
 """Longest wait for the first response of a cluster if `live` was not requested."""
 
-NoteEnd = Callable[[StackName, RunEntry, JobStatus, datetime], None]
-"""Writes the observed final state of an app: its stack, its entry, the status, and the time."""
+WriteEnd = Callable[[StackName, StackChange], Answer | None]
+"""Writes an end to a stack, and returns what the stack says then. None: it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,8 @@ class Target:
     """Role name to its pods, all of which were created. None: not known."""
     entry: RunEntry | None = None
     """Entry of an app of `torchx run`. None: the stack of a user's own program."""
+    changing: bool = False
+    """A deployment of its stack was interrupted: objects may be missing because of it."""
 
     @property
     def access(self) -> tuple[str | None, str | None]:
@@ -81,7 +88,7 @@ class LiveReader:
         now: Callable[[], datetime],
         *,
         patience_s: float | None = None,
-        note: NoteEnd | None = None,
+        write: WriteEnd | None = None,
     ) -> None:
         """Take the dependencies.
 
@@ -91,10 +98,10 @@ class LiveReader:
             now: The clock.
             patience_s: Longest wait for the first response of a cluster; clusters without access are then skipped
                 silently. None: no limit, and every problem is reported.
-            note: Writes observed final states. None: they are not written.
+            write: Writes the observed ends of apps of `torchx run`. None: they are not written.
         """
         self._patience_s = patience_s
-        self._note = note
+        self._write = write
         self._stacks = stacks
         # Each kubeconfig and context is read once, for all of its apps.
         self._connect: Connect = cache(connect or KubernetesCluster.connect)
@@ -114,7 +121,10 @@ class LiveReader:
         groups: dict[Any, list[tuple[FleetRow, StackApp, Target]]] = {}
         for row, app in wanted:
             try:
-                target = find_target(app, *read_notes(self._stacks.read(row.stack)), self._connect)
+                text = self._stacks.read(row.stack)
+                target = find_target(app, *read_notes(text), self._connect)
+                if target.variant.makes_pods:
+                    target = replace(target, changing=bool(parse_checkpoint(text).pending))
             except (UnreadableStateError, DeployError) as error:
                 fresh[row.stack] = replace(row, note=f"not observed: {error}")
                 continue
@@ -212,29 +222,36 @@ class LiveReader:
                 )
                 return replace(row, note=f"not in the cluster of its launch: {target.cluster_name}")
         if snapshot.job_object is not None and target.uid is not None and uid != target.uid:
-            return replace(row, note="the cluster has another job of this name; this one is gone")
-        if snapshot.job_object is None and target.match is None and target.uid is None:
-            return replace(row, note="not found in the cluster of the current context")
-        now, known = self._now(), app.output.get("observed")
-        status = target.variant.read_status(snapshot, now)
-        if target.entry is not None:
-            status = with_cancel(target.entry, status, snapshot.job_object)
-            if self._note is not None and status.state.terminal:
-                self._note(row.stack, target.entry, status, now)
-        observed: Mapping[str, Any] = build_observed(
-            status, observed_at=now, previous=known if isinstance(known, Mapping) else None
+            snapshot = ObservedObjects(pods=())
+        if snapshot.job_object is None and target.match is None:
+            return replace(row, note="not found in the cluster of the current context, which may be another one")
+        now, before = self._now(), Answer.of(app.output)
+        look = Look(
+            variant=target.variant,
+            at=now,
+            uid=target.uid or uid,
+            objects=snapshot,
+            changing=target.changing or row.updating,
         )
-        if status.reason is Reason.POD_GONE and isinstance(known, Mapping) and is_newer(known, observed):
-            # The stack has the final state from before the deletion of the pods.
-            observed = known
-        return build_row(row.stack, app, now, seen=observed, checked_at=now, source="live", updating=row.updating)
+        if look.lacks_pods and before.observed:
+            return replace(row, note="not observed: its pods may not be read")
+        change = StackChange(
+            uid=look.uid or "", look=look, request=None if target.entry is None else target.entry.requested
+        )
+        answer = change.apply(before)
+        has_ended = answer.observed is not before.observed and read_state(answer.observed.get("state")).terminal
+        if has_ended and look.uid is not None and target.entry is not None and self._write is not None:
+            answer = self._write(row.stack, change) or answer
+        return build_row(
+            row.stack, app, now, seen=answer.observed, checked_at=now, source="live", updating=row.updating
+        )
 
 
 def find_target(app: StackApp, entry: RunEntry | None, record: RunRecord | None, connect: Connect) -> Target:
     """Return where an app's objects are: in the cluster of the launch, else in that of the current context.
 
     Raises:
-        UnreadableStateError: This release does not have its scheduler or variant.
+        DeployError: This release does not have its scheduler or variant.
     """
     if entry is not None:
         here = reachable(entry, connect)
@@ -261,28 +278,11 @@ def find_target(app: StackApp, entry: RunEntry | None, record: RunRecord | None,
 
 
 def _indexed(entry: RunEntry) -> RunEntry:
-    """Return the entry in the index of this machine, which records a cancellation."""
+    """Return the entry in the index of this machine, which has the requests of this user."""
     try:
         return RunIndex().get(entry) or entry
     except DeployError:
         return entry
-
-
-def find_variant(scheduler: str, name: str | None, record: RunRecord | None) -> Variant:
-    """Return the variant of a run: by its name, or by its record.
-
-    Raises:
-        UnreadableStateError: This release does not have it.
-    """
-    if scheduler not in scheduler_names():
-        raise UnreadableStateError(f"its scheduler is {scheduler!r}, this release knows {', '.join(scheduler_names())}")
-    backend = find_backend(scheduler)
-    if name is None:
-        return recorded_variant(record, backend)
-    if name not in backend.variants:
-        allowed = ", ".join(backend.variants)
-        raise UnreadableStateError(f"its {backend.variant_option} is {name!r}, this release knows {allowed}")
-    return backend.variants[name]
 
 
 def _context_of(output: Mapping[str, Any]) -> str | None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 
+from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks, Observations
 from torchx_pulumi.fleet.collect.live import PATIENCE_S, LiveReader
 from torchx_pulumi.fleet.collect.row import Fleet, FleetRow
 from torchx_pulumi.fleet.collect.selection import Selection
-from torchx_pulumi.model.app_entry import RunEntry, StackRef
-from torchx_pulumi.model.status import JobStatus
-from torchx_pulumi.runs import recording
+from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.runs.driver import Driver
-from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.stacks import StackName, Stacks
+
+logger = logging.getLogger(__name__)
 
 
 def read_fleet(
@@ -63,7 +64,7 @@ def read_fleet(
             connect,
             now=lambda: now or datetime.now(timezone.utc),
             patience_s=PATIENCE_S if live is None else None,
-            note=None if make_driver is None else partial(_note_end, make_driver, source.backend),
+            write=None if make_driver is None else partial(_write_end, make_driver, source.backend),
         )
         apps = source.apps()
         fresh, unreachable = reader.refresh(
@@ -74,12 +75,14 @@ def read_fleet(
     return source.fleet(kept, moment, unreachable=unreachable)
 
 
-def _note_end(
-    make_driver: Callable[[], Driver], backend: str, name: StackName, entry: RunEntry, status: JobStatus, at: datetime
-) -> None:
-    """Write the final state of an app that `torchx run` launched."""
+def _write_end(make_driver: Callable[[], Driver], backend: str, name: StackName, change: StackChange) -> Answer | None:
+    """Write the end of an app that `torchx run` launched, and return what its stack says then. None: not known."""
     place = StackRef(backend=backend, project=name.project, stack=name.stack)
-    recording.note(RunIndex(), make_driver, replace(entry, place=place), status, at)
+    try:
+        return make_driver().record_at(place, change).answer
+    except TorchxPulumiError as error:
+        logger.warning("the end of the app of stack %s is not in it yet: %s", name.stack, error)
+        return None
 
 
 def is_asked(row: FleetRow, selection: Selection | None) -> bool:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.timestamps import parse_time
-from torchx_pulumi.outputs.newer import read_state
 from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.stack_state.stacks import StackName
 

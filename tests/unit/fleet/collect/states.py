@@ -15,7 +15,7 @@ NOW = "2026-01-02T12:00:00Z"
 
 
 def output(name: str = "train-x1", **changes: Any) -> dict[str, Any]:
-    """The stack output `torchx`; `observed`, `declared` and `app` are merged."""
+    """The stack output `torchx`; `observed`, `declared`, `app` and `links` are merged."""
     observed = {
         "state": "RUNNING",
         "phase": "Running",
@@ -78,7 +78,8 @@ def output(name: str = "train-x1", **changes: Any) -> dict[str, Any]:
         **changes.get("app", {}),
     }
     links = {"log_command": f"kubectl --context here --namespace team logs {name}", **changes.get("links", {})}
-    return {"schema_version": 1.0, "app": app, "declared": declared, "observed": observed, "links": links}
+    parts = {"schema_version": 1.0, "app": app, "declared": declared, "observed": observed, "links": links}
+    return {**parts, **{name: changes[name] for name in ("requested",) if name in changes}}
 
 
 def checkpoint(

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.fleet.collect import Fleet, read_fleet
 from torchx_pulumi.fleet.collect.selection import read_selection
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.requested import read_requested
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.status import JobState
-from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.identity import digest
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -205,27 +207,80 @@ def test_an_app_of_a_colleague_is_looked_at_by_ones_own_access(tmp_path: Path) -
     assert asked == [(None, None)]
 
 
-@pytest.mark.parametrize(
-    ("objects", "kept", "note"),
-    [
-        ([job("train-x1", uid="u2")], record(), "another job of this name"),
-        ([], None, "not found in the cluster of the current context"),
-    ],
-)
-def test_what_is_not_the_apps_own_object_says_nothing_of_it(
-    tmp_path: Path, objects: list[Any], kept: RunRecord | None, note: str
+@pytest.mark.parametrize(("objects", "kept"), [([job("train-x1", uid="u2")], record()), ([], record()), ([], None)])
+def test_an_object_is_not_gone_from_a_cluster_that_is_not_known_to_be_the_one_of_the_launch(
+    tmp_path: Path, objects: list[Any], kept: RunRecord | None
 ) -> None:
     write_stack(tmp_path, "s", checkpoint(output(), record=kept))
     (row,) = live(tmp_path, lambda *_: FakeCluster(objects)).rows
     assert (row.state, row.source) == (JobState.RUNNING, "state")
-    assert note in row.note
+    assert "not found in the cluster of the current context" in row.note
 
 
-def test_an_app_whose_object_is_gone_is_unknown(tmp_path: Path) -> None:
-    cluster = FakeCluster()
+@pytest.mark.parametrize("objects", [[], [job("train-x1", uid="u2")]])
+def test_an_app_whose_object_is_gone_is_unknown(tmp_path: Path, objects: list[Any]) -> None:
+    cluster = FakeCluster(objects)
     write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
     (row,) = live(tmp_path, lambda *_: cluster).rows
     assert (row.state, row.reason) == (JobState.UNKNOWN, "NotFound")
+
+
+def cancel(counter: int = 1, action: str = "cancel") -> dict[str, Any]:
+    return {"action": action, "at": "2026-01-02T11:00:00Z", "by": "ada", "counter": float(counter), "uid": "u1"}
+
+
+@pytest.mark.parametrize("objects", [[], [job("train-x1", phase="Terminated")]])
+@pytest.mark.parametrize("of_torchx", [True, False])
+def test_a_cancel_that_the_stack_has_is_shown_and_stays_whoever_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objects: list[Any], of_torchx: bool
+) -> None:
+    # The index of a colleague has neither the app nor the request.
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    cluster, engine = FakeCluster(objects), Recorder()
+    own = {"entry": entry(cluster)} if of_torchx else {"record": record(cluster=cluster.identify())}
+    write_stack(tmp_path, "s", checkpoint(output(requested=cancel()), **own))
+    (row,) = live(tmp_path, lambda *_: cluster, make_driver=lambda: engine).rows
+    assert (row.state, row.reason, row.source) == (JobState.CANCELLED, "Cancelled", "live")
+    assert row.message == "cancelled at 2026-01-02T11:00:00Z"
+    answers = [change.apply(Answer.of(output(requested=cancel()))) for _, change in engine.asked]
+    assert [answer.observed["state"] for answer in answers] == (["CANCELLED"] if of_torchx else [])
+    assert [answer.requested for answer in answers] == [read_requested(cancel()) for _ in answers]
+
+
+@pytest.mark.parametrize(
+    ("stack", "state"),
+    [
+        (None, JobState.CANCELLED),
+        # A colleague resumed it since.
+        (cancel(2, "resume"), JobState.UNKNOWN),
+    ],
+)
+def test_a_request_of_ones_own_counts_until_the_stack_has_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stack: Any, state: JobState
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    cluster = FakeCluster()
+    app = entry(cluster)
+    RunIndex().add(replace(app, requested=read_requested(cancel())))
+    write_stack(tmp_path, "s", checkpoint(output(**({"requested": stack} if stack else {})), entry=app))
+    assert live(tmp_path, lambda *_: cluster).rows[0].state is state
+
+
+def test_pods_that_a_deployment_has_not_made_yet_are_no_end(tmp_path: Path) -> None:
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train-x1", "namespace": "team", "uid": "u1"},
+        "spec": {"minMember": 2},
+    }
+    cluster = FakeCluster([group])
+    own = entry(cluster, choice="pods", pods={"trainer": ["train-x1-trainer-0-0"]})
+    whole = checkpoint(output(), entry=own)
+    write_stack(tmp_path, "s", whole)
+    assert live(tmp_path, lambda *_: cluster).rows[0].state is JobState.FAILED
+    whole["checkpoint"]["latest"]["pending_operations"] = [{"type": "creating", "resource": {}}]
+    write_stack(tmp_path, "s", whole)
+    assert live(tmp_path, lambda *_: cluster).rows[0].state is JobState.RUNNING
 
 
 def test_a_choice_that_is_not_known_here_is_said(tmp_path: Path) -> None:
@@ -278,42 +333,30 @@ class Recorder:
     """An engine that notes what it is asked to write."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[RunEntry, Any]] = []
+        self.asked: list[tuple[StackRef, StackChange]] = []
 
-    def record(self, entry: RunEntry, observed: Any) -> Recorded:
-        self.asked.append((entry, observed))
-        return Recorded.WRITTEN
+    def record_at(self, place: StackRef, change: StackChange) -> Written:
+        self.asked.append((place, change))
+        return Written(outcome=Recorded.WRITTEN)
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed"])
-def test_an_end_that_is_seen_is_written_to_the_stack_and_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+def test_an_end_that_is_seen_is_written_to_the_stack(tmp_path: Path, phase: str) -> None:
     cluster, engine = FakeCluster([job("train-x1", phase=phase)]), Recorder()
-    app = entry(cluster)
-    write_stack(tmp_path, "s", checkpoint(output(), entry=app))
-    make: Any = lambda: engine  # noqa: E731
-    live(tmp_path, lambda *_: cluster, make_driver=make)
+    write_stack(tmp_path, "s", checkpoint(output(), entry=entry(cluster)))
+    live(tmp_path, lambda *_: cluster, make_driver=lambda: engine)
     if phase == "Running":
         assert engine.asked == []
         return
-    ((written, observed),) = engine.asked
-    assert (written.place, observed["state"], observed["uid"]) == (
-        StackRef(backend=f"file://{tmp_path}", project="torchx", stack="s"),
-        "SUCCEEDED",
-        "u1",
-    )
-    noted = RunIndex().observation(app)
-    assert noted is not None
-    assert (noted.state, noted.recorded) == (JobState.SUCCEEDED, "written")
+    ((place, change),) = engine.asked
+    assert place == StackRef(backend=f"file://{tmp_path}", project="torchx", stack="s")
+    assert (change.uid, change.apply(Answer()).observed["state"]) == ("u1", "SUCCEEDED")
 
 
 def test_an_end_of_a_programs_own_stack_is_not_written(tmp_path: Path) -> None:
     engine = Recorder()
-    make: Any = lambda: engine  # noqa: E731
     write_stack(tmp_path, "s", checkpoint(output(), record=record()))
-    live(tmp_path, lambda *_: FakeCluster([job("train-x1")]), make_driver=make)
+    live(tmp_path, lambda *_: FakeCluster([job("train-x1")]), make_driver=lambda: engine)
     assert engine.asked == []
 
 
@@ -324,7 +367,7 @@ def test_only_an_end_that_a_cancellation_makes_is_a_cancellation(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     cluster = FakeCluster([job("train-x1", phase=phase)])
     app = entry(cluster)
-    RunIndex().add(replace(app, cancelled_at="2026-01-02T11:00:00Z"))
+    RunIndex().add(replace(app, requested=read_requested(cancel())))
     write_stack(tmp_path, "s", checkpoint(output(), entry=app))
     assert live(tmp_path, lambda *_: cluster).rows[0].state is state
 

@@ -116,12 +116,12 @@ def test_unfinished_apps_come_first_and_young_ones_before_old_ones(tmp_path: Pat
 
 
 def test_a_later_observation_of_this_machine_is_laid_over(tmp_path: Path) -> None:
-    write_stack(tmp_path, "a", checkpoint(output("a")))
+    write_stack(tmp_path, "a", checkpoint(output("a", observed={"resource_version": "9"})))
     seen = {"state": "FAILED", "reason": "OutOfMemory", "attempt": 1, "observed_at": "2026-01-02T11:59:30Z"}
     (row,) = fleet(tmp_path, observations=lambda _: seen).rows
     assert (row.state, row.reason, row.source, row.stale) == (JobState.FAILED, "OutOfMemory", "local", False)
     assert row.queued_at == datetime(2026, 1, 2, 11, tzinfo=timezone.utc)
-    earlier = {**seen, "state": "PENDING", "observed_at": "2026-01-02T11:00:00Z"}
+    earlier = {**seen, "state": "PENDING", "resource_version": "8"}
     (row,) = fleet(tmp_path, observations=lambda _: earlier).rows
     assert (row.state, row.source) == (JobState.RUNNING, "state")
 
