@@ -19,9 +19,10 @@ from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunR
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
-from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, owner_digest, run_hash_of, variant_of_run
+from torchx_pulumi.runs.identity import field_digests, is_in_place, job_name, owner_digest, run_hash_of
 from torchx_pulumi.runs.registration import recorded_digests
 from torchx_pulumi.runs.run_hash import run_hash
+from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, Variant, backend_of, plan_job, replicas_of, variant_of
 from torchx_pulumi.schedulers.preflight import discover, preflight
 

@@ -14,7 +14,8 @@ from torchx_pulumi.model.options import defaults_of
 from torchx_pulumi.model.run_record import RunRecord, are_first_replicas
 from torchx_pulumi.planning.layout import RoleTasks
 from torchx_pulumi.planning.names import role_names
-from torchx_pulumi.runs.identity import changed_fields, field_digests, variant_of_run
+from torchx_pulumi.runs.identity import changed_fields, field_digests
+from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import ObservedObjects, backend_of, plan_job, variant_of
 
 from torchx_pulumi_components.input_resolution import PLACEHOLDER

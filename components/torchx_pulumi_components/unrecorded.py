@@ -18,8 +18,9 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.runs.decision import Action
-from torchx_pulumi.runs.identity import run_hash_of, variant_of_run
+from torchx_pulumi.runs.identity import run_hash_of
 from torchx_pulumi.runs.registration import resource_names
+from torchx_pulumi.runs.variants import variant_of_run
 from torchx_pulumi.schedulers import backend_of, variant_of
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 

@@ -16,6 +16,7 @@ from socket import gethostname
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
@@ -115,7 +116,8 @@ def test_launch_and_delete_take_one_process_each_and_reading_none(
     assert len(calls) == 1
 
     seen = {"state": "RUNNING", "reason": "Running", "uid": launched.uid, "observed_at": "2100-01-01T00:00:00Z"}
-    assert driver.record(found, {**launched.outputs["torchx"]["observed"], **seen}) is Recorded.WRITTEN
+    change = StackChange(uid=str(launched.uid), observed={**launched.outputs["torchx"]["observed"], **seen})
+    assert driver.record(found, change).outcome is Recorded.WRITTEN
     state = Path(backend.removeprefix("file://")) / ".pulumi/stacks/torchx" / f"{entry.place.stack}.json"
     assert '"state":"RUNNING"' in state.read_text().replace(" ", "")
     assert len(calls) == 1

@@ -108,6 +108,9 @@ def test_an_end_written_into_a_stack_that_a_program_took_over_is_no_change(
     for step in (("refresh", "--yes", "--skip-preview"), ("up", "--yes", "--skip-preview")):
         project.run(*NO_CHANGE)
         project.run(*step)
+        requested = outputs_of(cli, "torchx:index:VolcanoTrainingJob")["requested"]
+        assert (requested["action"], requested["counter"]) == ("cancel", 1)
+        assert outputs_of(cli)["torchx"]["requested"] == requested
     project.run(*NO_CHANGE)
     cli.ours("resume", handle)
     seen = observed_of(cli)

@@ -10,14 +10,16 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
-from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, open_store
+from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore, open_store
 from torchx_pulumi_stacks.engine import status_writer, write_lock
 
 from tests.e2e.project import eventually
@@ -130,6 +132,12 @@ class Cli:
         return {item["urn"].rpartition("::")[2]: item for item in latest.get("resources") or []}
 
 
+def write(store: StackStore, cli: Cli, observed: Mapping[str, Any], locks: OwnedLocks) -> Recorded:
+    """Write an observation that was made earlier."""
+    change = StackChange(uid=observed["uid"], observed=observed)
+    return status_writer.write_status(store, cli.place, change, locks).outcome
+
+
 def attempt_in(resources: dict[str, Any]) -> int:
     outputs = resources["torchx-dev"]["outputs"]
     observed = resources["train"]["outputs"]["observed"]
@@ -161,9 +169,7 @@ class Writer:
                 uid = f"u-{self.generation}"
                 seen = {"state": "FAILED", "reason": "ExitCode", "attempt": self.attempt, "uid": uid}
                 store: Any = self.store
-                outcome = status_writer.write_status(
-                    store, self.cli.place, {**seen, "observed_at": "2026-01-02T00:00:00Z"}, self.locks
-                )
+                outcome = write(store, self.cli, {**seen, "observed_at": "2026-01-02T00:00:00Z"}, self.locks)
                 if outcome is Recorded.WRITTEN:
                     self.written = self.attempt
                 self.outcomes[outcome] += 1
@@ -251,6 +257,7 @@ def test_a_killed_writer_leaves_a_lock_that_the_next_call_removes(cli: Cli, tmp_
     text = f"""
 import os
 from pathlib import Path
+from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, open_store
@@ -260,7 +267,8 @@ class Killed(FolderStore):
         super().lock(path, data)
         os.kill(os.getpid(), 9)
 place = StackRef(backend="{cli.place.backend}", project="torchx", stack="dev")
-write_status(Killed(Path("{cli.backend}")), place, {seen!r}, OwnedLocks(Path("{tmp_path}/engine")))
+change = StackChange(uid="u-0", observed={seen!r})
+write_status(Killed(Path("{cli.backend}")), place, change, OwnedLocks(Path("{tmp_path}/engine")))
 """
     killed = subprocess.run([sys.executable, "-c", text], check=False)
     assert killed.returncode == -9
@@ -277,7 +285,7 @@ write_status(Killed(Path("{cli.backend}")), place, {seen!r}, OwnedLocks(Path("{t
     locks = OwnedLocks(tmp_path / "engine")
     store = FolderStore(cli.backend)
     # It is put off while the disk is too slow for the time for which a lock may be held.
-    eventually(lambda: status_writer.write_status(store, cli.place, seen, locks) is Recorded.WRITTEN)
+    eventually(lambda: write(store, cli, seen, locks) is Recorded.WRITTEN)
     cli.run("refresh", "--yes", "--skip-preview")
     assert cli.met_locks == 0
     assert cli.resources()["train"]["outputs"]["observed"] == seen
@@ -298,8 +306,8 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     owned = OwnedLocks(tmp_path / "engine")
     seen = {"state": "FAILED", "reason": "ExitCode", "attempt": 1, "uid": "u-0", "observed_at": "2026-01-02T00:00:00Z"}
     # It is put off while the server is too slow for the time for which a lock may be held.
-    eventually(lambda: status_writer.write_status(store, cli.place, seen, owned) is Recorded.WRITTEN)
-    assert status_writer.write_status(store, cli.place, seen, owned) is Recorded.KNOWN
+    eventually(lambda: write(store, cli, seen, owned) is Recorded.WRITTEN)
+    assert write(store, cli, seen, owned) is Recorded.KNOWN
     assert max(held_s) < write_lock.HOLD_S
     assert store.names(write_lock.lock_folder(cli.place)) == []
     for step in (("preview", "--expect-no-changes"), ("refresh", "--yes", "--skip-preview"), ("up", "--yes")):
@@ -313,7 +321,7 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     # A lock of the CLI is respected, and a version that somebody has replaced is not overwritten.
     found.lock(f"{write_lock.lock_folder(cli.place)}/of-somebody.json", b"{}")
     later = {**seen, "attempt": 2}
-    assert status_writer.write_status(store, cli.place, later, owned) is Recorded.DEFERRED
+    assert write(store, cli, later, owned) is Recorded.DEFERRED
     found.write(path, stored.data + b"\n")
     with pytest.raises(OSError, match=r"pre-?condition"):
         found.write(path, b"{}", replaces=stored)
@@ -321,4 +329,4 @@ def test_an_end_reaches_a_stack_on_s3_and_is_no_change(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     refused = open_store(cli.url)
     assert refused is not None
-    assert status_writer.write_status(refused, cli.place, later, owned) is Recorded.LEFT
+    assert write(refused, cli, later, owned) is Recorded.LEFT

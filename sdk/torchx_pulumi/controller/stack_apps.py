@@ -15,14 +15,14 @@ from torchx_pulumi.controller.app_output import exported_output, read_output
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address
-from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.outputs.newer import read_state, standing
-from torchx_pulumi.runs.identity import owner_digest, recorded_variant
+from torchx_pulumi.runs.identity import owner_digest
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import SchedulerBackend, Variant, find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, StackApp, parse_checkpoint
@@ -136,7 +136,7 @@ def _read(
         namespace, job_name = namespace or record.namespace, job_name or record.job_name
     if namespace is None or job_name is None:
         return None
-    variant = _variant(scheduler, entry, record)
+    variant = find_variant(scheduler, None if entry is None else entry.choice, record)
     secret, observed = SECRET in json.dumps(outputs), mapping_at(outputs, "observed")
     app_id = f"{namespace}:{job_name}"
     exported = exported_output(resources, app_id)
@@ -181,16 +181,6 @@ def _notes(resources: Any, urn: str) -> tuple[RunEntry | None, RunRecord | None]
         elif note.endswith("-record"):
             record = read_record(value)
     return entry, record
-
-
-def _variant(scheduler: str, entry: RunEntry | None, record: RunRecord | None) -> Variant:
-    backend = find_backend(scheduler)
-    if entry is None or not entry.choice:
-        return recorded_variant(record, backend)
-    if entry.choice not in backend.variants:
-        allowed = ", ".join(backend.variants)
-        raise DeployError(f"its {backend.variant_option} is {entry.choice!r}, this release knows {allowed}")
-    return backend.variants[entry.choice]
 
 
 def _launches(entry: RunEntry | None, place: StackRef, urn: str) -> Iterator[str]:

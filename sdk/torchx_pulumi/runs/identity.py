@@ -18,10 +18,9 @@ from typing import Any
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
-from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunRecord
+from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity_fields import canonical, in_order, set_fields
-from torchx_pulumi.schedulers import SchedulerBackend, Variant, backend_of, variant_of
 
 RUNNER_ENV = frozenset({"TORCHX_JOB_ID", "TORCHX_INTERNAL_SESSION_ID", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS"})
 """Environment that TorchX's Runner adds at each launch; it says who launched, not what runs."""
@@ -168,21 +167,6 @@ def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
 def _is_none(amount: Any) -> bool:
     """Take a zero or negative amount for none, as the renderers do."""
     return isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount <= 0
-
-
-def variant_of_run(run: RunRecord | None, options: Options) -> Variant:
-    """Return the variant that a recorded run was launched with; without a record, the one that options choose."""
-    if run is None or not run.digests:
-        return variant_of(options)
-    return recorded_variant(run, backend_of(options))
-
-
-def recorded_variant(run: RunRecord | None, backend: SchedulerBackend[Any]) -> Variant:
-    """Return the variant that a recorded run was launched with, by the digest of the option that chooses it."""
-    default, *_ = backend.variants.values()
-    recorded = None if run is None else run.digests.get(backend.variant_option or "")
-    # A field at its default is in no record.
-    return next((each for each in backend.variants.values() if recorded == digest(each.name)), default)
 
 
 def run_hash_of(job_object: Mapping[str, Any]) -> str | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.options import Options
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.runs.identity import digest
-from torchx_pulumi.schedulers import Variant, find_backend, scheduler_names
+from torchx_pulumi.schedulers import Variant, find_backend, scheduler_names, variant_of
 
 
 def find_variant(scheduler: str, name: str | None, record: RunRecord | None = None) -> Variant:
@@ -34,6 +35,11 @@ def find_variant(scheduler: str, name: str | None, record: RunRecord | None = No
     recorded = None if record is None else record.digests.get(backend.variant_option or "")
     # A field at its default is in no record.
     return next((each for each in backend.variants.values() if recorded == digest(each.name)), default)
+
+
+def variant_of_run(run: RunRecord | None, options: Options) -> Variant:
+    """Return the variant that a recorded run was launched with; without a record, the one that options choose."""
+    return variant_of(options) if run is None or not run.digests else find_variant(options.scheduler, None, run)
 
 
 _NEWER = "install the release that launched it, or a newer one"

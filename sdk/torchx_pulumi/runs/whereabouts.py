@@ -16,7 +16,7 @@ from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.runs.variants import find_variant
 
 UNDECIDED_CLUSTER = "UndecidedCluster"
 """`reason` of the error about a cluster that is not known to be the one of the launch. Reading is allowed there."""
@@ -78,10 +78,10 @@ def check_before_change(entry: RunEntry, cluster: LiveCluster) -> None:
 
     Raises:
         ClusterError: As `check_cluster`.
+        DeployError: This release does not have the scheduler or the variant of the app.
     """
-    variant = find_backend(entry.scheduler).variants.get(entry.choice)
-    job_object = None if variant is None else cluster.get(variant.job_object, entry.namespace, entry.job_name)
-    check_cluster(entry, cluster, job_object)
+    job_object = find_variant(entry.scheduler, entry.choice).job_object
+    check_cluster(entry, cluster, cluster.get(job_object, entry.namespace, entry.job_name))
 
 
 def other_cluster(entry: RunEntry, present: ClusterIdentity, match: Match) -> ClusterError:

@@ -305,13 +305,13 @@ def with_values(text: str, changes: Mapping[tuple[str | int, ...], Any]) -> str:
     >>> with_values('{"a": [1.50, {"b": 2}], "c": 1e3}', {("a", 1, "b"): "x", ("a", 1, "n"): 3})
     '{"a": [1.50, {"n":3,"b": "x"}], "c": 1e3}'
     """
-    spans = [(*_span(text, path), value) for path, value in changes.items()]
+    spans = sorted(((*_span(text, path), value) for path, value in changes.items()), key=lambda span: span[:2])
     parts, position = [], 0
-    for start, end, key, value in sorted(spans, key=lambda span: span[:2]):
+    for place, (start, end, key, value) in enumerate(spans, start=1):
         written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         if key is not None:
-            is_alone = text[_skip_blanks(text, start)] == "}"
-            written = f"{json.dumps(key)}:{written}{'' if is_alone else ','}"
+            is_last = text[_skip_blanks(text, start)] == "}" and all(span[0] != start for span in spans[place:])
+            written = f"{json.dumps(key)}:{written}{'' if is_last else ','}"
         parts += [text[position:start], written]
         position = end
     return "".join([*parts, text[position:]])

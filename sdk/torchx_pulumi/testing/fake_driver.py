@@ -19,8 +19,8 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.runs.driver import Forgotten, Launched, LaunchRequest, Recorded, Still, Written
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import check_before_change
-from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import STACK, STASH, checkpoint_text
 from torchx_pulumi.stack_state.owner import CheckOwner, is_working, unowned
@@ -228,7 +228,7 @@ def owned_objects(entry: RunEntry, manifest: Manifest) -> list[tuple[Kind, Manif
 
 def _lost(entry: RunEntry) -> Manifest:
     """Return as much of the manifest of an app whose state is lost as names its object."""
-    kind = find_backend(entry.scheduler).variants[entry.choice].job_object
+    kind = find_variant(entry.scheduler, entry.choice).job_object
     meta = {"name": entry.job_name, "namespace": entry.namespace}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta}
 

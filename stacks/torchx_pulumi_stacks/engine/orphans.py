@@ -21,7 +21,8 @@ from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
-from torchx_pulumi.schedulers import Variant, find_backend
+from torchx_pulumi.runs.variants import find_variant
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.stack_state.checkpoint import Checkpoint, is_object
 from torchx_pulumi.stack_state.owner import CheckOwner, unowned
@@ -151,10 +152,11 @@ def delete_objects(
 
     Raises:
         ClusterError: The cluster cannot be reached, or an object is not deleted in time.
+        DeployError: This release does not have the scheduler or the variant of the app.
     """
-    variant = _variant(entry)
-    if variant is None or not entry.launch:
+    if not entry.launch:
         return
+    variant = find_variant(entry.scheduler, entry.choice)
     cluster, namespace, name = connect(), entry.namespace, entry.job_name
     if variant.makes_pods:
         group = cluster.get(variant.job_object, namespace, name)
@@ -191,9 +193,9 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: Ch
 
     Raises:
         ClusterError: The cluster cannot be reached, or a pod is not deleted in time.
+        DeployError: This release does not have the scheduler or the variant of the app.
     """
-    variant = _variant(entry)
-    if variant is None or not variant.makes_pods:
+    if not find_variant(entry.scheduler, entry.choice).makes_pods:
         return
     cluster, end = connect(), time.monotonic() + GONE_TIMEOUT_S
     selector = find_backend(entry.scheduler).pod_selector(entry.job_name)
@@ -249,10 +251,6 @@ def _has_image(entry: RunEntry, found: Manifest) -> bool:
     role = next(role for role, pods in entry.pods.items() if found["metadata"]["name"] in pods)
     containers = (found.get("spec") or {}).get("containers") or ()
     return any(container.get("image") == images.get(role) for container in containers)
-
-
-def _variant(entry: RunEntry) -> Variant | None:
-    return find_backend(entry.scheduler).variants.get(entry.choice)
 
 
 def _get_labeled(

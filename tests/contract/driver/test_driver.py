@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.answer import StackChange
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
-from torchx_pulumi.runs.driver import Forgotten, Recorded
-from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.model.requested import Requested, RequestedAction
+from torchx_pulumi.runs.driver import Forgotten, Recorded, Written
+from torchx_pulumi.runs.variants import find_variant
+from torchx_pulumi.schedulers import ObservedObjects, find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import read_notes
@@ -145,39 +151,53 @@ def test_a_gang_of_pods_is_made_and_removed_whole(driver_world: DriverWorld) -> 
     assert driver_world.cluster.list(POD, entry.namespace, {VOLCANO_JOB_NAME: entry.job_name}) == []
 
 
-def test_record_writes_what_is_newer_and_of_the_same_run(driver_world: DriverWorld) -> None:
+def test_record_writes_what_says_more_of_the_same_run(driver_world: DriverWorld) -> None:
     entry = launch(driver_world, driver_world.order())
-    record, end = driver_world.driver.record, {"state": "FAILED", "reason": "ExitCode", "message": "m", "attempt": 1}
-    end |= {"observed_at": "2100-01-01T00:00:00Z", "uid": entry.uid, "phase": None}
+    end = {"state": "FAILED", "reason": "ExitCode", "message": "m", "attempt": 1, "phase": None}
+    end |= {"observed_at": "2100-01-01T00:00:00Z", "uid": entry.uid}
+
+    def record(observed: Mapping[str, Any], uid: str | None = entry.uid) -> Written:
+        return driver_world.driver.record(entry, StackChange(uid=str(uid), observed=observed))
+
+    def present() -> Mapping[str, Any]:
+        answer = driver_world.driver.answer(entry)
+        return {} if answer is None else answer.observed
+
     try:
-        assert record(entry, {**end, "uid": "of-another-run"}) is Recorded.KNOWN
-        assert (driver_world.driver.observed(entry) or {}).get("state") != "FAILED"
-        assert record(entry, end) is Recorded.WRITTEN
-        seen = driver_world.driver.observed(entry) or {}
-        assert (seen["state"], seen["uid"], "phase" in seen) == ("FAILED", entry.uid, False)
-        assert record(entry, end) is Recorded.KNOWN
-        assert record(entry, {**end, "state": "RUNNING", "observed_at": "2100-01-02T00:00:00Z"}) is Recorded.KNOWN
-        assert record(entry, {**end, "state": "RUNNING", "attempt": 2}) is Recorded.WRITTEN
+        assert record({**end, "uid": "of-another-run"}, "of-another-run") == Written(outcome=Recorded.KNOWN)
+        assert present().get("state") != "FAILED"
+        written = record(end)
+        assert (written.outcome, written.answer and written.answer.observed["state"]) == (Recorded.WRITTEN, "FAILED")
+        assert (present()["state"], present()["uid"], "phase" in present()) == ("FAILED", entry.uid, False)
+        assert record(end).outcome is Recorded.KNOWN
+        written = record({**end, "state": "RUNNING", "reason": "Running", "observed_at": "2100-01-02T00:00:00Z"})
+        assert (written.outcome, written.answer and written.answer.observed["state"]) == (Recorded.KNOWN, "FAILED")
+        assert record({**end, "state": "RUNNING", "reason": "Running", "attempt": 2}).outcome is Recorded.WRITTEN
     finally:
         driver_world.driver.destroy(entry, nothing)
-    assert record(entry, end) is Recorded.LEFT
-    assert driver_world.driver.observed(entry) is None
+    assert record(end) == Written(outcome=Recorded.LEFT)
+    assert driver_world.driver.answer(entry) is None
 
 
-def test_an_observation_replaces_the_one_that_was_read_only(driver_world: DriverWorld) -> None:
+def test_a_request_stays_whatever_is_observed_and_decides_an_end_that_was_not_seen(driver_world: DriverWorld) -> None:
     entry = launch(driver_world, driver_world.order())
-    write, place = driver_world.driver.record_at, entry.place
-    first = {"state": "PENDING", "reason": "Starting", "message": "", "attempt": 1, "uid": entry.uid}
-    first |= {"observed_at": "2100-01-01T00:00:00Z"}
-    second = {**first, "state": "RUNNING", "reason": "Running", "observed_at": "2100-01-01T00:00:00.001Z"}
+    write, place, uid = driver_world.driver.record_at, entry.place, str(entry.uid)
+    cancel = Requested(action=RequestedAction.CANCEL, at="2100-01-01T00:00:00Z", by="ada", uid=uid)
+    variant = find_variant(entry.scheduler, entry.choice)
+    gone = Look(variant=variant, at=datetime.now(timezone.utc), uid=uid, objects=ObservedObjects(pods=()))
     try:
-        before = driver_world.driver.observed(entry) or {}
-        assert write(place, first, replaces=before) is Recorded.WRITTEN
-        assert write(place, second, replaces=before) is Recorded.KNOWN
-        assert (driver_world.driver.observed(entry) or {}).get("state") == "PENDING"
-        assert write(place, second, replaces=first) is Recorded.WRITTEN
-        assert (driver_world.driver.observed(entry) or {}).get("state") == "RUNNING"
-        assert write(replace(place, stack="default.none-00000000"), second) is Recorded.LEFT
+        written = write(place, StackChange(uid=uid, request=cancel))
+        assert (written.outcome, written.answer and written.answer.requested) == (Recorded.WRITTEN, cancel)
+        # Of two users who did not know of each other, one is first.
+        written = write(place, StackChange(uid=uid, request=replace(cancel, by="bob")))
+        assert (written.outcome, written.answer and written.answer.requested) == (Recorded.KNOWN, cancel)
+        assert write(place, StackChange(uid=uid, look=gone)).outcome is Recorded.WRITTEN
+        answer = driver_world.driver.answer(entry)
+        assert answer is not None
+        assert (answer.observed["state"], answer.requested) == ("CANCELLED", cancel)
+        assert write(place, StackChange(uid=uid, look=gone)).outcome is Recorded.KNOWN
+        absent = replace(place, stack="default.none-00000000")
+        assert write(absent, StackChange(uid=uid, look=gone)).outcome is Recorded.LEFT
     finally:
         driver_world.driver.destroy(entry, nothing)
 

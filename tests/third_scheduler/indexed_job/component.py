@@ -35,6 +35,8 @@ class IndexedTrainingJob(TrainingJob):
     """Name of the job object."""
     observed: pulumi.Output[dict[str, Any]]
     """What was seen: `observed` of the stack output `torchx`."""
+    requested: pulumi.Output[dict[str, Any] | None]
+    """The last request to cancel or resume the run: `requested` of the stack output `torchx`. None: there was none."""
 
     def __init__(self, name: str, args: IndexedTrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Launch the job, keep it, or launch it again.

@@ -54,7 +54,15 @@ def test_several_values_change_at_once() -> None:
     )
 
 
-@pytest.mark.parametrize("path", [("none",), ("d", 2), ("a", 0), ("d", "a"), ("a", "b", "c")])
+@given(st.dictionaries(st.text(), VALUES), VALUES, VALUES, st.sampled_from([None, 4]))
+def test_keys_that_are_absent_are_added_and_all_others_stay(document: Any, one: Any, other: Any, indent: Any) -> None:
+    text = json.dumps({"outer": document}, indent=indent)
+    added = {("outer", "new key"): one, ("outer", "other new key"): other}
+    document = {key: value for key, value in document.items() if key not in ("new key", "other new key")}
+    assert json.loads(with_values(text, added)) == {"outer": {**document, "new key": one, "other new key": other}}
+
+
+@pytest.mark.parametrize("path", [("none", "a"), ("d", 2), ("a", 0), ("d", "a"), ("a", "b", "c")])
 def test_a_path_that_leads_nowhere_is_an_error(path: Any) -> None:
     with pytest.raises(KeyError):
         with_values('{"a": {"b": 1}, "d": [3, 4]}', {path: 0})

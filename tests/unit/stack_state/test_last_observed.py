@@ -1,4 +1,4 @@
-"""`observed` of single stacks: one read of one file, no process, and a backend that fails is left alone for a while."""
+"""What single stacks say of their runs: one read of one file, no process, and a backend that fails is left alone for a while."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 
 import fsspec
 import pytest
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.requested import read_requested
 from torchx_pulumi.stack_state import store
 from torchx_pulumi.stack_state.last_observed import PAUSE_S, LastObservedReader
 from torchx_pulumi.stack_state.store import FolderStore, ObjectStore
@@ -63,18 +65,20 @@ PATH = ".pulumi/stacks/torchx/a.json"
 
 
 def test_the_observation_is_read_by_one_request(requests: Requests) -> None:
-    requests.write(PATH, json.dumps(checkpoint(output("a"))).encode())
+    requested = {"action": "cancel", "at": "2026-01-02T11:00:00Z", "counter": 1.0}
+    requests.write(PATH, json.dumps(checkpoint(output("a", requested=requested))).encode())
     reader = LastObservedReader()
     for _ in range(2):
-        seen = reader.read(REF)
-        assert seen is not None
-        assert seen["state"] == "RUNNING"
+        answer = reader.read(REF)
+        assert answer is not None
+        assert answer.observed["state"] == "RUNNING"
+        assert answer.requested == read_requested(requested)
     assert requests.paths == [PATH, PATH]
 
 
 def test_a_compressed_checkpoint_is_read(requests: Requests) -> None:
     requests.write(f"{PATH}.gz", gzip.compress(json.dumps(checkpoint(output("a"))).encode()))
-    assert (LastObservedReader().read(REF) or {})["state"] == "RUNNING"
+    assert (LastObservedReader().read(REF) or Answer()).observed["state"] == "RUNNING"
 
 
 @pytest.mark.parametrize(

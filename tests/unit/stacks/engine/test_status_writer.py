@@ -12,19 +12,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from socket import gethostname
 from typing import Any
 
 import fsspec
 import pytest
+from torchx_pulumi.apps.answer import StackChange
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.variants import find_variant
+from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 from torchx_pulumi.stack_state.store import FolderStore, ObjectStore, StackStore, Stored, open_store
-from torchx_pulumi_stacks.engine import AutomationDriver
-from torchx_pulumi_stacks.engine.status_writer import SECRET, StatusChange, change, write_status
+from torchx_pulumi_stacks.engine import AutomationDriver, status_writer
+from torchx_pulumi_stacks.engine.status_writer import SECRET, write_status
 from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 PLACE = StackRef(backend="", project="torchx", stack="default.train-1")
@@ -89,6 +95,11 @@ def locks(tmp_path: Path) -> OwnedLocks:
     return OwnedLocks(tmp_path / "engine/work/k")
 
 
+def write(store: StackStore, observed: Any, locks: OwnedLocks, **options: Any) -> Recorded:
+    change = StackChange(uid=observed["uid"], observed=observed)
+    return write_status(store, PLACE, change, locks, **options).outcome
+
+
 def put(store: StackStore, value: Any) -> bytes:
     data = json.dumps(value).encode()
     store.write(PATH, data)
@@ -97,7 +108,7 @@ def put(store: StackStore, value: Any) -> bytes:
 
 def test_an_end_is_written_and_nothing_else_changes(store: StackStore, locks: OwnedLocks, tmp_path: Path) -> None:
     before = put(store, checkpoint())
-    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert write(store, END, locks) is Recorded.WRITTEN
     stored = store.read(PATH)
     assert stored is not None
     assert (outputs(stored.data)["torchx"]["observed"], outputs(stored.data, 1)["observed"]) == (WRITTEN, WRITTEN)
@@ -112,12 +123,12 @@ def test_an_end_is_written_and_nothing_else_changes(store: StackStore, locks: Ow
     assert store.names(lock_folder(PLACE)) == []
     assert store.names(".pulumi/locks/organization/torchx") == []
     assert list((tmp_path / "engine").rglob("*.json")) == []
-    assert write_status(store, PLACE, END, locks) is Recorded.KNOWN
+    assert write(store, END, locks) is Recorded.KNOWN
 
 
 def test_a_compressed_checkpoint_stays_compressed(store: StackStore, locks: OwnedLocks) -> None:
     store.write(f"{PATH}.gz", gzip.compress(json.dumps(checkpoint()).encode()))
-    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert write(store, END, locks) is Recorded.WRITTEN
     stored = store.read(f"{PATH}.gz")
     assert stored is not None
     assert outputs(gzip.decompress(stored.data))["state"] == "SUCCEEDED"
@@ -127,11 +138,11 @@ def test_a_compressed_checkpoint_stays_compressed(store: StackStore, locks: Owne
 def test_a_stack_that_is_locked_is_left_alone_until_it_is_not(store: StackStore, locks: OwnedLocks) -> None:
     before = put(store, checkpoint())
     store.lock(f"{lock_folder(PLACE)}/of-somebody.json", b"{}")
-    assert write_status(store, PLACE, END, locks) is Recorded.DEFERRED
+    assert write(store, END, locks) is Recorded.DEFERRED
     assert store.read(PATH) == Stored(data=before)
     assert store.names(lock_folder(PLACE)) == ["of-somebody.json"]
     store.remove(f"{lock_folder(PLACE)}/of-somebody.json")
-    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert write(store, END, locks) is Recorded.WRITTEN
 
 
 class Racing:
@@ -151,7 +162,7 @@ class Racing:
 def test_of_two_that_come_at_once_this_one_stands_back(store: StackStore, locks: OwnedLocks) -> None:
     before = put(store, checkpoint())
     racing: Any = Racing(store)
-    assert write_status(racing, PLACE, END, locks) is Recorded.DEFERRED
+    assert write(racing, END, locks) is Recorded.DEFERRED
     assert store.read(PATH) == Stored(data=before)
     assert store.names(lock_folder(PLACE)) == ["of-somebody.json"]
 
@@ -176,11 +187,16 @@ CASES = {
     "another run": (changed(_1__outputs__uid="u-2"), Recorded.KNOWN),
     "a run without a uid": (changed(_1__outputs__uid=""), Recorded.KNOWN),
     "a version that is not known": ({**checkpoint(), "version": 5}, Recorded.LEFT),
-    "a later attempt": (
+    "the end of a later attempt": (
         changed(
-            _0__outputs__torchx__observed={**SUBMITTED, "attempt": 2}, _1__outputs__observed={**SUBMITTED, "attempt": 2}
+            _0__outputs__torchx__observed={**WRITTEN, "attempt": 2}, _1__outputs__observed={**WRITTEN, "attempt": 2}
         ),
         Recorded.KNOWN,
+    ),
+    "a later schema": (changed(_0__outputs__torchx__schema_version=2), Recorded.LEFT),
+    "a later schema of another export": (
+        changed(_0__outputs__mine={"schema_version": 2, "app": {"id": "default:train-1"}}),
+        Recorded.LEFT,
     ),
 }
 
@@ -190,22 +206,21 @@ def test_a_state_that_allows_no_write_is_left_alone(
     whole: Any, outcome: Recorded, store: StackStore, locks: OwnedLocks
 ) -> None:
     before = put(store, whole)
-    assert write_status(store, PLACE, END, locks) is outcome
+    assert write(store, END, locks) is outcome
     assert store.read(PATH) == Stored(data=before)
     assert store.names(lock_folder(PLACE)) == []
 
 
 def test_no_stack_and_one_that_is_no_checkpoint(store: StackStore, locks: OwnedLocks) -> None:
-    assert write_status(store, PLACE, END, locks) is Recorded.LEFT
+    assert write(store, END, locks) is Recorded.LEFT
     store.write(PATH, b'{"version": 3, "checkpo')
-    assert write_status(store, PLACE, END, locks) is Recorded.DEFERRED
+    assert write(store, END, locks) is Recorded.DEFERRED
 
 
 def test_a_program_that_exports_something_else_keeps_that() -> None:
     whole = checkpoint()
     whole["checkpoint"]["latest"]["resources"][0]["outputs"] = {"state": "mine"}
-    text = change(json.dumps(whole), StatusChange(observed=END))
-    assert isinstance(text, str)
+    text, _ = status_writer.changed(json.dumps(whole), StackChange(uid="u-1", observed=END), program_stacks=False)
     wanted = copy.deepcopy(whole)
     wanted["checkpoint"]["latest"]["resources"][1]["outputs"]["observed"] = WRITTEN
     assert json.loads(text) == wanted
@@ -215,14 +230,14 @@ def test_many_writers_at_once_lose_nothing(store: StackStore, locks: OwnedLocks)
     put(store, checkpoint())
     start = threading.Barrier(8)
 
-    def write(number: int) -> None:
+    def add(number: int) -> None:
         start.wait()
         seen = {**END, "attempt": number + 1}
-        while write_status(store, PLACE, seen, locks) is Recorded.DEFERRED:
+        while write(store, seen, locks) is Recorded.DEFERRED:
             pass
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, range(8)))
+        list(pool.map(add, range(8)))
     stored = store.read(PATH)
     assert stored is not None
     assert outputs(stored.data)["torchx"]["observed"]["attempt"] == 8
@@ -236,7 +251,7 @@ def test_a_reader_who_may_not_write_is_no_error(locks: OwnedLocks, tmp_path: Pat
 
     (tmp_path / "backend/.pulumi/stacks/torchx").mkdir(parents=True, exist_ok=True)
     put(FolderStore(tmp_path / "backend"), checkpoint())
-    assert write_status(ReadOnly(tmp_path / "backend"), PLACE, END, locks) is Recorded.LEFT
+    assert write(ReadOnly(tmp_path / "backend"), END, locks) is Recorded.LEFT
 
 
 def test_what_the_folder_keeps_of_the_file(locks: OwnedLocks, tmp_path: Path) -> None:
@@ -244,7 +259,7 @@ def test_what_the_folder_keeps_of_the_file(locks: OwnedLocks, tmp_path: Path) ->
     store = FolderStore(tmp_path / "backend")
     put(store, checkpoint())
     (tmp_path / "backend" / PATH).chmod(0o664)
-    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert write(store, END, locks) is Recorded.WRITTEN
     assert (tmp_path / "backend" / PATH).stat().st_mode & 0o777 == 0o664
 
 
@@ -269,7 +284,7 @@ print(os.getpid())
         "timestamp": datetime.now().astimezone().isoformat(),
     }
     store.lock(path, json.dumps(content).encode())
-    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert write(store, END, locks) is Recorded.WRITTEN
     assert store.names(lock_folder(PLACE)) == []
 
 
@@ -278,7 +293,7 @@ def test_a_lock_of_a_living_process_of_ours_is_respected(store: StackStore, lock
     locks.note(os.getpid(), engine=False)
     content = {"pid": os.getpid(), "username": "me", "hostname": gethostname()}
     store.lock(f"{lock_folder(PLACE)}/ours.json", json.dumps({**content, "timestamp": "2026-01-01T00:00:00Z"}).encode())
-    assert write_status(store, PLACE, END, locks) is Recorded.DEFERRED
+    assert write(store, END, locks) is Recorded.DEFERRED
 
 
 class Failing:
@@ -299,10 +314,10 @@ def test_a_lock_that_could_not_be_removed_is_removed_by_the_next_call_of_the_pro
 ) -> None:
     put(store, checkpoint())
     failing: Any = Failing(store)
-    assert write_status(failing, PLACE, END, locks) is Recorded.DEFERRED
+    assert write(failing, END, locks) is Recorded.DEFERRED
     assert len(store.names(lock_folder(PLACE))) == 1
-    again = {**END, "observed_at": "2026-01-01T02:00:00.000Z", "reason": "Later"}
-    assert write_status(store, PLACE, again, locks) is not Recorded.DEFERRED
+    again = {**END, "attempt": 2}
+    assert write(store, again, locks) is not Recorded.DEFERRED
     assert store.names(lock_folder(PLACE)) == []
 
 
@@ -317,10 +332,10 @@ def test_a_lock_in_a_folder_that_was_unmounted_meanwhile_is_removed_when_it_is_b
     (tmp_path / "backend" / PATH).parent.mkdir(parents=True)
     store = FolderStore(tmp_path / "backend")
     put(store, checkpoint())
-    assert write_status(Unmounted(tmp_path / "backend"), PLACE, END, locks) is Recorded.DEFERRED
+    assert write(Unmounted(tmp_path / "backend"), END, locks) is Recorded.DEFERRED
     (tmp_path / "away").rename(tmp_path / "backend")
     assert len(store.names(lock_folder(PLACE))) == 1
-    assert write_status(store, PLACE, END, locks) is Recorded.WRITTEN
+    assert write(store, END, locks) is Recorded.WRITTEN
     assert store.names(lock_folder(PLACE)) == []
 
 
@@ -350,7 +365,7 @@ def test_backends_of_other_kinds_are_not_opened(make_order: Callable[..., Any]) 
     for backend in ("https://api.pulumi.com", "postgres://me@db/state", "mem://"):
         assert open_store(backend) is None
         entry = make_order(place=StackRef(backend=backend, project="torchx", stack="s")).entry
-        assert AutomationDriver().record(entry, END) is Recorded.LEFT
+        assert AutomationDriver().record(entry, StackChange(uid=END["uid"], observed=END)).outcome is Recorded.LEFT
 
 
 class SlowFiles:
@@ -389,7 +404,7 @@ def test_a_slow_store_is_written_with_few_requests_under_the_lock(
         put(store, checkpoint())
         files._request_s = request_s
         files.requests.clear()
-        assert write_status(store, PLACE, END, locks) is Recorded[outcome]
+        assert write(store, END, locks) is Recorded[outcome]
         under_lock = files.requests[files.requests.index("pipe_file") :]
         # The lock itself and its removal count half each.
         assert (len(under_lock) - 1) * request_s <= 1.0
@@ -412,12 +427,12 @@ def test_a_checkpoint_that_changes_before_the_lock_is_judged_again(store: StackS
                 put(self._store, changed(_0__outputs__mine=13 + self.changes))
 
     changing: Any = Changing(store)
-    assert write_status(changing, PLACE, END, locks) is Recorded.WRITTEN
+    assert write(changing, END, locks) is Recorded.WRITTEN
     stored = store.read(PATH)
     assert stored is not None
     assert (outputs(stored.data)["mine"], outputs(stored.data)["state"]) == (13, "SUCCEEDED")
     changing.changes = 9
-    assert write_status(changing, PLACE, {**END, "attempt": 2}, locks) is Recorded.DEFERRED
+    assert write(changing, {**END, "attempt": 2}, locks) is Recorded.DEFERRED
     assert store.names(lock_folder(PLACE)) == []
 
 
@@ -449,7 +464,7 @@ def test_what_the_client_of_a_store_raises_is_no_error_of_the_reader(
         def __getattr__(self, name: str) -> Any:
             raise error
 
-    assert write_status(ObjectStore(Failing(), "bucket"), PLACE, END, locks) is outcome
+    assert write(ObjectStore(Failing(), "bucket"), END, locks) is outcome
 
 
 def test_a_backend_that_cannot_be_opened_is_no_error_of_the_reader(
@@ -466,12 +481,15 @@ def test_a_backend_that_cannot_be_opened_is_no_error_of_the_reader(
         (f"s3://bucket?{server}", Recorded.LEFT),
     ):
         entry = make_order(place=StackRef(backend=backend, project="torchx", stack="s")).entry
-        assert AutomationDriver(tmp_path / "engine").record(entry, END) is outcome
+        assert (
+            AutomationDriver(tmp_path / "engine").record(entry, StackChange(uid=END["uid"], observed=END)).outcome
+            is outcome
+        )
 
 
 def test_a_lone_surrogate_in_a_message_is_written_as_a_question_mark(store: StackStore, locks: OwnedLocks) -> None:
     put(store, checkpoint())
-    assert write_status(store, PLACE, {**END, "message": "a\ud800"}, locks) is Recorded.WRITTEN
+    assert write(store, {**END, "message": "a\ud800"}, locks) is Recorded.WRITTEN
     stored = store.read(PATH)
     assert stored is not None
     assert outputs(stored.data, 1)["observed"]["message"] == "a?"
@@ -489,8 +507,8 @@ def test_the_stack_of_a_program_is_written_on_request(store: StackStore, locks: 
     secret, other = {SECRET: "1b47"}, {"app": {"id": "default:other"}, "observed": dict(SUBMITTED)}
     mine = {"schema_version": 1, "app": {"id": "default:train-1"}, "observed": dict(SUBMITTED)}
     put(store, of_a_program(password=secret, mine=mine, other=other, hidden={**mine, "x": secret}))
-    assert write_status(store, PLACE, END, locks) is Recorded.LEFT
-    assert write_status(store, PLACE, END, locks, program_stacks=True) is Recorded.WRITTEN
+    assert write(store, END, locks) is Recorded.LEFT
+    assert write(store, END, locks, program_stacks=True) is Recorded.WRITTEN
     stored = store.read(PATH)
     assert stored is not None
     found = outputs(stored.data)
@@ -499,9 +517,81 @@ def test_the_stack_of_a_program_is_written_on_request(store: StackStore, locks: 
     assert outputs(stored.data, 1)["observed"] == WRITTEN
 
 
-def test_an_observation_that_the_writer_has_not_read_is_kept(store: StackStore, locks: OwnedLocks) -> None:
+CANCEL = Requested(action=RequestedAction.CANCEL, at="2026-01-01T00:30:00Z", by="ada", uid="u-1")
+
+
+def gone(**values: Any) -> Look:
+    at = datetime(2026, 1, 1, 1, tzinfo=timezone.utc)
+    objects = ObservedObjects(pods=())
+    return Look(**{"variant": find_variant("volcano", "job"), "at": at, "uid": "u-1", "objects": objects, **values})
+
+
+def test_a_request_is_written_next_to_the_observation_and_no_observation_takes_it_away(
+    store: StackStore, locks: OwnedLocks
+) -> None:
     before = put(store, checkpoint())
-    other = {**SUBMITTED, "observed_at": "2026-01-01T00:00:01Z"}
-    assert write_status(store, PLACE, END, locks, replaces=other) is Recorded.KNOWN
+    written = write_status(store, PLACE, StackChange(uid="u-1", request=CANCEL), locks)
+    assert (written.outcome, written.answer and written.answer.requested) == (Recorded.WRITTEN, CANCEL)
+    stored = store.read(PATH)
+    assert stored is not None
+    wanted = json.loads(before)
+    first, second = wanted["checkpoint"]["latest"]["resources"][:2]
+    requested = {"action": "cancel", "at": CANCEL.at, "by": "ada", "counter": 1, "uid": "u-1", "attempt": 1}
+    first["outputs"]["torchx"]["requested"] = second["outputs"]["requested"] = requested
+    assert json.loads(stored.data) == wanted
+    # Who looks does not know of the request.
+    written = write_status(store, PLACE, StackChange(uid="u-1", look=gone()), locks)
+    assert (written.outcome, written.answer and written.answer.requested) == (Recorded.WRITTEN, CANCEL)
+    stored = store.read(PATH)
+    assert stored is not None
+    found = outputs(stored.data)
+    assert (found["torchx"]["requested"], outputs(stored.data, 1)["requested"]) == (requested, requested)
+    assert (found["state"], found["reason"], found["torchx"]["observed"]["state"]) == (
+        "CANCELLED",
+        "Cancelled",
+        "CANCELLED",
+    )
+    assert write_status(store, PLACE, StackChange(uid="u-1", look=gone()), locks).outcome is Recorded.KNOWN
+
+
+def test_a_request_that_does_not_follow_the_one_of_the_stack_is_not_taken(store: StackStore, locks: OwnedLocks) -> None:
+    put(store, checkpoint())
+    for request, present in (
+        (CANCEL, CANCEL),
+        (replace(CANCEL, by="bob"), CANCEL),
+        (replace(CANCEL, counter=3), CANCEL),
+        (replace(CANCEL, counter=2, action=RequestedAction.RESUME), None),
+    ):
+        written = write_status(store, PLACE, StackChange(uid="u-1", request=request), locks)
+        assert (written.answer and written.answer.requested) == (present or request)
+
+
+def test_a_look_is_judged_by_what_the_stack_has_under_the_lock(store: StackStore, locks: OwnedLocks) -> None:
+    put(store, checkpoint())
+
+    class Requesting(Racing):
+        """A store in which somebody requests the end of the run before the lock is taken."""
+
+        requests = 1
+
+        def lock(self, path: str, data: bytes) -> None:
+            self._store.lock(path, data)
+            if self.requests:
+                self.requests -= 1
+                text, _ = status_writer.changed(
+                    json.dumps(checkpoint()), StackChange(uid="u-1", request=CANCEL), program_stacks=False
+                )
+                self._store.write(PATH, text.encode())
+
+    requesting: Any = Requesting(store)
+    written = write_status(requesting, PLACE, StackChange(uid="u-1", look=gone()), locks)
+    assert written.answer is not None
+    assert (written.outcome, written.answer.observed["state"]) == (Recorded.WRITTEN, "CANCELLED")
+
+
+def test_what_a_look_does_not_show_changes_nothing(store: StackStore, locks: OwnedLocks) -> None:
+    before = put(store, checkpoint())
+    for look in (gone(objects=None), gone(uid="u-2")):
+        change = StackChange(uid=look.uid or "", look=look)
+        assert write_status(store, PLACE, change, locks).outcome is Recorded.KNOWN
     assert store.read(PATH) == Stored(data=before)
-    assert write_status(store, PLACE, END, locks, replaces=SUBMITTED) is Recorded.WRITTEN
