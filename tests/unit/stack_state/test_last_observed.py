@@ -1,4 +1,4 @@
-"""What single stacks say of their runs: one read of one file, no process, and a backend that fails is left alone for a while."""
+"""What single stacks say of their runs: one read of one file, no process; a backend that fails is left alone a while."""
 
 from __future__ import annotations
 
