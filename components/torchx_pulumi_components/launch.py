@@ -422,7 +422,7 @@ def judged_status(look: Look, judged: Mapping[str, Any] | None) -> JobStatus:
     return replace(
         seen,
         state=state,
-        reason=Reason(reason) if reason in set(Reason) else Reason.UNREADABLE,
+        reason=next((each for each in Reason if each.value == reason), Reason.UNREADABLE),
         message=str(judged.get("message") or ""),
         diagnoses=seen.diagnoses if state is seen.state else (),
     )

@@ -674,6 +674,23 @@ def test_a_killed_launch_is_completed_before_it_is_replaced(engine: Any, gang: s
     assert not engine.mocks.resources
 
 
+def test_pods_that_this_deployment_makes_are_not_gone(engine: Any) -> None:
+    given = args(gang="pods", role={"num_replicas": 2})
+    with cluster_for_tests(cluster()):
+        job = engine.run(lambda: VolcanoTrainingJob("train", given))
+    live = [item for item in killed(engine, job) if not item["metadata"]["name"].endswith("-trainer-1-0")]
+    for item in live:
+        if item["kind"] == "Pod":
+            item["spec"]["nodeName"] = "node"
+    with cluster_for_tests(cluster(*live)):
+        job = engine.run(lambda: VolcanoTrainingJob("train", given))
+        assert engine.value(job.observed)["state"] == "RUNNING"
+        # The state has all of them now, and one was deleted.
+        remember_all(engine, job)
+        job = engine.run(lambda: VolcanoTrainingJob("train", given))
+    assert (engine.value(job.observed)["state"], engine.value(job.observed)["reason"]) == ("FAILED", "PodGone")
+
+
 def test_an_object_that_is_being_deleted_is_not_imported(engine: Any) -> None:
     with cluster_for_tests(cluster()):
         job = engine.run(lambda: VolcanoTrainingJob("train", args()))
@@ -920,7 +937,7 @@ def test_the_kubeconfig_of_the_arguments_makes_a_provider_that_hides_it(engine: 
     [
         ("Completed", "completed", None),
         ("Running", "running", None),
-        ("Failed", "completed", "; it will not be completed"),
+        ("Failed", "completed", "is FAILED (Failed: "),
         ("Aborted", "running", "it will not be running"),
         ("Running", "completed", "not completed within 1 s; it is left as it is"),
     ],
