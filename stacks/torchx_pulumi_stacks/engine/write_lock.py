@@ -24,11 +24,21 @@ from torchx_pulumi.stack_state.store import StackStore
 HOLD_S = 1.0
 """Maximum time for which a writer of a status holds the lock."""
 
-_OWN = uuid.uuid4().hex[:8]
+_own = uuid.uuid4().hex[:8]
 """Beginning of the names of this process' locks."""
 
 _held: set[str] = set()
 """Names of the locks that this process holds now."""
+
+
+def _begin_in_child() -> None:
+    """Begin without locks in a forked child: those of its parent are the locks of another process."""
+    global _own
+    _own = uuid.uuid4().hex[:8]
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Pauses between attempts while another process holds the lock."""
@@ -59,7 +69,7 @@ def stack_lock(
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     `Hold.has_time` before it changes anything.
     """
-    folder, name, owner = lock_folder(place), f"{_OWN}{str(uuid.uuid4())[len(_OWN) :]}.json", this_process()
+    folder, name, owner = lock_folder(place), f"{_own}{str(uuid.uuid4())[len(_own) :]}.json", this_process()
     if _locks(store, folder, owned):
         yield None
         return
@@ -75,12 +85,14 @@ def stack_lock(
         # Without time for one more request, the caller checks that itself.
         yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
     finally:
-        # If the lock cannot be removed, its note stays.
-        try:
-            store.remove(f"{folder}/{name}")
-        finally:
-            _held.discard(name)
-        owned.forget(note)
+        # A child that was forked in the block leaves the lock to its parent.
+        if name in _held:
+            # If the lock cannot be removed, its note stays.
+            try:
+                store.remove(f"{folder}/{name}")
+            finally:
+                _held.discard(name)
+            owned.forget(note)
 
 
 def lock_folder(place: StackRef) -> str:
@@ -102,7 +114,7 @@ def _locks(store: StackStore, folder: str, owned: OwnedLocks) -> list[str]:
 
 def _is_left(name: str) -> bool:
     """Return whether this process took a lock and could not remove it: the store did not answer, or was not mounted."""
-    return name.startswith(_OWN) and name not in _held
+    return name.startswith(_own) and name not in _held
 
 
 def _json(data: bytes) -> Any:
