@@ -153,9 +153,12 @@ class Controller:
         return tuple(dict.fromkeys((*self._reporter.problems(), *watches)))
 
     def not_ready(self) -> str:
-        """Return why not all apps are known yet. Empty: they are; what fails after that does not change it."""
+        """Return why not all apps are known yet. Empty: they are; what fails after that does not change it.
+
+        A backend that was away at the start is a problem of its own (`problems`) if another one was read.
+        """
         unread = self._tracked.unread
-        if unread:
+        if unread and (not self._begun or len(unread) == len(self._settings.backends)):
             return f"not read yet: {', '.join(map(without_credentials, unread))}"
         unsettled = [view.name for view in self._views if not view.watched.is_settled]
         if unsettled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
@@ -742,6 +743,32 @@ def test_missing_delete_verbs_are_a_problem_at_the_start() -> None:
     assert "jobs.batch" not in str(check_permissions("here", cluster, [])[0])
     cluster.error = ClusterError("no answer", retryable=True)
     assert check_permissions("here", cluster, []) == []
+
+
+def test_a_backend_that_is_away_at_the_start_keeps_its_own_apps_only(old: OldApps, tmp_path: Path) -> None:
+    away = OldApps(root_of(tmp_path / "away"))
+    away.world.cluster = old.world.cluster
+    app, kept = old.launch("old-1"), away.launch("old-2")
+    backend, elsewhere = away.world.root / "backend", away.world.root / "not-mounted"
+    backend.rename(elsewhere)
+    old.forget(further=[away.world.backend])
+    elsewhere.rename(backend)
+    assert (old.left(app), away.left(kept)) == ([], ALL)
+
+
+def test_a_controller_starts_without_a_backend_that_is_away_if_another_one_answers(
+    old: OldApps, tmp_path: Path, unreadable: Callable[[Path, int], None]
+) -> None:
+    there, away = old.world.backend, f"file://{tmp_path}/away"
+    settings = ControllerSettings(backends=(away, there))
+    assert list(check_settings(settings, lambda *_: old.world.cluster).values()) == [old.world.cluster]
+    with pytest.raises(TorchxPulumiError, match="is not there, so its stacks are unknown"):
+        check_settings(replace(settings, backends=(away,)), lambda *_: old.world.cluster)
+    with pytest.raises(TorchxPulumiError, match=r"2 problems:(.|\n)*Pulumi CLI only(.|\n)*is not there"):
+        check_settings(replace(settings, backends=(away, "postgres://db/state")), lambda *_: old.world.cluster)
+    unreadable(tmp_path / "away", errno.EACCES)
+    with pytest.raises(TorchxPulumiError, match="this user has no permission"):
+        check_settings(settings, lambda *_: old.world.cluster)
 
 
 def test_a_controller_that_runs_once_writes_the_end_and_then_forgets(old: OldApps) -> None:
