@@ -74,6 +74,7 @@ class Controller:
         """
         self._settings = settings
         self._timing = timing or ControllerTiming()
+        self._driver = driver
         self._reporter = reporter
         self._now = now
         self._archiver = None if settings.retention and settings.retention.dry_run else archiver
@@ -95,6 +96,8 @@ class Controller:
         )
         self._listings: dict[str, threading.Thread] = {}
         self._tracked = TrackedStacks(settings.backends, reporter, opened=opened, fleet=fleet, now=now)
+        self._cleared: set[str] = set()
+        """Backends in which no lock is left that an earlier process of this controller held when it was killed."""
         self._begun = False
         self._unseen: set[AppKey] = set()
         """Apps that were not looked at since the start."""
@@ -345,6 +348,9 @@ class Controller:
     def _list(self, backend: str) -> None:
         try:
             changed = self._tracked.refresh(backend)
+            if backend not in self._cleared and backend not in self._tracked.unread:
+                # A stack that has nothing to be written is not locked by this process, and a lock blocks its owner.
+                self._cleared |= {backend} if self._driver.clear_dead_locks(backend) else set()
         except Exception as error:  # noqa: BLE001 - the next listing may succeed
             self._reporter.begin(f"listing {backend}", f"backend {backend} is not listed: {_unexpected(error)}")
             return

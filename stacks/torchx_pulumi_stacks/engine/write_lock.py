@@ -9,7 +9,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,8 +17,8 @@ from getpass import getuser
 from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
-from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_of
+from torchx_pulumi.stack_state.owner import container, this_process
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, is_of_ended_container, lock_of
 from torchx_pulumi.stack_state.store import StackStore
 
 HOLD_S = 1.0
@@ -74,7 +74,9 @@ def stack_lock(
         yield None
         return
     note = owned.note(owner.pid, engine=False)
-    content = {"pid": owner.pid, "username": _user(), "hostname": owner.host, "timestamp": _now()}
+    content: dict[str, Any] = {"pid": owner.pid, "username": _user(), "hostname": owner.host, "timestamp": _now()}
+    # Pulumi ignores a field that it does not know.
+    content |= {} if (own := container()) is None else {"container": own}
     begun = time.monotonic()
     _held.add(name)
     try:
@@ -95,6 +97,20 @@ def stack_lock(
             owned.forget(note)
 
 
+def clear_dead_locks(store: StackStore, backend: str, owned: Callable[[StackRef], OwnedLocks]) -> None:
+    """Remove our own locks that are not held any more from all stacks of a backend.
+
+    Args:
+        store: Its files.
+        backend: Its URL.
+        owned: Returns the notes of our own locks on a stack.
+    """
+    root = f".pulumi/locks/{ORGANIZATION}"
+    for folder in sorted({path.rpartition("/")[0] for path in store.paths(root)}):
+        project, _, stack = folder.rpartition("/")
+        _locks(store, f"{root}/{folder}", owned(StackRef(backend=backend, project=project, stack=stack)))
+
+
 def lock_folder(place: StackRef) -> str:
     """Return the folder in which Pulumi keeps the locks of a stack."""
     return f".pulumi/locks/{ORGANIZATION}/{place.project}/{place.stack}"
@@ -105,9 +121,12 @@ def _locks(store: StackStore, folder: str, owned: OwnedLocks) -> list[str]:
     stay = []
     for name in store.names(folder):
         found = store.read(f"{folder}/{name}")
-        if found is not None and (_is_left(name) or owned.is_dead(lock_of(_json(found.data)))):
+        if found is None:
+            continue
+        value = _json(found.data)
+        if _is_left(name) or is_of_ended_container(value) or owned.is_dead(lock_of(value)):
             store.remove(f"{folder}/{name}")
-        elif found is not None:
+        else:
             stay.append(name)
     return stay
 
