@@ -77,7 +77,8 @@ class Controller:
         self._driver = driver
         self._reporter = reporter
         self._now = now
-        self._archiver = None if settings.retention and settings.retention.dry_run else archiver
+        only_shows = settings.retention is not None and settings.retention.dry_run
+        self._archiver = None if only_shows else archiver
         self._fleet = fleet
         self._leading = leading
         self._guard = threading.Lock()
@@ -96,8 +97,8 @@ class Controller:
         )
         self._listings: dict[str, threading.Thread] = {}
         self._tracked = TrackedStacks(settings.backends, reporter, opened=opened, fleet=fleet, now=now)
-        self._cleared: set[str] = set()
-        """Backends in which no lock is left that an earlier process of this controller held when it was killed."""
+        self._cleared = set(settings.backends if only_shows else ())
+        """Backends that are not searched for locks which an earlier process of this controller held when killed."""
         self._begun = False
         self._unseen: set[AppKey] = set()
         """Apps that were not looked at since the start."""

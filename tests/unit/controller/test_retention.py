@@ -30,6 +30,7 @@ from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import SECRET
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 from tests.unit.controller.old_apps import NOW, SETTINGS, OldApps, root_of, second_component
@@ -793,7 +794,11 @@ def test_a_controller_that_runs_once_writes_the_end_and_then_forgets(old: OldApp
     assert (old.left(ended), old.left(active)) == (["entry"], ALL), "the index of this test is not that of the user"
 
 
-def test_a_dry_run_knows_ends_that_no_stack_has_yet(old: OldApps, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_knows_ends_that_no_stack_has_yet(
+    old: OldApps, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[str] = []
+    monkeypatch.setattr(AutomationDriver, "clear_dead_locks", lambda _, backend: cleared.append(backend))
     old.launch("ended", end={"state": "RUNNING", "reason": "Running", "finished_at": None})
     settings = ControllerSettings(
         backends=(old.world.backend,), once=True, retention=replace(SETTINGS, dry_run=True, log_archive=str(old.logs))
@@ -801,6 +806,7 @@ def test_a_dry_run_knows_ends_that_no_stack_has_yet(old: OldApps, capsys: pytest
     driver, reporter = old.world.driver(), Reporter(old.world.lines.append)
     Controller(settings, {"test": old.world.cluster}, driver, reporter, now=lambda: NOW).run(threading.Event())
     assert not any("not current" in line for line in old.world.lines)
+    assert cleared == [], "a dry run changes nothing"
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "1 app would be forgotten:"
     assert lines[1] == (
