@@ -28,6 +28,9 @@ further changes.
 
 LEASE_VARIABLE = "TORCHX_PULUMI_LEASE_S"
 
+POD_VARIABLE = "TORCHX_PULUMI_POD_UID"
+"""Variable with the uid of the pod of this process, which only one container of the pod may have."""
+
 _PROC = Path("/proc")
 
 _BOOT_SLACK_S = 60.0
@@ -199,6 +202,16 @@ def pid_namespace() -> int | None:
         return (_PROC / "self" / "ns" / "pid").stat().st_ino
     except OSError:
         return None
+
+
+def container() -> dict[str, str] | None:
+    """Return what identifies this container: the uid of its pod, and the start of its first process.
+
+    A container is restarted after it has ended, and has another first process then: within a pod, another start is an
+    earlier container that has ended. A container does not see its restart count. None: not known (POD_VARIABLE).
+    """
+    pod_uid, first = os.environ.get(POD_VARIABLE), started(1)
+    return {"pod_uid": pod_uid, "started": first} if pod_uid and first else None
 
 
 def is_here(boot: str | None, namespace: int | None) -> bool:
