@@ -149,23 +149,6 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
     return StackState(urn=present, former_urns=former)
 
 
-def recorded_images() -> frozenset[str]:
-    """Return the digests of the images of the runs in this stack's state (`runs.identity.digest`).
-
-    Raises:
-        DeployError: The state cannot be read.
-    """
-    notes = [
-        plain(outputs.get("input"))
-        for urn, outputs in read_outputs().items()
-        if f"{STASH}::" in urn and urn.endswith(("-record", "-intent"))
-    ]
-    digests = [
-        note["digests"] for note in notes if isinstance(note, Mapping) and isinstance(note.get("digests"), Mapping)
-    ]
-    return frozenset(str(value) for each in digests for path, value in each.items() if path.endswith("].image"))
-
-
 _outputs: WeakKeyDictionary[RPCManager, Mapping[str, Mapping[str, Any]]] = WeakKeyDictionary()
 """What `read_outputs` found, by program."""
 
