@@ -24,7 +24,7 @@ def record_of(run: RunRecord, launch: Launch, marked: MarkedPlan, uid: Any = Non
     """Return a record as it is registered. Of its fields only the namespace can be secret.
 
     In a preview, the fields that depend on unknown arguments are unknown. What is observed of a run later is no part of
-    its record, so that a preview after its end shows no change. An end that 0.1.0 recorded stays.
+    its record, so that a preview after its end shows no change.
 
     Args:
         run: The record.

@@ -1,6 +1,6 @@
 """What the package makes of the jobs: registrations, records, entries, orders and files, as plain JSON values.
 
-The same code made the recordings with an earlier release and makes what they are compared with. What differs from run
+The same code made the recordings and makes what they are compared with. What differs from run
 to run (the clock, the process, the random part of an id) is given or put to a fixed value.
 """
 
@@ -158,9 +158,9 @@ def app_of(job: TorchxJob) -> Any:
     for given in copy.deepcopy(job.app["roles"]):
         mounts = []
         for mount in given.pop("mounts"):
-            kind = mount.pop("kind")
+            kind = mount["kind"]
             names = {"src": "src" if kind == "volume" else "src_path", "dst": "dst_path"}
-            mounts.append(kinds[kind](**{names.get(key, key): value for key, value in mount.items()}))
+            mounts.append(kinds[kind](**{names.get(key, key): mount[key] for key in mount if key != "kind"}))
         wanted = given.pop("resource", {})
         resource = specs.Resource(
             cpu=wanted.get("cpu", -1),
