@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 import pulumi
-from torchx_pulumi.model.app_entry import without_backend_password
 from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.registration import pod_names
@@ -57,7 +56,7 @@ def entry_of(
         outputs: Outputs of the component.
         log_archive: URL of the archive of the containers' logs. None: the program has none, or it is secret.
     """
-    plan, run, value = launch.plan, launch.run, without_backend_password(app)
+    plan, run, value = launch.plan, launch.run, dict(app)
     if not is_placeholder(log_archive) and (app.get("log_options") or {}).get("log_archive") != log_archive:
         reading = {key: item for key, item in (app.get("log_options") or {}).items() if key != "log_archive"}
         value["log_options"] = reading if log_archive is None else {**reading, "log_archive": log_archive}

@@ -201,8 +201,6 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     plan = plan_job(request.plan.spec, request.plan.options, job.app_id)
     request = PulumiJob(request.images_to_push, render_plan(plan), plan=plan, app=write_app(app), config=config)
     cluster = FakeCluster(needed())
-    # Without the uid the names of files and stacks are of the address, as those of 0.1.0 always are.
-    cluster.uid = ""
     index = RunIndex(folder / "runs")
     context = AdapterContext(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
     entry = replace(make_entry(context, request, plan, job.session, cluster), owner=None)

@@ -163,7 +163,7 @@ class ObservedRole(TypedDict):
 
 
 class ObservedObjectUid(TypedDict, total=False):
-    """Which job object was observed; absent where that is not known, or where 0.1.0 wrote it."""
+    """Which job object was observed; absent where that is not known."""
 
     uid: str | None
     """Uid of the observed job object."""
