@@ -26,9 +26,8 @@ GANG = {(VOLCANO_POD_GROUP, "train-1"), (SERVICE, "train-1"), *((POD, name) for 
 class Lab:
     """A gang of pods in a cluster, as a launch made it."""
 
-    def __init__(self, make_order: Callable[..., Any], *, marked: bool = True) -> None:
-        roles = [{"name": "trainer", "image": "app:1"}]
-        order = make_order("pods", pods={"trainer": list(PODS)}, declared={"roles": roles})
+    def __init__(self, make_order: Callable[..., Any]) -> None:
+        order = make_order("pods", pods={"trainer": list(PODS)})
         self.entry: RunEntry = order.entry
         self.cluster = FakeCluster()
         self.told: list[str] = []
