@@ -158,8 +158,8 @@ def lives(pid: int, since: str = "") -> bool:
 def started(pid: int) -> str:
     """Return the start of a process, which distinguishes it from a later process with the same id.
 
-    Empty: the process has ended or is not readable. On Linux: boot id and clock tick, the format of 0.1.0, which psutil
-    does not provide. Elsewhere: the start time of psutil.
+    Empty: the process has ended or is not readable. On Linux: boot id and clock tick, which psutil does not
+    provide. Elsewhere: the start time of psutil.
     """
     try:
         # The process name before these fields may contain spaces and parentheses.
@@ -220,13 +220,7 @@ def is_here(boot: str | None, namespace: int | None) -> bool:
 
 
 def _is_near(owner: Owner) -> bool:
-    """Return whether an owner's process can be looked up from here.
-
-    0.1.0 stored the host name and, on Linux, the boot id in `started`. Two machines may have the same host name.
-    """
-    if owner.boot_id is None:
-        boot = owner.started.rpartition(":")[0]
-        return owner.host == socket.gethostname() and boot in ("", _boot_id_of_linux())
+    """Return whether an owner's process can be looked up from here."""
     return is_here(owner.boot_id, owner.pid_namespace)
 
 

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import re
 import secrets
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,11 +158,6 @@ def is_over(lock: Lock) -> bool:
         return True
     taken, since = _seconds(lock.timestamp), started_at(lock.pid)
     return taken is not None and since is not None and since > taken + CLOCK_SLACK_S
-
-
-def is_over_of_0_1_0(lock: Lock) -> bool:
-    """Return whether the process of a lock of 0.1.0 has ended; the host is identified by its name only."""
-    return lock.host == socket.gethostname() and is_over(lock)
 
 
 def read_locked_message(text: str) -> list[Lock]:
