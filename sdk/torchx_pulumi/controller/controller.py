@@ -313,7 +313,7 @@ class Controller:
             now = time.monotonic()
             with self._guard:
                 for uid, (count, due) in [*self._unknown.items()]:
-                    if self._tracked.of_uid(uid) is not None:
+                    if self._tracked.of_uid(uid):
                         del self._unknown[uid]
                     elif due <= now:
                         pause_s = REFRESH_PAUSES_S[count] if count < len(REFRESH_PAUSES_S) else self._timing.refresh_s

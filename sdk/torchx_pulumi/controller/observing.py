@@ -232,23 +232,23 @@ class ClusterView:
             self._dirty(key, EVENT_DEBOUNCE_S if of_pod is not None and _has_many_replicas(of_pod) else DEBOUNCE_S)
             if change.kind == POD:
                 self._pod_changed(self, key, found, gone)
-            elif change.previous is None and not gone:
+            elif change.previous is None and not gone and self._is_job_object(change.kind, found):
                 self._job_object_appeared(key)
 
     def _job_object_changed(self, found: Manifest, *, gone: bool) -> set[AppKey]:
         uid, label = text_at(found, "metadata", "uid"), text_at(found, "metadata", "labels", labels.LAUNCH)
-        key = self._tracked.of_uid(uid)
-        if uid is not None and key is None and not gone:
+        keys = self._tracked.of_uid(uid)
+        if uid is not None and not keys and not gone:
             self._unknown(uid)
         elif uid is not None:
             self._known(uid)
-        app = self._tracked.app(key) if key is not None else None
-        if gone and uid is not None and app is not None and not app.state.terminal:
+        apps = [app for key in keys if (app := self._tracked.app(key)) is not None]
+        if gone and uid is not None and any(not app.state.terminal for app in apps):
             with self._guard:
                 self._gone[uid] = found
                 while len(self._gone) > MOST_GONE:
                     self._gone.popitem(last=False)
-        return {*self._tracked.of_launch(label), *(() if key is None else (key,))}
+        return {*self._tracked.of_launch(label), *keys}
 
     def _job_object_appeared(self, key: AppKey) -> None:
         """Pass the pods of an app on again, whose archive depends on its job object."""
