@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -358,3 +359,28 @@ def test_the_controller_archives_the_logs_of_the_apps_that_it_tracks(tmp_path: P
     (run,) = setup.runs()
     assert (run.app_id, run.uid, run.lines, run.complete) == ("default:train-x1", launched.entry.uid, 2, True)
     assert any(setup.archiver.summary() in line for line in world.lines)
+
+
+def test_a_pod_that_is_seen_before_its_job_object_goes_to_the_archive_of_its_launch(tmp_path: Path) -> None:
+    world, setup = World(root=tmp_path), Setup(tmp_path)
+    launched = world.launch("train-x1")
+    whole = json.loads(launched.path.read_text())
+    for item in whole["checkpoint"]["latest"]["resources"]:
+        if item["urn"].endswith("-app"):
+            item["inputs"]["input"]["log_options"] = {"log_archive": str(tmp_path / "own")}
+    launched.path.write_text(json.dumps(whole))
+    job = world.cluster.find(launched.kind, "default", "train-x1")
+    assert job is not None
+    world.cluster.remove(launched.kind, "default", "train-x1")
+    name = launched.entry.pods["trainer"][0]
+    found = pod(name, owner=str(launched.entry.uid))
+    found["metadata"]["labels"] |= {"volcano.sh/job-name": "train-x1"}
+    world.cluster.put(found)
+    world.cluster._logs["default", name] = ["a", "b"]
+    with world.controller(archiver=setup.archiver):
+        wait_for(lambda: any("in stack" in line for line in world.lines))
+        setup.idle()
+        assert not (tmp_path / "own").exists()
+        world.cluster.put(job)
+        wait_for(lambda: (tmp_path / "own").exists() and bool(setup.runs(open_archive(str(tmp_path / "own")))))
+    assert setup.runs() == []
