@@ -54,7 +54,7 @@ def run_outputs(
     if launch.answer.requested is not None:
         outputs["requested"] = marked.leaves.hidden(write_requested(launch.answer.requested))
     if launch.run.cluster is None and launch.cluster is not None:
-        # An output may change without a change of the deployment. The record is as 0.1.0 wrote it.
+        # An output may change without a change of the deployment; the record stays as the launch wrote it.
         outputs["cluster"] = write_identity(launch.cluster)
     if launch.decision.action is Action.IGNORE:
         kept = {

@@ -1,4 +1,4 @@
-"""What single stacks say of their runs: one read of one file, no process; a backend that fails is left alone a while."""
+"""What single stacks say of their runs: one read of one file, no process; a backend that fails rests for a while."""
 
 from __future__ import annotations
 
