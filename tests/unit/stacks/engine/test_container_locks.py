@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.runs.driver import Forgotten, Recorded
 from torchx_pulumi.stack_state import owner as owner_module
@@ -75,7 +76,7 @@ class Containers:
         return self.store.names(lock_folder(self.place))
 
     def write(self, driver: AutomationDriver) -> Recorded:
-        return driver.record_at(self.place, END)
+        return driver.record_at(self.place, StackChange(uid=str(END["uid"]), observed=END)).outcome
 
 
 @pytest.fixture
