@@ -276,6 +276,9 @@ def test_a_pod_that_the_deletion_of_its_job_ends_is_no_end_of_it(engine: Any, pr
     ended = {**pod, "status": {"phase": "Failed", "containerStatuses": [killed]}}
     observed = engine.value(make(engine, cluster(live, ended), preview=preview).observed)
     assert observed["state"] == "RUNNING"
+    if not preview:
+        with pytest.raises(pulumi.RunError, match=r"is RUNNING \(Stopping: .* not completed within 1 s"):
+            make(engine, cluster(live, ended), wait_for="completed", timeout_s=1)
     engine.mocks.state[f"{PREFIX}::train"] = {"uid": "uid-of-train", "observed": observed}
     observed = engine.value(make(engine, cluster(), preview=preview).observed)
     assert (observed["state"], observed["reason"]) == ("UNKNOWN", "NotFound")
