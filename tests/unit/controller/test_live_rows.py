@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.controller.live_rows import MOST_NAMESPACES, LiveRows
 from torchx_pulumi.fleet.collect import FleetRow
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
@@ -17,6 +18,8 @@ from torchx_pulumi.fleet.collect.reading import is_asked
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.requested import Requested, RequestedAction
+from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 
@@ -185,9 +188,9 @@ def test_a_cancellation_that_the_stack_notes_is_shown_as_cancelled(world: World)
     world.phase(app, "Running", running=1)
     with watching(world) as watch:
         watch.wait(app, "RUNNING", "Running")
-        seen = {"state": "RUNNING", "reason": "Cancelled", "message": "cancelled at X", "attempt": 1}
-        observed = {**seen, "uid": app.entry.uid, "observed_at": "2100-01-01T00:00:00Z"}
-        assert world.driver().record(app.entry, observed).value == "written"
+        request = Requested(action=RequestedAction.CANCEL, at="X", uid=app.entry.uid)
+        change = StackChange(uid=app.entry.uid or "", request=request)
+        assert world.driver().record(app.entry, change).outcome is Recorded.WRITTEN
         watch.refresh()
         watch.wait(app, "RUNNING", "Cancelled")
         world.phase(app, "Terminated", terminated=1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.controller.observing import DEBOUNCE_S, EVENT_DEBOUNCE_S, ClusterView
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.testing import FakeCluster
 
@@ -18,7 +19,10 @@ class OneApp:
     """The tracked app of every job."""
 
     def __init__(self, replicas: int) -> None:
-        self._app = SimpleNamespace(output=StackApp(output={"declared": {"roles": [{"replicas": replicas}]}}))
+        variant = next(iter(find_backend("volcano").variants.values()))
+        self._app = SimpleNamespace(
+            variant=variant, output=StackApp(output={"declared": {"roles": [{"replicas": replicas}]}})
+        )
 
     def of_job(self, *_: Any) -> frozenset[str]:
         return frozenset({"key"})
