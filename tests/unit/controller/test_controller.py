@@ -26,12 +26,13 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
+from tests.unit.controller.lagging import Lagging
+from tests.unit.controller.requests import cancelled
 from tests.unit.controller.world import FAST, App, World, checkpoint, component, urn_of, wait_for
 
 
@@ -230,13 +231,6 @@ def test_an_object_of_the_same_name_with_another_uid_is_another_run(world: World
         wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
 
 
-def cancelled(world: World, app: App) -> None:
-    """Write what `torchx cancel` writes, which waits for other writers."""
-    request = Requested(action=RequestedAction.CANCEL, at="noon", by="tester", uid=app.entry.uid)
-    change = StackChange(uid=app.entry.uid or "", request=request)
-    wait_for(lambda: world.driver().record_at(app.entry.place, change).outcome is Recorded.WRITTEN)
-
-
 def test_a_cancelled_job_whose_object_was_deleted_is_cancelled(world: World) -> None:
     app = world.launch("wrapped", scheduler="mcad")
     cancelled(world, app)
@@ -345,35 +339,6 @@ def test_an_app_that_changes_all_the_time_is_written_at_intervals(world: World) 
         assert len(driver.written) <= 4
         world.phase(app, "Completed", succeeded=1)
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED", 0.9)
-
-
-class Lagging:
-    """A cluster whose watches are held up, as by a slow network."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
-        self.held = False
-
-    def watch(self, *args: Any, **options: Any) -> Any:
-        events, lagging = self._cluster.watch(*args, **options), self
-
-        class Events:
-            def __iter__(self) -> Any:
-                return self
-
-            def __next__(self) -> Any:
-                event = next(events)
-                while lagging.held:
-                    time.sleep(0.01)
-                return event
-
-            def close(self) -> None:
-                events.close()
-
-        return Events()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
 
 
 def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world: World) -> None:

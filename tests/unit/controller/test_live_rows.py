@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.controller.live_rows import MOST_NAMESPACES, LiveRows
 from torchx_pulumi.fleet.collect import FleetRow
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
@@ -18,11 +17,10 @@ from torchx_pulumi.fleet.collect.reading import is_asked
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.requested import Requested, RequestedAction
-from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 
+from tests.unit.controller.requests import cancelled
 from tests.unit.controller.world import App, World, wait_for
 
 AWAY = ClusterError("the cluster cannot be reached", retryable=True)
@@ -188,13 +186,11 @@ def test_a_cancellation_that_the_stack_notes_is_shown_as_cancelled(world: World)
     world.phase(app, "Running", running=1)
     with watching(world) as watch:
         watch.wait(app, "RUNNING", "Running")
-        request = Requested(action=RequestedAction.CANCEL, at="X", uid=app.entry.uid)
-        change = StackChange(uid=app.entry.uid or "", request=request)
-        assert world.driver().record(app.entry, change).outcome is Recorded.WRITTEN
+        cancelled(world, app)
         watch.refresh()
         watch.wait(app, "RUNNING", "Cancelled")
         world.phase(app, "Terminated", terminated=1)
-        assert watch.wait(app, "CANCELLED", "Cancelled").message == "cancelled at X"
+        assert watch.wait(app, "CANCELLED", "Cancelled").message == "cancelled at noon"
 
 
 def test_a_checkpoint_of_a_later_release_is_noted(world: World) -> None:
