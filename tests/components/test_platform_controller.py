@@ -109,6 +109,10 @@ def test_the_least_deployment(engine: Engine) -> None:
         *("--allowed-host", "torchx-controller.control.svc.cluster.local"),
     ]
     assert "envFrom" not in container(made)
+    assert {
+        "name": "TORCHX_PULUMI_POD_UID",
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
+    } in container(made)["env"]
     service = made("core/v1:Service")["spec"]
     assert (service["selector"], service["ports"][0]["port"]) == (spec["selector"]["matchLabels"], 8080)
     budget = made("policy/v1:PodDisruptionBudget")["spec"]

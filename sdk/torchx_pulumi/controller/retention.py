@@ -123,9 +123,6 @@ class Retention:
         Returns:
             How many were not tried because the pass ended before.
         """
-        if self._tracked.unread:
-            # A stack that is not read yet may name the same job object.
-            return 0
         known = {app.key: app for app in self._tracked.apps()}
         for table in (self._not_before, self._hindered, self._waiting):
             for key in table.keys() - known.keys():

@@ -15,7 +15,7 @@ from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.controller.app_output import exported_outputs, is_of_later_release, read_output
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
@@ -59,8 +59,6 @@ class TrackedApp:
     """Role name to its pods, all of which were made. None: not known."""
     cluster: ClusterIdentity | None = None
     """The cluster of the launch. None: not recorded."""
-    address: str = ""
-    """Digest of the address of that cluster, as 0.1.0 recorded it. Empty: not recorded."""
     log_archive: str | None = None
     """URL of the archive that the launch named. None: it named none."""
     by_torchx: bool = False
@@ -111,9 +109,7 @@ class TrackedApp:
 
     def match(self, present: ClusterIdentity) -> Match:
         """Return whether a cluster is the one of the launch."""
-        if self.cluster is not None:
-            return compare(self.cluster, present)
-        return compare_address(self.address, present) if self.address else Match.UNDECIDED
+        return Match.UNDECIDED if self.cluster is None else compare(self.cluster, present)
 
 
 def read_stack_apps(text: str, place: StackRef, name: StackName) -> list[TrackedApp]:
@@ -164,7 +160,6 @@ def _read(
         uid=text_at(outputs, "uid") or (None if record is None else record.uid),
         expected=_expected(variant, entry, record),
         cluster=(entry and entry.cluster_identity) or (record and record.cluster) or None,
-        address="" if entry is None else entry.cluster,
         log_archive=_log_archive(entry, exported),
         by_torchx=entry is not None,
         has_secrets=SECRET in json.dumps(outputs),

@@ -38,7 +38,7 @@ class Observation:
     roles: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     """Role name to its replicas."""
     uid: str | None = None
-    """Uid of the observed job object. None: not known, or 0.1.0 wrote the observation."""
+    """Uid of the observed job object. None: not known."""
     queued_at: str | None = None
     """When the job object was made, ISO 8601 in UTC. None: not known."""
     started_at: str | None = None

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.kube import LiveCluster
-from torchx_pulumi.kube.kubeconfig import find_access, is_contents, is_file, locations
+from torchx_pulumi.kube.kubeconfig import find_access, is_contents, locations, read_files
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, mismatch_words
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers import find_backend
@@ -59,7 +59,7 @@ def match_identity(entry: RunEntry, present: ClusterIdentity) -> Match:
     """Return whether an app was launched in a cluster, from what is known of the cluster alone."""
     if entry.cluster_identity is not None:
         return compare(entry.cluster_identity, present)
-    return compare_address(entry.cluster, present) if entry.cluster else Match.SAME
+    return Match.SAME if entry.cluster in ("", *present.keys) else Match.UNDECIDED
 
 
 def check_cluster(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> None:
@@ -113,7 +113,7 @@ def ambient(kubeconfig: str | None, context: str | None) -> tuple[str | None, st
         ClusterError: The kubeconfig cannot be read.
     """
     paths = [] if kubeconfig is not None and is_contents(kubeconfig) else locations(kubeconfig)
-    one = str(paths[0].absolute()) if len(paths) == 1 and is_file(paths[0]) else None
+    one = str(paths[0].absolute()) if len(paths) == 1 and read_files(kubeconfig) else None
     current = None if context is not None or one is None else find_access(kubeconfig).context
     return None if kubeconfig is not None else one, current
 

@@ -30,7 +30,6 @@ from torchx_pulumi.torchx_adapter.observe import (
     gone_status,
     last_seen,
     note,
-    note_cluster,
     uid_of,
     variant_named,
 )
@@ -69,7 +68,6 @@ def cancel_app(
         if not gone_status(entry, last_seen(context, entry)).state.terminal:
             _note_cancel(lookup, entry)
         return True
-    note_cluster(context, entry, cluster)
     status = variant.read_status(seen)
     note(context, entry, status)
     if status.state.terminal:

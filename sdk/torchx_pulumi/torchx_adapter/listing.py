@@ -22,7 +22,7 @@ from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.torchx_adapter.compat import listed
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import last_seen, note, note_cluster, observe_app, shown, variant_named
+from torchx_pulumi.torchx_adapter.observe import last_seen, note, observe_app, shown, variant_named
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
@@ -183,8 +183,6 @@ def _list_cluster(
         # An app that a colleague launched again has another uid than is known here, and is the same app.
         if entry is not None and (own or _is_relaunched(entry, cluster, seen.job_object or {})):
             del known[kind, entry.namespace, entry.job_name]
-            if own:
-                note_cluster(context, entry, cluster)
             state = _noted_state(context, entry, with_cancel(entry, status, seen.job_object)) if own else status.state
             rows.append((app_id, entry.name, uid, state))
         elif entry is None and list_filter.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):

@@ -89,7 +89,6 @@ def observe_app(context: AdapterContext, entry: RunEntry, through: Through = lam
         # The stack may have the end from before the deletion of the pods, or that it was asked for.
         status = _cancelled_elsewhere(status, last_seen(context, entry))
     noted = note(context, entry, status)
-    note_cluster(context, entry, cluster)
     return AppSnapshot(status=shown(status, noted), seen=seen)
 
 
@@ -116,17 +115,6 @@ def warn_if_undecided(entry: RunEntry, cluster: LiveCluster, job_object: Manifes
         if error.reason != UNDECIDED_CLUSTER:
             raise
         logger.warning("%s", error)
-
-
-def note_cluster(context: AdapterContext, entry: RunEntry, cluster: LiveCluster) -> None:
-    """Give an app of 0.1.0 the identity of its cluster, where its object was just seen."""
-    if entry.cluster_identity is not None or entry.uid is None or context.index.get(entry) is None:
-        return
-    try:
-        identity = cluster.identify()
-        context.index.change(entry, lambda now: dataclasses.replace(now, cluster_identity=identity))
-    except (ClusterError, DeployError) as error:
-        logger.warning("the cluster of %s is not noted: %s", entry.app_id, error)
 
 
 def note(context: AdapterContext, entry: RunEntry, status: JobStatus) -> Observation:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from torchx_pulumi.kube import LiveCluster
@@ -17,7 +16,7 @@ from torchx_pulumi.kube.kubeconfig import api_server, find_access, identity_of
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, DeployError
-from torchx_pulumi.model.object_fields import time_at
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
@@ -30,9 +29,6 @@ GONE_TIMEOUT_S = 600.0
 """Longest wait for the end of a deletion, as long as that of the Kubernetes provider."""
 
 POLL_S = 0.2
-
-CLOCK_SKEW = timedelta(minutes=5)
-"""How much the cluster's clock may lag behind the clock of the launching machine."""
 
 
 def delete_unrecorded(
@@ -146,8 +142,7 @@ def delete_objects(
 ) -> None:
     """Delete the objects of an app whose state is lost.
 
-    The job object goes last: it proves that the pods belong to the app, so that the next call can finish an
-    interrupted deletion.
+    The job object goes last, so that the next call can finish an interrupted deletion.
 
     Raises:
         ClusterError: The cluster cannot be reached, or an object is not deleted in time.
@@ -157,11 +152,10 @@ def delete_objects(
         return
     cluster, namespace, name = connect(), entry.namespace, entry.job_name
     if variant.makes_pods:
-        group = cluster.get(variant.job_object, namespace, name)
         found = [(POD, pod) for pod in cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))]
         service = cluster.get(SERVICE, namespace, name)
         found += [] if service is None else [(SERVICE, service)]
-        followers = [(kind, namespace, item) for kind, item in found if _is_follower(entry, item, group)]
+        followers = [(kind, namespace, item) for kind, item in found if _mark_of(item) == entry.launch]
         _delete(cluster, followers, progress, check)
     job = _get_labeled(cluster, variant.job_object, namespace, name, {labels.LAUNCH: entry.launch})
     _delete(cluster, [(variant.job_object, namespace, item) for item in job], progress, check)
@@ -208,47 +202,10 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: Ch
         time.sleep(POLL_S)
 
 
-def _is_follower(entry: RunEntry, found: Manifest, group: Manifest | None) -> bool:
-    """Return whether a pod or Service with the app's name belongs to this launch.
-
-    Args:
-        entry: The app.
-        found: The pod or Service.
-        group: The PodGroup of that name. None: it does not exist.
-    """
-    metadata = found["metadata"]
-    mark = (metadata.get("annotations") or {}).get(labels.LAUNCH) or (metadata.get("labels") or {}).get(labels.LAUNCH)
-    if mark is not None:
-        return bool(mark == entry.launch)
-    # Release 0.1.0 labeled the PodGroup only.
-    if metadata.get("ownerReferences") or not _is_named(entry, found):
-        return False
-    if group is not None:
-        return bool((group["metadata"].get("labels") or {}).get(labels.LAUNCH) == entry.launch)
-    created, launched = time_at(metadata, "creationTimestamp"), time_at({"at": entry.launched_at}, "at")
-    return (
-        created is not None and launched is not None and created >= launched - CLOCK_SKEW and _has_image(entry, found)
-    )
-
-
-def _is_named(entry: RunEntry, found: Manifest) -> bool:
-    """Return whether the names in a pod or Service are those of the app."""
-    if found.get("kind") == SERVICE.kind:
-        selector = (found.get("spec") or {}).get("selector") or {}
-        return bool(selector.items() >= find_backend(entry.scheduler).pod_selector(entry.job_name).items())
-    metadata = found["metadata"]
-    group = (metadata.get("annotations") or {}).get(labels.GROUP_NAME)
-    return group == entry.job_name and any(metadata["name"] in pods for pods in entry.pods.values())
-
-
-def _has_image(entry: RunEntry, found: Manifest) -> bool:
-    """Return whether a pod runs the image of its role. True for a Service."""
-    if found.get("kind") == SERVICE.kind:
-        return True
-    images = {role.get("name"): role.get("image") for role in entry.declared.get("roles") or ()}
-    role = next(role for role, pods in entry.pods.items() if found["metadata"]["name"] in pods)
-    containers = (found.get("spec") or {}).get("containers") or ()
-    return any(container.get("image") == images.get(role) for container in containers)
+def _mark_of(found: Manifest) -> str | None:
+    """Return the launch that a pod or Service belongs to. None: it has no mark."""
+    marks = [text_at(found, "metadata", place, labels.LAUNCH) for place in ("annotations", "labels")]
+    return marks[0] or marks[1]
 
 
 def _variant(entry: RunEntry) -> Variant | None:

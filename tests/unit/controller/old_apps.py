@@ -148,12 +148,14 @@ class OldApps:
         namespaces: Sequence[str] | None = None,
         settings: RetentionSettings = SETTINGS,
         now: datetime = NOW,
+        further: Sequence[str] = (),
         **options: Any,
     ) -> Iterator[Retention]:
-        """Yield a retention over the world as it is now."""
+        """Yield a retention over the world as it is now, and further backends."""
         reporter = Reporter(self.world.lines.append)
-        tracked = TrackedStacks([self.world.backend], reporter)
-        tracked.refresh(self.world.backend)
+        tracked = TrackedStacks([self.world.backend, *further], reporter)
+        for backend in (self.world.backend, *further):
+            tracked.refresh(backend)
         view = ClusterView(
             "test",
             cluster or self.world.cluster,

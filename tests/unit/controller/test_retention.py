@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
@@ -29,6 +30,7 @@ from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import SECRET
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 from tests.unit.controller.old_apps import NOW, SETTINGS, OldApps, root_of, second_component
@@ -749,6 +751,32 @@ def test_missing_delete_verbs_are_a_problem_at_the_start() -> None:
     assert check_permissions("here", cluster, []) == []
 
 
+def test_a_backend_that_is_away_at_the_start_keeps_its_own_apps_only(old: OldApps, tmp_path: Path) -> None:
+    away = OldApps(root_of(tmp_path / "away"))
+    away.world.cluster = old.world.cluster
+    app, kept = old.launch("old-1"), away.launch("old-2")
+    backend, elsewhere = away.world.root / "backend", away.world.root / "not-mounted"
+    backend.rename(elsewhere)
+    old.forget(further=[away.world.backend])
+    elsewhere.rename(backend)
+    assert (old.left(app), away.left(kept)) == ([], ALL)
+
+
+def test_a_controller_starts_without_a_backend_that_is_away_if_another_one_answers(
+    old: OldApps, tmp_path: Path, unreadable: Callable[[Path, int], None]
+) -> None:
+    there, away = old.world.backend, f"file://{tmp_path}/away"
+    settings = ControllerSettings(backends=(away, there))
+    assert list(check_settings(settings, lambda *_: old.world.cluster).values()) == [old.world.cluster]
+    with pytest.raises(TorchxPulumiError, match="is not there, so its stacks are unknown"):
+        check_settings(replace(settings, backends=(away,)), lambda *_: old.world.cluster)
+    with pytest.raises(TorchxPulumiError, match=r"2 problems:(.|\n)*Pulumi CLI only(.|\n)*is not there"):
+        check_settings(replace(settings, backends=(away, "postgres://db/state")), lambda *_: old.world.cluster)
+    unreadable(tmp_path / "away", errno.EACCES)
+    with pytest.raises(TorchxPulumiError, match="this user has no permission"):
+        check_settings(settings, lambda *_: old.world.cluster)
+
+
 def test_a_controller_that_runs_once_writes_the_end_and_then_forgets(old: OldApps) -> None:
     """An end that no stack has yet counts from when it was, and the dry run knows that."""
     ended = old.launch("ended", end={"state": "RUNNING", "reason": "Running", "finished_at": None})
@@ -771,7 +799,11 @@ def test_a_controller_that_runs_once_writes_the_end_and_then_forgets(old: OldApp
     assert (old.left(ended), old.left(active)) == (["entry"], ALL), "the index of this test is not that of the user"
 
 
-def test_a_dry_run_knows_ends_that_no_stack_has_yet(old: OldApps, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_knows_ends_that_no_stack_has_yet(
+    old: OldApps, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[str] = []
+    monkeypatch.setattr(AutomationDriver, "clear_dead_locks", lambda _, backend: cleared.append(backend))
     old.launch("ended", end={"state": "RUNNING", "reason": "Running", "finished_at": None})
     settings = ControllerSettings(
         backends=(old.world.backend,), once=True, retention=replace(SETTINGS, dry_run=True, log_archive=str(old.logs))
@@ -779,6 +811,7 @@ def test_a_dry_run_knows_ends_that_no_stack_has_yet(old: OldApps, capsys: pytest
     driver, reporter = old.world.driver(), Reporter(old.world.lines.append)
     Controller(settings, {"test": old.world.cluster}, driver, reporter, now=lambda: NOW).run(threading.Event())
     assert not any("not current" in line for line in old.world.lines)
+    assert cleared == [], "a dry run changes nothing"
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "1 app would be forgotten:"
     assert lines[1] == (

@@ -237,6 +237,24 @@ def test_pages_are_not_ready_before_a_backend_was_read(world: World) -> None:
         wait_for(lambda: not controller.not_ready())
 
 
+def test_pages_are_ready_with_the_backend_that_answers_and_the_other_one_is_reported_and_retried(
+    world: World, tmp_path: Path
+) -> None:
+    other = World(root=tmp_path / "other", cluster=world.cluster, lines=world.lines)
+    app, later = world.launch("train-1"), other.launch("train-2")
+    (other.root / "backend").rename(other.root / "away")
+    fleet = LiveFleet()
+    with world.controller(fleet=fleet, backends=(other.backend, world.backend)) as controller:
+        wait_for(lambda: not controller.not_ready())
+        assert [one.app.job_name for one in fleet.apps()] == [app.name]
+        (problem,) = controller.problems()
+        assert other.backend in problem
+        (other.root / "away").rename(other.root / "backend")
+        wait_for(lambda: {one.app.job_name for one in fleet.apps()} == {app.name, later.name})
+        wait_for(lambda: not controller.problems())
+        assert not controller.not_ready()
+
+
 def test_the_cluster_and_the_events_of_an_app_are_found(world: World) -> None:
     app, fleet = world.launch("train-1"), LiveFleet()
     world.cluster.put(pod(app))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -24,8 +21,6 @@ from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.observe import observe_app
-
-from tests.unit.fleet.collect.states import checkpoint, output, write_stack
 
 from .conftest import World
 from .test_ends import in_stack
@@ -366,35 +361,3 @@ def test_what_another_one_cancelled_and_failed_by_that_is_cancelled(
     assert in_stack(world)["state"] == "CANCELLED"
     colleague("alice")
     assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
-
-
-READ_BY_0_1_0 = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from torchx_pulumi import __file__
-from torchx_pulumi.fleet_reading import read_fleet
-from torchx_pulumi.outputs.reader import read_outputs
-whole = json.load(sys.stdin)
-(row,) = read_fleet("file://" + sys.argv[2]).rows
-assert __file__.startswith(sys.argv[1])
-print(read_outputs(whole)["observed"]["reason"], row.state.value, row.reason)
-"""
-
-
-def test_0_1_0_reads_a_cancellation_and_a_resumption(world: World, submit: Callable[..., str], tmp_path: Path) -> None:
-    (wheel,) = (Path(__file__).parents[2] / "e2e/released").glob("torchx_pulumi-0.1.0-*.whl")
-    app_id, scheduler = running(world, "volcano", submit), world.scheduler()
-    seen = []
-    for call in (scheduler.cancel, scheduler.resume):
-        call(app_id)
-        whole = output("train", observed=in_stack(world))
-        write_stack(tmp_path / "backend", "train", checkpoint(whole))
-        done = subprocess.run(
-            [sys.executable, "-c", READ_BY_0_1_0, str(wheel), str(tmp_path / "backend")],
-            input=json.dumps(whole),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        seen.append(done.stdout.split())
-    assert seen == [["Cancelled", "RUNNING", "Cancelled"], ["Restarting", "PENDING", "Restarting"]]
