@@ -129,7 +129,13 @@ class Look:
         pods = [self._before_deletion(pod) for pod in objects.pods]
         if missing:
             present = {text_at(pod, "metadata", "name") for pod in pods}
-            pods += [pod for name, pod in sorted(self.remembered.pods.items()) if name not in present]
+            expected = {name for names in (objects.expected or {}).values() for name in names}
+            pods += [
+                pod
+                for name, pod in sorted(self.remembered.pods.items())
+                # Those of replicas that were given up are no part of the run any more.
+                if name not in present and (name in expected or not expected)
+            ]
         return replace(objects, pods=tuple(pods))
 
     def _before_deletion(self, pod: Manifest) -> Manifest:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi.apps.judge import Weight, judge, latest, weight
-from torchx_pulumi.apps.look import Look, by_absence
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_observed
@@ -80,7 +80,7 @@ def look_at(
     if look is None or (look.gone and view.job_object(app) is not None):
         # The watch will say how it was last.
         return None
-    if look.status is not None and by_absence(look.status) and not look.gone:
+    if look.status is not None and look.by_absence(look.status) and not look.gone:
         look = replace(look, changing=is_changing(app))
     return sighting(look)
 
