@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.ownership import is_of_launch, owns, run_of_record
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
@@ -272,10 +273,12 @@ class LaunchPlanner:
 
     def _is_ours(self, last: RunRecord | None, job_object: Mapping[str, Any]) -> bool:
         """Return whether this component created an object: it has its label, or the uid of its last run."""
-        metadata = job_object.get("metadata") or {}
-        if (metadata.get("labels") or {}).get(labels.LAUNCH) in self.owners():
+        owners = self.owners()
+        if is_of_launch(owners, job_object):
             return True
-        return last is not None and last.uid is not None and metadata.get("uid") == last.uid
+        return last is not None and owns(
+            run_of_record(last, self._variant_of(last).job_object.kind, owners), job_object
+        )
 
     def _refuse(
         self, decision: Decision, last: RunRecord | None, new_name: str, status: JobStatus | None, *, owned: bool

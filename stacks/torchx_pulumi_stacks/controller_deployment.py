@@ -90,6 +90,7 @@ def arguments_of(config: ControllerConfig, namespace: str) -> list[str]:
         "--backend": config.backends,
         "--namespace": config.namespaces,
         "--allowed-host": [*hosts, *config.allowed_hosts],
+        "--archive-allow": config.archive_allow,
     }
     for option, values in several.items():
         words += [word for value in dict.fromkeys(values) for word in (option, value)]

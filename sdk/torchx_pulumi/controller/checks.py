@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.retention_checks import check_permissions
 from torchx_pulumi.controller.settings import ControllerSettings
 from torchx_pulumi.kube import LiveCluster
@@ -69,26 +70,29 @@ def _refusal(problems: Sequence[Problem]) -> TorchxPulumiError:
     return TorchxPulumiError(f"the controller cannot start: {count}:\n{lines}")
 
 
-def check_archive(url: str | None, limit: str, secret_pods: bool, *, pages: bool) -> tuple[list[Problem], int]:
-    """Return what is wrong with the options of the log archive, and the limit in bytes.
+def check_archives(rules: ArchiveRules, limit: str, *, pages: bool) -> tuple[list[Problem], int]:
+    """Return what is wrong with the options of the log archives, and the limit in bytes.
 
     Args:
-        url: URL of the archive. None: the option is not set.
+        rules: Which archives are used.
         limit: Most bytes of one log, as a Kubernetes quantity.
-        secret_pods: Logs of pods with secrets are archived too, and shown on pages.
         pages: Pages are served.
     """
-    problems = [] if url is None else check_archive_url(url, "--log-archive")
-    if url is not None and not problems:
+    problems: list[Problem] = []
+    given = [("--archive-allow", url) for url in rules.allowed]
+    for option, url in [*([] if rules.own is None else [("--log-archive", rules.own)]), *given]:
+        wrong = check_archive_url(url, option)
         try:
-            open_archive(url).check_writable()
+            if not wrong:
+                open_archive(url).check_writable()
         except OSError as error:
             why = os_error_reason(error, "name another archive")
-            problems.append(Problem("--log-archive", f"{without_password(url)} cannot be written: {why}"))
-    if secret_pods and url is None and not pages:
+            wrong = [Problem(option, f"{without_password(url)} cannot be written: {why}")]
+        problems += wrong
+    if rules.secret_pods and rules.own is None and not pages:
         text = (
-            "there is neither --log-archive nor --listen; name one, or leave this out: a launch's own archive has "
-            "these logs anyway"
+            "there is neither --log-archive nor --listen; name one, or leave this out: an archive of --archive-allow "
+            "has these logs anyway"
         )
         problems.append(Problem("--archive-secret-pods", text))
     limit_bytes = _bytes_of(limit)

@@ -319,7 +319,7 @@ class Controller:
             now = time.monotonic()
             with self._guard:
                 for uid, (count, due) in [*self._unknown.items()]:
-                    if self._tracked.of_uid(uid) is not None:
+                    if self._tracked.of_uid(uid):
                         del self._unknown[uid]
                     elif due <= now:
                         pause_s = REFRESH_PAUSES_S[count] if count < len(REFRESH_PAUSES_S) else self._timing.refresh_s
@@ -377,12 +377,12 @@ class Controller:
                 self._passed[key] = (app.uid, app.log_archive)
                 for view in self._views:
                     for pod in view.pods_of(app):
-                        self._archiver.pod_changed(app, view.origin, pod, deleted=False)
+                        self._archiver.pod_changed(app, view.origin, pod, view.seen_job_object(app), deleted=False)
 
     def _pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, deleted: bool) -> None:
         app = self._tracked.app(key)
         if self._archiver is not None and app is not None and self._leading():
-            self._archiver.pod_changed(app, view.origin, pod, deleted=deleted)
+            self._archiver.pod_changed(app, view.origin, pod, view.seen_job_object(app), deleted=deleted)
 
     def _note_unknown(self, uid: str) -> None:
         with self._guard:

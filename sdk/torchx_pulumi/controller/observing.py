@@ -11,6 +11,7 @@ from typing import Any
 
 from torchx_pulumi.apps.judge import Weight, weight
 from torchx_pulumi.apps.look import Look, Remembered
+from torchx_pulumi.apps.ownership import is_job_object
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster, LiveCluster, LogLines
@@ -129,6 +130,11 @@ class ClusterView:
         found = self.watched.get(app.variant.job_object, app.namespace, app.job_name)
         return found if found is not None and app.owns(found) else None
 
+    def seen_job_object(self, app: TrackedApp) -> Manifest | None:
+        """Return the job object of an app's run as it was seen last, also after it has gone. None: it was not seen."""
+        found = self.watched.last(app.variant.job_object, app.namespace, app.job_name)
+        return found if found is not None and app.owns(found) else self.remembered_of(app).last
+
     def remembered_of(self, app: TrackedApp) -> Remembered:
         """Return what is remembered of an app's run."""
         with self._guard:
@@ -168,7 +174,7 @@ class ClusterView:
         seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
         if seen.job_object is None or not app.owns(seen.job_object):
             return None
-        pods = [pod for pod in seen.pods or () if app.owns_pod(pod)] if app.variant.ends_by_pods else None
+        pods = [pod for pod in seen.pods or () if app.owns(pod)] if app.variant.ends_by_pods else None
         remembered = self._remember(app, lambda known: known.with_objects(replace(seen, pods=pods)))
         return Look(variant=app.variant, at=now, uid=seen.uid, objects=seen, confirmed=confirmed, remembered=remembered)
 
@@ -236,25 +242,33 @@ class ClusterView:
             keys |= self._job_object_changed(found, gone=gone)
         for key in keys:
             of_pod = self._tracked.app(key) if change.kind == POD else None
-            if of_pod is not None and of_pod.variant.ends_by_pods and of_pod.owns_pod(found):
+            if of_pod is not None and of_pod.variant.ends_by_pods and of_pod.owns(found):
                 self._remember(of_pod, lambda known: known.with_pod(found))
             self._dirty(key, EVENT_DEBOUNCE_S if of_pod is not None and _has_many_replicas(of_pod) else DEBOUNCE_S)
             if change.kind == POD:
                 self._pod_changed(self, key, found, gone)
+            elif change.previous is None and not gone and self._is_job_object(change.kind, found):
+                self._job_object_appeared(key)
 
     def _job_object_changed(self, found: Manifest, *, gone: bool) -> set[AppKey]:
         uid, label = text_at(found, "metadata", "uid"), text_at(found, "metadata", "labels", labels.LAUNCH)
-        key = self._tracked.of_uid(uid)
-        if uid is not None and key is None and not gone:
+        keys = self._tracked.of_uid(uid)
+        if uid is not None and not keys and not gone:
             self._unknown(uid)
         elif uid is not None:
             self._known(uid)
-        app = self._tracked.app(key) if key is not None else None
-        if app is not None:
+        apps = [app for key in keys if (app := self._tracked.app(key)) is not None]
+        for app in apps:
             self._remember(app, lambda known: known.with_job_object(found))
         if gone and uid is not None:
             self._note_gone(uid)
-        return {*self._tracked.of_launch(label), *(() if key is None else (key,))}
+        return {*self._tracked.of_launch(label), *keys}
+
+    def _job_object_appeared(self, key: AppKey) -> None:
+        """Pass the pods of an app on again, whose archive depends on its job object."""
+        app = self._tracked.app(key)
+        for pod in self.pods_of(app) if app is not None and app.log_archive is not None else ():
+            self._pod_changed(self, key, pod, False)
 
     def _note_gone(self, uid: str) -> None:
         with self._guard:
@@ -275,8 +289,7 @@ class ClusterView:
                 self._dirty(key, EVENT_DEBOUNCE_S)
 
     def _is_job_object(self, kind: Kind, found: Manifest) -> bool:
-        # A controller copies the labels of a job object to objects that the job object owns.
-        return kind in self._job_kinds and not items_at(found, "metadata", "ownerReferences")
+        return kind in self._job_kinds and is_job_object(found)
 
     def _job_of(self, kind: Kind, found: Manifest, namespace: str) -> Job | None:
         """Return the job that an object belongs to. None: its labels and owners name none."""

@@ -315,9 +315,8 @@ class Retention:
         return outcome
 
     def _archives(self, due: Due) -> list[tuple[Archive, ArchivedJob]]:
-        """Return the archive of an app's logs, if there is one: that of its launch, else that of the controller."""
-        url = due.stack.app.log_archive or self._settings.log_archive
-        return [] if url is None else [(self._opened_archive(url), due.job)]
+        """Return the archives that may have logs of an app, of those that this controller uses."""
+        return [(self._opened_archive(url), due.job) for url in self._settings.archives.having(due.stack.app)]
 
     def _extent(self, due: Due) -> str:
         """Return what goes with an app, in words."""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchx_pulumi.apps.ownership import Run, is_job_object, owns, run_of_object
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
@@ -215,21 +216,17 @@ def _job_objects(
             logger.warning("apps of colleagues are not listed: %s", error)
             continue
         # Volcano's controller copies a job's labels to the PodGroup that it makes.
-        job_objects = [job_object for job_object in job_objects if not job_object["metadata"].get("ownerReferences")]
+        job_objects = [job_object for job_object in job_objects if is_job_object(job_object)]
         with_pods = job_objects and _variant_of_kind(scheduler, kind).listed_with_pods
         pods = _pods(listing, backend.pod_label) if with_pods else None
         for job_object in job_objects:
-            own = (
-                None
-                if pods is None
-                else pods(job_object["metadata"].get("namespace", ""), job_object["metadata"]["name"])
-            )
+            own = None if pods is None else pods(run_of_object(job_object))
             found.append((kind, ObservedObjects(job_object=job_object, pods=own)))
     return found
 
 
-def _pods(listing: ClusterListing, label: str) -> Callable[[str, str], tuple[Manifest, ...] | None] | None:
-    """Return a function from namespace and name of a job to its pods. None, from either: they may not be listed."""
+def _pods(listing: ClusterListing, label: str) -> Callable[[Run], tuple[Manifest, ...] | None] | None:
+    """Return a function from a run to its pods. None, from either: they may not be listed."""
     of_pods = replace(listing, refused={})
     selector = {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}
     listed = if_permitted(listing.cluster, LIST_PODS, listing.namespace, lambda: of_pods.list(POD, selector))
@@ -239,7 +236,13 @@ def _pods(listing: ClusterListing, label: str) -> Callable[[str, str], tuple[Man
     for pod in listed:
         job = (pod["metadata"].get("labels") or {}).get(label)
         known.setdefault((pod["metadata"].get("namespace", ""), str(job)), []).append(pod)
-    return lambda namespace, name: None if namespace in of_pods.refused else tuple(known.get((namespace, name), ()))
+
+    def owned(run: Run) -> tuple[Manifest, ...] | None:
+        if run.namespace in of_pods.refused:
+            return None
+        return tuple(pod for pod in known.get((run.namespace, run.job_name), ()) if owns(run, pod))
+
+    return owned
 
 
 def _variant_of_kind(scheduler: str, kind: Kind) -> Variant:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
+from torchx_pulumi.apps.ownership import Run, is_of_launch, owns, run_of_entry
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.kube.kubeconfig import api_server, find_access, identity_of
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, DeployError
-from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
@@ -50,15 +49,14 @@ def delete_unrecorded(
     ]
     if not pending:
         return
-    cluster = connect()
+    # The uid of the entry, if it has one, is that of an earlier run.
+    cluster, run = connect(), replace(run_of_entry(entry), uid=None)
     for inputs in pending:
         metadata = inputs.get("metadata") or {}
-        expected = metadata.get("labels") or {}
-        if expected and inputs.get("kind"):
-            namespace = metadata.get("namespace") or entry.namespace
+        if inputs.get("kind"):
             kind = objects_of(inputs)[0][0]
-            found = _get_labeled(cluster, kind, namespace, str(metadata.get("name")), expected)
-            _delete(cluster, [(kind, namespace, item) for item in found], progress, check)
+            found = _get_own(cluster, kind, run, str(metadata.get("name")))
+            _delete(cluster, [(kind, run.namespace, item) for item in found], progress, check)
 
 
 def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: LiveCluster) -> bool:
@@ -150,14 +148,13 @@ def delete_objects(
     variant = _variant(entry)
     if variant is None or not entry.launch:
         return
-    cluster, namespace, name = connect(), entry.namespace, entry.job_name
+    cluster, namespace, name, run = connect(), entry.namespace, entry.job_name, run_of_entry(entry)
     if variant.makes_pods:
-        found = [(POD, pod) for pod in cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))]
-        service = cluster.get(SERVICE, namespace, name)
-        found += [] if service is None else [(SERVICE, service)]
-        followers = [(kind, namespace, item) for kind, item in found if _mark_of(item) == entry.launch]
+        pods = cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))
+        followers = [(POD, namespace, pod) for pod in pods if _is_own(run, pod)]
+        followers += [(SERVICE, namespace, item) for item in _get_own(cluster, SERVICE, run, name)]
         _delete(cluster, followers, progress, check)
-    job = _get_labeled(cluster, variant.job_object, namespace, name, {labels.LAUNCH: entry.launch})
+    job = _get_own(cluster, variant.job_object, run, name)
     _delete(cluster, [(variant.job_object, namespace, item) for item in job], progress, check)
 
 
@@ -202,23 +199,19 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: Ch
         time.sleep(POLL_S)
 
 
-def _mark_of(found: Manifest) -> str | None:
-    """Return the launch that a pod or Service belongs to. None: it has no mark."""
-    marks = [text_at(found, "metadata", place, labels.LAUNCH) for place in ("annotations", "labels")]
-    return marks[0] or marks[1]
-
-
 def _variant(entry: RunEntry) -> Variant | None:
     return find_backend(entry.scheduler).variants.get(entry.choice)
 
 
-def _get_labeled(
-    cluster: LiveCluster, kind: Kind, namespace: str, name: str, expected: Mapping[str, Any]
-) -> list[Manifest]:
-    """Return the object of a name, if it has the expected labels; another object of that name is not the app's."""
-    found = cluster.get(kind, namespace, name)
-    present = {} if found is None else found["metadata"].get("labels") or {}
-    return [] if found is None or any(present.get(key) != value for key, value in expected.items()) else [found]
+def _get_own(cluster: LiveCluster, kind: Kind, run: Run, name: str) -> list[Manifest]:
+    """Return the object of a name, if a run owns it and its launch created it."""
+    found = cluster.get(kind, run.namespace, name)
+    return [] if found is None or not _is_own(run, found) else [found]
+
+
+def _is_own(run: Run, found: Manifest) -> bool:
+    # The uid alone proves the run, and not who created its job object: another program may have.
+    return owns(run, found) and is_of_launch(run.launches, found)
 
 
 def _delete(

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
@@ -167,7 +168,7 @@ class OldApps:
             known=lambda _: None,
         )
         yield Retention(
-            replace(settings, log_archive=str(self.logs)),
+            replace(settings, archives=ArchiveRules(own=str(self.logs), allowed=[str(self.world.root / "own")])),
             tracked,
             [view],
             driver or self.world.driver(),

@@ -474,8 +474,10 @@ class Archiving:
     def start(self) -> None:
         self.seen.clear()
 
-    def pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
-        del cluster
+    def pod_changed(
+        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+    ) -> None:
+        del cluster, job_object
         self.seen.append((app.app_id, pod["metadata"]["name"], deleted))
 
     def stop(self, timeout_s: float) -> None:

@@ -51,6 +51,8 @@ def put_pod(world: World, app: App, phase: str, container: Mapping[str, Any], *,
     owns = {"volcano.sh/job-name": app.name, labels.UNIQUE_NAME: app.name}
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", **(known.get("metadata") or {})}
     meta["labels"] = {labels.ORGANIZATION: labels.ORGANIZATION_VALUE, **(meta.get("labels") or {}), **owns}
+    if app.kind.kind != "PodGroup":
+        meta["ownerReferences"] = [{"kind": app.kind.kind, "name": app.name, "uid": app.entry.uid}]
     if deleted:
         meta["deletionTimestamp"] = DELETED_AT
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import queue
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from torchx_pulumi.controller import observing
 from torchx_pulumi.controller.observing import DEBOUNCE_S, EVENT_DEBOUNCE_S, ClusterView
+from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
+from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.model import labels
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -17,15 +21,15 @@ from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.testing import FakeCluster
 
 from tests.unit.controller.live_apps import tracked_app
-from tests.unit.controller.world import wait_for
+from tests.unit.controller.world import World, wait_for
 from tests.unit.schedulers.volcano.compact import pod_of
 
 
 class SomeApps:
     """Tracked apps whose name is the uid of their job object."""
 
-    def of_uid(self, uid: str) -> str:
-        return uid
+    def of_uid(self, uid: str) -> frozenset[str]:
+        return frozenset({uid})
 
     def of_launch(self, _: Any) -> frozenset[str]:
         return frozenset()
@@ -109,3 +113,20 @@ def test_what_is_remembered_of_runs_that_are_gone_is_bounded_and_dropped_with_th
         assert remembered() == {"b", "d"}
     finally:
         view.watched.stop()
+
+
+@pytest.mark.parametrize("removed", [0, 1])
+def test_a_job_object_that_two_stacks_name_is_known_until_both_are_gone(tmp_path: Path, removed: int) -> None:
+    world = World(root=tmp_path)
+    app = world.launch("train-x1")
+    paths = [app.path, app.path.with_name("copy.json")]
+    shutil.copy(*paths)
+    tracked = TrackedStacks([world.backend], Reporter(world.lines.append))
+    tracked.refresh(world.backend)
+    assert tracked.of_uid(app.entry.uid)
+    paths[removed].unlink()
+    tracked.refresh(world.backend)
+    assert tracked.of_uid(app.entry.uid)
+    paths[1 - removed].unlink()
+    tracked.refresh(world.backend)
+    assert not tracked.of_uid(app.entry.uid)

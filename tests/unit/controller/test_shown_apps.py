@@ -153,7 +153,7 @@ def test_a_standby_shows_changes_and_writes_once_it_leads(world: World) -> None:
         def start(self) -> None:
             pass
 
-        def pod_changed(self, app: TrackedApp, cluster: Any, pod: Any, *, deleted: bool) -> None:
+        def pod_changed(self, app: TrackedApp, cluster: Any, pod: Any, job_object: Any, *, deleted: bool) -> None:
             pods.append(pod["metadata"]["name"])
 
         def stop(self, timeout_s: float) -> None:

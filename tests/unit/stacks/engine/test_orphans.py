@@ -84,19 +84,38 @@ def test_a_deletion_that_broke_off_is_finished_by_the_next_one(make_order: Calla
     assert lab.there() == set()
 
 
-def test_another_runs_gang_of_that_name_is_left_alone(make_order: Callable[..., Any]) -> None:
+def test_another_launchs_gang_of_that_name_is_left_alone(make_order: Callable[..., Any]) -> None:
     lab = Lab(make_order)
     lab.entry = replace(lab.entry, launch="another")
     lab.delete()
     assert lab.there() == GANG
 
 
-@pytest.mark.parametrize("annotations", [{labels.LAUNCH: "another"}, {}], ids=["another launch", "no mark"])
-def test_a_pod_of_that_name_without_our_mark_is_left_alone(
-    make_order: Callable[..., Any], annotations: dict[str, str]
+def test_a_job_object_that_the_launch_did_not_create_is_left_alone_although_its_uid_is_known(
+    make_order: Callable[..., Any],
 ) -> None:
     lab = Lab(make_order)
-    lab.change(POD, PODS[0], annotations={labels.GROUP_NAME: "train-1", **annotations})
+    group = lab.cluster.get(VOLCANO_POD_GROUP, "default", "train-1")
+    assert group is not None
+    lab.entry = replace(lab.entry, launch="another", uid=group["metadata"]["uid"])
+    lab.delete()
+    assert lab.there() == GANG
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {labels.LAUNCH: "another"}},
+        {"annotations": {labels.GROUP_NAME: "train-1"}},
+        {"ownerReferences": [{"kind": "PodGroup", "uid": "u", "name": "train-1"}]},
+    ],
+    ids=["another launch", "no mark", "of another job object"],
+)
+def test_a_pod_of_that_name_is_left_alone_that_is_not_known_as_ours(
+    make_order: Callable[..., Any], metadata: dict[str, Any]
+) -> None:
+    lab = Lab(make_order)
+    lab.change(POD, PODS[0], **metadata)
     lab.delete()
     assert lab.there() == {(POD, PODS[0])}
 
