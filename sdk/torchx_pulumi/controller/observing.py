@@ -141,7 +141,10 @@ class ClusterView:
             return self._remembered.get(app.uid or "", Remembered())
 
     def forget(self, uid: str | None) -> None:
-        """Drop what is remembered of a run, whose end is in its stack."""
+        """Drop what is remembered of a run whose end is in its stack, or in all of them if several name it."""
+        apps = [self._tracked.app(key) for key in self._tracked.of_uid(uid)]
+        if not all(app is None or _has_end(app) for app in apps):
+            return
         with self._guard:
             self._remembered.pop(uid or "", None)
             self._gone.pop(uid or "", None)
@@ -182,7 +185,7 @@ class ClusterView:
         """Note what was seen of an app's run, unless its stack has its end; return what is remembered."""
         with self._guard:
             known = change(self._remembered.get(app.uid or "", Remembered()))
-            if app.uid is not None and not (app.observed.get("uid") == app.uid and weight(app.observed) is Weight.SEEN):
+            if app.uid is not None and not _has_end(app):
                 self._remembered[app.uid] = known
         return known
 
@@ -312,6 +315,11 @@ class ClusterView:
                 self._jobs.pop(place, None)
             else:
                 self._jobs[place] = job
+
+
+def _has_end(app: TrackedApp) -> bool:
+    """Return whether the stack of an app has the end of its run, as its objects showed it."""
+    return app.observed.get("uid") in (None, app.uid) and weight(app.observed) is Weight.SEEN
 
 
 def _has_many_replicas(app: TrackedApp) -> bool:

@@ -242,7 +242,7 @@ class StackWriter:
 
     def _settled(self, app: TrackedApp) -> None:
         self._queue.succeeded(app.key)
-        for view in self._views if weight(app.observed) is Weight.SEEN else ():
+        for view in self._views:
             view.forget(app.uid)
         if self._failing_since.pop(app.key, None) is not None:
             self._reporter.end(f"write {app.key}", f"{app.app_id}: stack {app.stack} is written again")

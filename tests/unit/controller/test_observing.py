@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +29,9 @@ from tests.unit.schedulers.volcano.compact import pod_of
 class SomeApps:
     """Tracked apps whose name is the uid of their job object."""
 
+    def __init__(self) -> None:
+        self.ended: set[str] = set()
+
     def of_uid(self, uid: str) -> frozenset[str]:
         return frozenset({uid})
 
@@ -38,7 +42,7 @@ class SomeApps:
         return frozenset()
 
     def app(self, uid: str) -> TrackedApp:
-        return tracked_app(uid, uid=uid)
+        return replace(tracked_app(uid, uid=uid), observed={"state": "FAILED"} if uid in self.ended else {})
 
 
 class OneApp:
@@ -109,6 +113,9 @@ def test_what_is_remembered_of_runs_that_are_gone_is_bounded_and_dropped_with_th
         for name in ("a", "b", "c"):
             cluster.remove(VOLCANO_JOB, "team", name)
         wait_for(lambda: remembered() == {"b", "c", "d"})
+        view.forget("c")
+        assert remembered() == {"b", "c", "d"}
+        tracked.ended.add("c")
         view.forget("c")
         assert remembered() == {"b", "d"}
     finally:
