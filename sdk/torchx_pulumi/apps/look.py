@@ -35,10 +35,13 @@ class Remembered:
     def with_pod(self, found: Manifest) -> Remembered:
         """Return what is remembered after a pod was seen. Another pod of its name takes its place."""
         name = text_at(found, "metadata", "name") or ""
+        known = self.pods.get(name)
+        if known is not None and _uid(known) == _uid(found):
+            # It had ended before. A copy for each look would take long for a run with many pods.
+            return self
         if not is_being_deleted(found) and text_at(found, "status", "phase") in ENDED:
             return replace(self, pods={**self.pods, name: found})
-        known = self.pods.get(name)
-        if known is None or _uid(known) == _uid(found):
+        if known is None:
             return self
         return replace(self, pods={other: pod for other, pod in self.pods.items() if other != name})
 
@@ -126,7 +129,13 @@ class Look:
         pods = [self._before_deletion(pod) for pod in objects.pods]
         if missing:
             present = {text_at(pod, "metadata", "name") for pod in pods}
-            pods += [pod for name, pod in sorted(self.remembered.pods.items()) if name not in present]
+            expected = {name for names in (objects.expected or {}).values() for name in names}
+            pods += [
+                pod
+                for name, pod in sorted(self.remembered.pods.items())
+                # Those of replicas that were given up are no part of the run any more.
+                if name not in present and (name in expected or not expected)
+            ]
         return replace(objects, pods=tuple(pods))
 
     def _before_deletion(self, pod: Manifest) -> Manifest:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
 from typing import Any
 
+from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at, time_at
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.building import app_handle
-from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.outputs.types import SCHEMA_VERSION
 from torchx_pulumi.stack_state.checkpoint import SECRET, StackApp
 
@@ -19,16 +19,18 @@ SHARED_LENGTH = 64
 """Characters of the longest text of which equal ones of different apps are stored once."""
 
 
-def exported_output(resources: Iterable[Mapping[str, Any]], app_id: str) -> Mapping[str, Any] | None:
-    """Return the object of the shape `torchx` that a program exports of an app, by whatever name. None: it has none."""
+def exported_outputs(resources: Iterable[Mapping[str, Any]], app_id: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of the shape `torchx` that a stack exports of an app, by whatever name, of any version."""
     for item in resources:
         for output in mapping_at(item, "outputs").values() if not item.get("parent") else ():
-            version = number_at(output, "schema_version")
-            if not isinstance(output, Mapping) or version is None or version > SCHEMA_VERSION:
-                continue
-            if text_at(output, "app", "id") == app_id:
-                return output
-    return None
+            has_version = isinstance(output, Mapping) and number_at(output, "schema_version") is not None
+            if has_version and text_at(output, "app", "id") == app_id:
+                yield output
+
+
+def is_of_later_release(output: Mapping[str, Any]) -> bool:
+    """Return whether a later release wrote an object of the shape `torchx`, by whose fields it may mean others."""
+    return (number_at(output, "schema_version") or SCHEMA_VERSION) > SCHEMA_VERSION
 
 
 def read_output(
@@ -52,9 +54,9 @@ def read_output(
     """
     outputs = mapping_at(component, "outputs")
     output = exported or _made(outputs, str(component.get("urn")), entry, scheduler, app_id)
-    observed, latest = mapping_at(output, "observed"), mapping_at(outputs, "observed")
-    if latest and (not observed or is_newer(latest, observed)):
-        observed = latest
+    observed, own = mapping_at(output, "observed"), mapping_at(outputs, "observed")
+    if own:
+        observed = latest(observed, own) if observed else own
     launched_at = None
     if time_at(observed, "queued_at") is None:
         launched = (record and record.launched_at) or (entry and entry.launched_at)

@@ -199,7 +199,6 @@ class Controller:
             first.join(0.05)
         if self._archiver is not None:
             self._archiver.start()
-        self._tracked.note_read()
         for view in self._views:
             view.watched.start()
         synced = self._wait_for_sync(stop)

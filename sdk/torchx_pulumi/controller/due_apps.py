@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.controller.forgettable import AppObject, OwnStack, StaysError, check_updates, read_own_stack
-from torchx_pulumi.controller.looking import as_cancelled
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.controller.stack_apps import TrackedApp
@@ -20,10 +20,8 @@ from torchx_pulumi.log_archive import ArchivedJob
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_at, time_at
-from torchx_pulumi.model.status import JobState, Reason
+from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.timestamps import format_time
-from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.outputs.newer import read_state
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import backend_url
 from torchx_pulumi.stack_state.owner import is_working
@@ -174,13 +172,14 @@ class DueApps:
                 raise StaysError("its cluster has a later run of it")
             found = None
         if found is not None and not is_being_deleted(found):
-            sighting = view.look(app, self._now(), fresh=True)
-            if sighting is None:
+            look = view.look_again(app, self._now())
+            # What the cluster says by itself: an end in the stack is no reason to delete what runs.
+            now = None if look is None or look.gone else judge(look, app.requested, None)
+            if now is None:
                 raise StaysError("its objects change at this moment", passing=True)
-            status = as_cancelled(app, sighting).status
-            if not status.state.terminal:
-                raise StaysError(f"its cluster says that it is {status.state.value}")
-            now = build_observed(status, observed_at=ended_at or self._now())
+            if not read_state(now.get("state")).terminal:
+                raise StaysError(f"its cluster says that it is {now.get('state')}")
+            now = {**now, "observed_at": format_time(ended_at or self._now())}
             self._check_due(app, now)
             ended_at = max(filter(None, (ended_at, _ended_at(now))))
         if ended_at is None:
@@ -214,11 +213,11 @@ class DueApps:
 
     def seen(self, app: TrackedApp) -> Mapping[str, Any]:
         """Return what the stack will have of an app once what is seen in its cluster is written."""
-        for view in self._views:
-            if view.job_object(app) is not None and not app.state.terminal and not app.has_secrets:
-                sighting = view.look(app, self._now())
-                if sighting is not None and (status := as_cancelled(app, sighting).status).state.terminal:
-                    return build_observed(status, observed_at=self._now())
+        for view in self._views if not app.state.terminal and not app.has_secrets else ():
+            look = view.look(app, self._now())
+            found = None if look is None else judge(look, app.requested, app.observed or None)
+            if found is not None and read_state(found.get("state")).terminal:
+                return found
         return observed_of(app)
 
     def stacks(self, backend: str) -> StoredStacks:

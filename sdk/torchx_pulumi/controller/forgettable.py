@@ -91,6 +91,8 @@ def read_own_stack(text: str, app: TrackedApp) -> OwnStack:
         raise StaysError("it was launched again", passing=True)
     if now.has_secrets:
         raise StaysError("values of its outputs are secret, so that its stack is not kept current")
+    if now.of_later_release:
+        raise StaysError("a later release wrote its outputs")
     if record is not None and record.imported:
         raise StaysError("its job object was created by another program")
     if record is not None and record.attempt > 1:

@@ -11,9 +11,9 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
+from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row, complete
-from torchx_pulumi.outputs.newer import is_newer
 from torchx_pulumi.stack_state.checkpoint import StackApp
 
 MOST_GONE = 1000
@@ -98,24 +98,26 @@ class LiveFleet:
             self._keep(made, changed=changed)
         self._tell(changed=changed)
 
-    def put_seen(self, key: AppKey, uid: str | None, seen: Mapping[str, Any], *, cluster: str | None = None) -> None:
+    def put_seen(
+        self, key: AppKey, uid: str | None, seen: Mapping[str, Any] | None, *, cluster: str | None = None
+    ) -> None:
         """Take what a cluster says of a run of an app.
 
         Args:
             key: The app.
             uid: Uid of the run's job object, as the stack has it. What is seen of another run is dropped.
-            seen: In the shape of `observed`.
+            seen: In the shape of `observed`. None: the cluster was looked at, and what is known stays.
             cluster: Name of the watched cluster. None: the one that it was last seen in.
         """
         with self._guard:
             known = self._apps.get(key)
             if known is None or known.app.uid != uid:
                 return
-            changed = known.seen is None or _without_time(known.seen) != _without_time(seen)
-            # The time of the last change stays, as in a stack. A controller that has just started knows it from there.
-            kept = (
-                _with_time(seen, known.output.output.get("observed")) if changed or known.seen is None else known.seen
-            )
+            kept = known.seen
+            changed = seen is not None and (kept is None or _without_time(kept) != _without_time(seen))
+            if seen is not None and changed:
+                # The time of the last change stays, as in a stack. A controller that starts knows it from there.
+                kept = _with_time(seen, known.output.output.get("observed"))
             where = cluster or known.cluster
             changed = changed or known.away_since is not None
             made = replace(known, seen=kept, cluster=where, away_since=None)
@@ -208,8 +210,8 @@ class LiveFleet:
 
 
 def _says_more(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
-    """Return whether what was seen is newer than the stack's observation, or the same and more complete."""
-    return _is_same_state(seen, recorded) or is_newer(seen, recorded)
+    """Return whether what was seen says more than the stack's observation, or the same and is more complete."""
+    return _is_same_state(seen, recorded) or latest(recorded, seen) is seen
 
 
 def _is_same_state(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.controller.looking import as_cancelled
-from torchx_pulumi.controller.observing import WAITS, ClusterView, Sighting
+from torchx_pulumi.apps.judge import latest
+from torchx_pulumi.controller.looking import look_at
+from torchx_pulumi.controller.observing import WAITS, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
@@ -21,12 +22,8 @@ from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.status import Reason
-from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.outputs.newer import is_newer
-from torchx_pulumi.runs.recording import with_cancel
+from torchx_pulumi.model.requested import follows
 from torchx_pulumi.runs.whereabouts import Connect
-from torchx_pulumi.schedulers import ObservedObjects
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, read_notes
 
 MOST_NAMESPACES = 4
@@ -91,6 +88,10 @@ class _WantedStacks:
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:  # noqa: ARG002 - as the caller listed
         """Return the wanted stacks, each with a text that changes with it."""
         return self._versions
+
+    def updating(self) -> frozenset[StackName]:
+        """Return the stacks with a lock."""
+        return self._source.stacks.updating()
 
     def export(self, ref: StackRef) -> str | None:
         """Return the checkpoint of a stack. None: it does not exist."""
@@ -318,30 +319,27 @@ class LiveRows:
         Raises:
             ClusterError: No answer.
         """
-        now, known = self._now(), recorded if isinstance(recorded, Mapping) else None
-        sighting = view.look(app, now)
-        if sighting is None:
+        known = recorded if isinstance(recorded, Mapping) and recorded else None
+        before = self._seen.get(app.stack)
+        if before is not None and before.uid == app.uid and before.observed is not None:
+            known = before.observed if known is None else latest(known, before.observed)
+        if view.job_object(app) is None:
             if not view.is_synced(app):
                 return None
             if not view.is_cluster_of(app):
                 return _Seen(uid=app.uid, observed=None, note=f"not in the cluster of its launch: {view.name}")
-            before = self._seen.get(app.stack)
-            if before is not None and before.uid == app.uid and _has_ended(before.observed):
-                return None
-            status = view.look_at_last(app, now)
-            if status is None or not status.state.terminal:
-                status = app.variant.read_status(ObservedObjects(at=now), now)
-            sighting = Sighting(status=status, job_object=view.last_of(app), confirmed=False)
-        sighting = as_cancelled(app, sighting)
-        status = sighting.status
-        if target.entry is not None:
-            status = with_cancel(target.entry, status, sighting.job_object)
-        before = self._seen.get(app.stack)
-        previous = before.observed if before is not None and before.uid == app.uid and before.observed else known
-        observed: Mapping[str, Any] = build_observed(status, observed_at=now, previous=previous)
-        if status.reason in (Reason.POD_GONE, Reason.NOT_FOUND) and known is not None and is_newer(known, observed):
-            observed = known
-        return _Seen(uid=app.uid, observed=observed)
+        # A request of this user's that is not in the stack yet.
+        mine = None if target.entry is None else target.entry.requested
+        requested = mine if mine is not None and follows(mine, app.requested) else app.requested
+        found = look_at(
+            view,
+            app,
+            self._now(),
+            requested=requested,
+            previous=known,
+            is_changing=self._tracked.is_changing,
+        )
+        return None if found is None else _Seen(uid=app.uid, observed=found.observed or known)
 
     def _is_away(self, cluster: _Watched) -> bool:
         away = cluster.view.watched.is_away
@@ -350,10 +348,6 @@ class LiveRows:
         elif cluster.away_since is None:
             cluster.away_since = self._now()
         return away
-
-
-def _has_ended(observed: Mapping[str, Any] | None) -> bool:
-    return observed is not None and observed.get("state") in ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
 def _stop(cluster: _Watched) -> None:

@@ -1,14 +1,16 @@
-"""One watched cluster: which apps a change is about, and the status of an app from what is watched."""
+"""One watched cluster: which apps a change is about, and what was seen of the objects of an app."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.judge import Weight, weight
+from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.apps.ownership import is_job_object
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
@@ -23,8 +25,9 @@ from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobState, JobStatus
+from torchx_pulumi.model.status import JobState
 from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
+from torchx_pulumi.schedulers.pods.observe import list_pods
 from torchx_pulumi.schedulers.watching import watch_list
 
 DEBOUNCE_S = 0.05
@@ -37,26 +40,13 @@ MANY_REPLICAS = 500
 """Replicas of an app above which its pods change all the time while it starts or ends."""
 
 MOST_GONE = 2000
-"""Job objects that are kept after they were deleted, until the end of their run is in its stack."""
+"""Runs whose job object was deleted and of which objects are remembered, until their end is in the stack."""
 
 WAITS = (JobState.SUBMITTED, JobState.PENDING, JobState.UNKNOWN)
 """States whose reason depends on events and queues."""
 
 Job = tuple[str, str]
 """Namespace and name of a job object."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """One look at a run."""
-
-    status: JobStatus
-    job_object: Manifest | None
-    """None: it is gone."""
-    confirmed: bool
-    """The job object and its pods were read from the cluster itself. False: they are as last watched."""
-    cluster: str | None = None
-    """Name of the watched cluster. None: not known."""
 
 
 class ClusterView:
@@ -96,7 +86,10 @@ class ClusterView:
         self._known = known
         self._guard = threading.Lock()
         self._jobs: dict[tuple[str, str, str], Job] = {}
-        self._gone: OrderedDict[str, Manifest] = OrderedDict()
+        self._remembered: dict[str, Remembered] = {}
+        """Uid of a job object to what is remembered of its run."""
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        """Those of which the job object was deleted, the oldest first."""
         self._pod_labels = tuple(dict.fromkeys(find_backend(each).pod_label for each in scheduler_names()))
         self._job_kinds = frozenset(
             variant.job_object for each in scheduler_names() for variant in find_backend(each).variants.values()
@@ -121,7 +114,7 @@ class ClusterView:
         if self._identity is None:
             self._identity = present
         match = app.match(present)
-        if match is Match.UNDECIDED and self.last_of(app) is not None:
+        if match is Match.UNDECIDED and self.remembered_of(app).last is not None:
             # Its job object was here: this is the cluster, unless the address leads to another one now.
             match = compare(self._identity, present)
         return match is Match.SAME
@@ -140,45 +133,68 @@ class ClusterView:
     def seen_job_object(self, app: TrackedApp) -> Manifest | None:
         """Return the job object of an app's run as it was seen last, also after it has gone. None: it was not seen."""
         found = self.watched.last(app.variant.job_object, app.namespace, app.job_name)
-        return found if found is not None and app.owns(found) else self.last_of(app)
+        return found if found is not None and app.owns(found) else self.remembered_of(app).last
 
-    def last_of(self, app: TrackedApp) -> Manifest | None:
-        """Return what the job object of an app's run was last, after it was seen to go. None: it was not."""
+    def remembered_of(self, app: TrackedApp) -> Remembered:
+        """Return what is remembered of an app's run."""
         with self._guard:
-            return self._gone.get(app.uid or "")
+            return self._remembered.get(app.uid or "", Remembered())
 
     def forget(self, uid: str | None) -> None:
-        """Drop what is kept of a job object that is gone."""
+        """Drop what is remembered of a run whose end is in its stack, or in all of them if several name it."""
+        apps = [self._tracked.app(key) for key in self._tracked.of_uid(uid)]
+        if not all(app is None or _has_end(app) for app in apps):
+            return
         with self._guard:
+            self._remembered.pop(uid or "", None)
             self._gone.pop(uid or "", None)
 
-    def look(self, app: TrackedApp, now: datetime, *, fresh: bool = False) -> Sighting | None:
-        """Look at an app. None: its job object is not in this cluster.
+    def look(self, app: TrackedApp, now: datetime) -> Look | None:
+        """Look at an app as last watched. None: its job object is not known to be in this cluster."""
+        return None if self.job_object(app) is None else self._look(app, now, self.watched, confirmed=False)
 
-        Args:
-            app: The app.
-            now: The time.
-            fresh: Read the job object and its pods from the cluster. False: take them as last watched.
+    def look_again(self, app: TrackedApp, now: datetime) -> Look | None:
+        """Read the job object and the pods of an app. None: it is not there, and this may not be its cluster.
 
         Raises:
-            ClusterError: No answer.
+            ClusterError: No answer, or no permission.
         """
-        if fresh:
-            self.check_there()
-        kinds = (app.variant.job_object, POD) if fresh else ()
-        cluster = _Fresh(self.watched, kinds) if fresh else self.watched
+        self.check_there()
+        found = self._look(app, now, _Fresh(self.watched, (app.variant.job_object, POD)), confirmed=True)
+        if found is not None or app.uid is None or not self.is_cluster_of(app):
+            return found
+        gone = self.if_gone(app, now)
+        may_read = not app.variant.ends_by_pods or gone.remembered.last is None or self._may_read_pods(app)
+        return replace(gone, confirmed=True, remembered=gone.remembered if may_read else Remembered())
+
+    def if_gone(self, app: TrackedApp, now: datetime) -> Look:
+        """Return a look at an app as it is if its job object does not exist any more."""
+        objects = ObservedObjects(expected=app.expected, at=now)
+        remembered = self.remembered_of(app)
+        return Look(variant=app.variant, at=now, uid=app.uid, objects=objects, confirmed=False, remembered=remembered)
+
+    def _look(self, app: TrackedApp, now: datetime, cluster: Cluster, *, confirmed: bool) -> Look | None:
         seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
         if seen.job_object is None or not app.owns(seen.job_object):
             return None
-        status = app.variant.read_status(seen, now)
-        return Sighting(status=status, job_object=seen.job_object, confirmed=fresh, cluster=self.name)
+        pods = [pod for pod in seen.pods or () if app.owns(pod)] if app.variant.ends_by_pods else None
+        remembered = self._remember(app, lambda known: known.with_objects(replace(seen, pods=pods)))
+        return Look(variant=app.variant, at=now, uid=seen.uid, objects=seen, confirmed=confirmed, remembered=remembered)
 
-    def look_at_last(self, app: TrackedApp, now: datetime) -> JobStatus | None:
-        """Return the status by the last state of a job object that is gone. None: it was not seen to go."""
-        job_object = self.last_of(app)
-        if job_object is None:
-            return None
-        return app.variant.read_status(ObservedObjects(job_object=job_object, at=now), now)
+    def _remember(self, app: TrackedApp, change: Callable[[Remembered], Remembered]) -> Remembered:
+        """Note what was seen of an app's run, unless its stack has its end; return what is remembered."""
+        with self._guard:
+            known = change(self._remembered.get(app.uid or "", Remembered()))
+            if app.uid is not None and not _has_end(app):
+                self._remembered[app.uid] = known
+        return known
+
+    def _may_read_pods(self, app: TrackedApp) -> bool:
+        """Return whether pods may be read: without them, the job object alone does not say how the run ended."""
+        if self.watched.is_synced(POD, app.namespace) or self.remembered_of(app).pods:
+            return True
+        selector = app.scheduler_backend.pod_selector(app.job_name)
+        return list_pods(self.origin, app.namespace, selector) is not None
 
     def pods_of(self, app: TrackedApp) -> list[Manifest]:
         """Return the pods of an app as last watched."""
@@ -229,6 +245,8 @@ class ClusterView:
             keys |= self._job_object_changed(found, gone=gone)
         for key in keys:
             of_pod = self._tracked.app(key) if change.kind == POD else None
+            if of_pod is not None and of_pod.variant.ends_by_pods and of_pod.owns(found):
+                self._remember(of_pod, lambda known: known.with_pod(found))
             self._dirty(key, EVENT_DEBOUNCE_S if of_pod is not None and _has_many_replicas(of_pod) else DEBOUNCE_S)
             if change.kind == POD:
                 self._pod_changed(self, key, found, gone)
@@ -243,11 +261,10 @@ class ClusterView:
         elif uid is not None:
             self._known(uid)
         apps = [app for key in keys if (app := self._tracked.app(key)) is not None]
-        if gone and uid is not None and any(not app.state.terminal for app in apps):
-            with self._guard:
-                self._gone[uid] = found
-                while len(self._gone) > MOST_GONE:
-                    self._gone.popitem(last=False)
+        for app in apps:
+            self._remember(app, lambda known: known.with_job_object(found))
+        if gone and uid is not None:
+            self._note_gone(uid)
         return {*self._tracked.of_launch(label), *keys}
 
     def _job_object_appeared(self, key: AppKey) -> None:
@@ -255,6 +272,14 @@ class ClusterView:
         app = self._tracked.app(key)
         for pod in self.pods_of(app) if app is not None and app.log_archive is not None else ():
             self._pod_changed(self, key, pod, False)
+
+    def _note_gone(self, uid: str) -> None:
+        with self._guard:
+            if uid in self._remembered:
+                self._gone[uid] = None
+            while len(self._gone) > MOST_GONE:
+                oldest, _ = self._gone.popitem(last=False)
+                self._remembered.pop(oldest, None)
 
     def _event_changed(self, event: Manifest) -> None:
         about = mapping_at(event, "involvedObject")
@@ -290,6 +315,11 @@ class ClusterView:
                 self._jobs.pop(place, None)
             else:
                 self._jobs[place] = job
+
+
+def _has_end(app: TrackedApp) -> bool:
+    """Return whether the stack of an app has the end of its run, as its objects showed it."""
+    return app.observed.get("uid") in (None, app.uid) and weight(app.observed) is Weight.SEEN
 
 
 def _has_many_replicas(app: TrackedApp) -> bool:

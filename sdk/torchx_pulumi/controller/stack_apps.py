@@ -11,25 +11,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.ownership import Run, owns
-from torchx_pulumi.controller.app_output import exported_output, read_output
+from torchx_pulumi.controller.app_output import exported_outputs, is_of_later_release, read_output
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
-from torchx_pulumi.model.object_fields import mapping_at, text_at
+from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
+from torchx_pulumi.model.requested import Requested
 from torchx_pulumi.model.run_record import RunRecord, read_record
-from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.outputs.newer import read_state, standing
+from torchx_pulumi.model.status import JobState, read_state
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import SchedulerBackend, Variant, find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, StackApp, parse_checkpoint
+from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, Checkpoint, StackApp, parse_checkpoint
 from torchx_pulumi.stack_state.stacks import StackName
 
 AppKey = tuple[str, StackName, str]
 """Backend, stack and URN of an app's component."""
+
+KEPT = ("state", "reason", "phase", "message", "uid", "resource_version", "queued_at", "started_at", "observed_at")
+"""Texts of an observation that are kept of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,13 @@ class TrackedApp:
     output: StackApp = field(default_factory=lambda: StackApp(output={}))
     """What the stack says of the app, in the shape of the output `torchx`."""
     observed: Mapping[str, Any] = field(default_factory=dict)
-    """What identifies the observation in the stack (`outputs.newer.standing`), and its message if it was cancelled."""
+    """What `apps.judge` needs of the last observation in the stack. Empty: the stack has none."""
+    requested: Requested | None = None
+    """The last request to cancel or resume it that the stack has. None: it has none."""
+    changing: bool = False
+    """The stack had pending operations when it was read: a deployment runs, or was interrupted."""
+    of_later_release: bool = False
+    """A later release wrote what the stack exports of it: the outputs are not written."""
 
     @property
     def key(self) -> AppKey:
@@ -87,11 +97,6 @@ class TrackedApp:
     def state(self) -> JobState:
         """Return the state in the stack."""
         return read_state(self.observed.get("state"))
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Return whether the stack says that its cancellation was requested."""
-        return self.observed.get("reason") == Reason.CANCELLED.value and self.observed.get("uid") == self.uid
 
     @property
     def run(self) -> Run:
@@ -126,28 +131,29 @@ def read_stack_apps(text: str, place: StackRef, name: StackName) -> list[Tracked
         UnreadableStateError: The text is not a checkpoint.
         DeployError: A newer release wrote an entry or a record, or it was edited.
     """
-    resources = parse_checkpoint(text).resources
+    checkpoint = parse_checkpoint(text)
+    resources = checkpoint.resources
     schedulers = {component_type(scheduler): scheduler for scheduler in scheduler_names()}
     components = [item for item in resources if item.get("type") in schedulers and not item.get("delete")]
-    found = (_read(item, schedulers[item["type"]], resources, place, name) for item in components)
+    found = (_read(item, schedulers[item["type"]], checkpoint, place, name) for item in components)
     return [app for app in found if app is not None]
 
 
 def _read(
-    component: Mapping[str, Any], scheduler: str, resources: Any, place: StackRef, name: StackName
+    component: Mapping[str, Any], scheduler: str, checkpoint: Checkpoint, place: StackRef, name: StackName
 ) -> TrackedApp | None:
     """Return the app of a component. None: nothing was launched yet."""
     urn, outputs = str(component.get("urn")), mapping_at(component, "outputs")
-    entry, record = _notes(resources, urn)
+    entry, record = _notes(checkpoint.resources, urn)
     namespace, job_name = text_at(outputs, "namespace"), text_at(outputs, "job_name")
     if record is not None:
         namespace, job_name = namespace or record.namespace, job_name or record.job_name
     if namespace is None or job_name is None:
         return None
     variant = find_variant(scheduler, None if entry is None else entry.choice, record)
-    secret, observed = SECRET in json.dumps(outputs), mapping_at(outputs, "observed")
-    app_id = f"{namespace}:{job_name}"
-    exported = exported_output(resources, app_id)
+    app_id, answer = f"{namespace}:{job_name}", Answer.of(outputs)
+    exports = [*exported_outputs(checkpoint.resources, app_id)]
+    exported = next((each for each in exports if not is_of_later_release(each)), None)
     return TrackedApp(
         backend=place.backend,
         stack=name,
@@ -164,18 +170,19 @@ def _read(
         cluster=(entry and entry.cluster_identity) or (record and record.cluster) or None,
         log_archive=_log_archive(entry, exported),
         by_torchx=entry is not None,
-        has_secrets=secret,
+        has_secrets=SECRET in json.dumps(outputs),
         output=read_output(exported, component, entry, record, scheduler=scheduler, app_id=app_id),
-        observed=kept_of_observed(observed),
+        observed=kept_of_observed(answer.observed),
+        requested=answer.requested,
+        changing=bool(checkpoint.pending),
+        of_later_release=any(map(is_of_later_release, exports)),
     )
 
 
 def kept_of_observed(observed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept in memory of an observation in a stack; a cancellation is passed on with its message."""
-    kept = standing(observed)
-    if kept["reason"] == Reason.CANCELLED.value:
-        kept["message"] = text_at(observed, "message") or ""
-    return kept
+    """Return what is kept in memory of an observation in a stack. Empty: there is none."""
+    kept: dict[str, Any] = {name: text for name in KEPT if (text := text_at(observed, name)) is not None}
+    return {**kept, "attempt": number_at(observed, "attempt") or 1} if kept else {}
 
 
 def _notes(resources: Any, urn: str) -> tuple[RunEntry | None, RunRecord | None]:

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.controller.app_output import compact
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
@@ -16,6 +17,7 @@ from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_obse
 from torchx_pulumi.kube import run_concurrently
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import TorchxPulumiError
+from torchx_pulumi.model.requested import write_requested
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.stack_state.folder_stack import check_there
@@ -68,8 +70,6 @@ class TrackedStacks:
         self._by_uid: dict[str, set[AppKey]] = {}
         self._by_launch: dict[str, set[AppKey]] = {}
         self._by_job: dict[tuple[str, str], set[AppKey]] = {}
-        self._older: dict[AppKey, Mapping[str, Any]] = {}
-        """Observations of stacks that are older than what the watches have."""
 
     def refresh(self, backend: str) -> set[AppKey]:
         """List a backend, read its stacks that have changed, and return the apps that changed or are gone.
@@ -162,30 +162,30 @@ class TrackedStacks:
         with self._guard:
             return frozenset(self._by_job.get((namespace or "", job_name or ""), ()))
 
-    def note_written(self, key: AppKey, observed: Mapping[str, Any]) -> None:
-        """Note an observation that this process has just written."""
-        kept = kept_of_observed(observed)
+    def note_answer(self, key: AppKey, answer: Answer) -> None:
+        """Note what a stack says of an app, as a writer has just written or found it."""
+        requested = None if answer.requested is None else write_requested(answer.requested)
         with self._guard:
-            self._older[key] = kept
             stack = self._known.get((key[0], key[1]))
             app = None if stack is None else stack.apps.get(key[2])
-            if stack is not None and app is not None:
-                output = replace(app.output, output=compact({**app.output.output, "observed": observed}))
-                stack.apps[key[2]] = replace(app, observed=kept, output=output)
-                self._tell(stack.apps[key[2]])
+            if stack is None or app is None:
+                return
+            known = {**app.output.output, "observed": answer.observed, "requested": requested}
+            stack.apps[key[2]] = replace(
+                app,
+                observed=kept_of_observed(answer.observed),
+                requested=answer.requested,
+                output=replace(app.output, output=compact(known)),
+            )
+            self._tell(stack.apps[key[2]])
 
-    def note_read(self) -> None:
-        """Note that the clusters are listed from now on: whatever the stacks have was observed before that."""
-        with self._guard:
-            self._older |= {app.key: app.observed for stack in self._known.values() for app in stack.apps.values()}
-
-    def is_older(self, app: TrackedApp) -> bool:
-        """Return whether what is watched is later than the observation that the stack has.
-
-        It is if this process wrote the observation, or read it before it listed the clusters.
-        """
-        with self._guard:
-            return self._older.get(app.key) == app.observed
+    def is_changing(self, app: TrackedApp) -> bool:
+        """Return whether a deployment changes the stack of an app now or was interrupted, or that is not known."""
+        now = self.reread(app)
+        try:
+            return now is None or now.changing or app.stack in self._stacks[app.backend].updating()
+        except TorchxPulumiError:
+            return True
 
     def _reopen(self, backend: str) -> None:
         """Open a backend again: its credentials may have been renewed. Where that fails, it stays as it was opened."""
@@ -253,7 +253,6 @@ class TrackedStacks:
                 self._unlink(app)
             present = {} if stack is None else stack.apps
             for urn in () if before is None else before.apps.keys() - present.keys():
-                self._older.pop((backend, name, urn), None)
                 if self._fleet is not None:
                     self._fleet.drop((backend, name, urn))
             if stack is None:

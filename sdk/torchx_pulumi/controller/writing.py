@@ -9,22 +9,23 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
+from torchx_pulumi.apps.answer import StackChange
+from torchx_pulumi.apps.judge import Weight, weight
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.controller.live_fleet import LiveFleet
-from torchx_pulumi.controller.looking import Looker, is_known, told
-from torchx_pulumi.controller.observing import WAITS, ClusterView, Sighting
+from torchx_pulumi.controller.looking import Looker, Sighting, is_behind, is_told
+from torchx_pulumi.controller.observing import WAITS, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.controller.work_queue import WorkQueue
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import time_at
-from torchx_pulumi.model.status import JobStatus, Reason
-from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.runs.driver import Driver, Recorded
+from torchx_pulumi.model.status import read_state
+from torchx_pulumi.runs.driver import Driver, Recorded, Written
 
 FAILURES_SHOWN = 6
 """Failures in a row, about 15 s, after which a line says that a stack is not written."""
@@ -73,10 +74,8 @@ class StackWriter:
         self._leading = leading
         self._timing = timing or ControllerTiming()
         self._clock = clock
-        self._now = now
         self._looker = Looker(tracked, queue, views, timing=self._timing, now=now)
         self._written_at: dict[AppKey, float] = {}
-        self._refused: dict[AppKey, tuple[Any, Any]] = {}
         self._failing_since: dict[AppKey, float] = {}
         self._success_at: dict[str, float] = {}
         self._guard = threading.Lock()
@@ -87,6 +86,13 @@ class StackWriter:
         app = self._tracked.app(key)
         if app is None:
             self._forget(key)
+            return
+        if app.of_later_release:
+            words = (
+                f"{app.app_id}: stack {app.stack} is left alone: a later release wrote its outputs; upgrade this one"
+            )
+            self._reporter.once(f"unwritable {key}", words)
+            self._queue.succeeded(key)
             return
         writes = self._is_written(app)
         if not writes and self._fleet is None:
@@ -100,12 +106,14 @@ class StackWriter:
         if sighting is None:
             return
         self._show(app, sighting)
-        if sighting.status.state in WAITS:
+        self._say_if_behind(app, sighting.look)
+        observed = sighting.observed or app.observed
+        if read_state(observed.get("state")) in WAITS and not sighting.look.gone:
             self._queue.add(key, self._timing.recheck_s, pending=False)
-        if is_known(app, sighting.status):
+        if is_told(observed, app.observed):
             self._settled(app)
         elif writes:
-            self._compare(app, sighting.status)
+            self._write_if_due(app, sighting.look, observed)
         else:
             self._queue.succeeded(key)
 
@@ -135,81 +143,79 @@ class StackWriter:
     def _show(self, app: TrackedApp, sighting: Sighting) -> None:
         if self._fleet is None:
             return
-        seen = _observed(sighting.status, self._now())
-        shown = without_words(seen) if app.has_secrets else seen
+        seen = sighting.observed
+        shown = without_words(seen) if app.has_secrets and seen is not None else seen
         self._fleet.put_seen(app.key, app.uid, shown, cluster=sighting.cluster)
+
+    def _say_if_behind(self, app: TrackedApp, look: Look) -> None:
+        if look.confirmed and look.status is not None and is_behind(look, app.observed):
+            words = (
+                f"{app.app_id}: attempt {look.status.attempt} in the cluster, {app.observed['attempt']} in stack "
+                f"{app.stack}: the cluster may have been restored from a backup; the stack is written when the run ends"
+            )
+            self._reporter.once(f"restored {app.key}", words)
 
     def _forget(self, key: AppKey) -> None:
         self._looker.forget(key)
-        for table in (self._written_at, self._refused, self._failing_since):
+        for table in (self._written_at, self._failing_since):
             table.pop(key, None)
         self._reporter.forget(f"unwritable {key}")
+        self._reporter.forget(f"restored {key}")
         self._reporter.forget(f"write {key}")
         self._queue.succeeded(key)
 
-    def _compare(self, app: TrackedApp, status: JobStatus) -> None:
-        """Write a status that the stack does not have, now or when it is due."""
-        key = app.key
-        if self._refused.get(key) == (app.observed, told(status)):
-            return
-        if not status.state.terminal and status.reason is not Reason.NOT_FOUND:
-            wait_s = self._written_at.get(key, -self._timing.write_every_s) + self._timing.write_every_s - self._clock()
+    def _write_if_due(self, app: TrackedApp, look: Look, observed: Mapping[str, Any]) -> None:
+        """Write what the stack does not have, now or when it is due."""
+        if weight(observed) is Weight.ACTIVE:
+            last = self._written_at.get(app.key, -self._timing.write_every_s)
+            wait_s = last + self._timing.write_every_s - self._clock()
             if wait_s > 0:
-                self._queue.add(key, wait_s)
+                self._queue.add(app.key, wait_s)
                 return
-        self._write(app, status)
+        if self._leading():
+            self._write(app, StackChange(uid=app.uid or "", look=look))
 
-    def _write(self, app: TrackedApp, status: JobStatus) -> None:
-        if not self._leading():
-            return
-        key, moment = app.key, self._now()
-        last = time_at(app.observed, "observed_at")
-        if last is not None and last >= moment:
-            # This clock or that of the last writer was set.
-            moment = last + timedelta(milliseconds=1)
-        observed = _observed(status, moment)
-        outcome = self._record(app, observed)
-        if outcome is Recorded.WRITTEN:
+    def _write(self, app: TrackedApp, change: StackChange) -> None:
+        key, written = app.key, self._record(app, change)
+        if written.answer is not None:
+            self._tracked.note_answer(key, written.answer)
+        if written.outcome is Recorded.WRITTEN:
+            written_app = self._tracked.app(key) or app
             self._written_at[key], self._success_at[app.backend] = self._clock(), self._clock()
-            self._tracked.note_written(key, observed)
             self._reporter.end(f"writes {app.backend}", f"backend {app.backend}: stacks can be written again")
-            self._reporter.line(f"{app.app_id}: {status.state.value} ({status.reason.value}) is in stack {app.stack}")
-            self._settled(app)
-            for view in self._views if status.state.terminal else ():
-                view.forget(app.uid)
-        elif outcome is Recorded.KNOWN:
-            self._read_again(app, status)
-        elif outcome is Recorded.LEFT:
+            state, reason = written_app.observed.get("state"), written_app.observed.get("reason")
+            self._reporter.line(f"{app.app_id}: {state} ({reason}) is in stack {app.stack}")
+            self._settled(written_app)
+        elif written.outcome is Recorded.KNOWN:
+            now = self._tracked.app(key) if written.answer is not None else self._tracked.reread(app)
+            if now is not None and now.uid == app.uid:
+                self._settled(now)
+            elif now is not None:
+                self._queue.retry(key)
+        elif written.outcome is Recorded.LEFT:
             self._left(app)
         else:
             self._deferred(app)
 
-    def _record(self, app: TrackedApp, observed: Mapping[str, Any]) -> Recorded:
+    def _record(self, app: TrackedApp, change: StackChange) -> Written:
         outcome = "error"
         try:
-            recorded = self._driver.record_at(
-                app.place, observed, program_stacks=self._program_stacks, replaces=app.observed
-            )
-            outcome = recorded.value
-            return recorded
+            written = self._driver.record_at(app.place, change, program_stacks=self._program_stacks)
+            outcome = written.outcome.value
+            return written
         finally:
             with self._guard:
                 self._outcomes[app.backend, outcome] += 1
-
-    def _read_again(self, app: TrackedApp, status: JobStatus) -> None:
-        """Continue with what the stack has now; a stack that has the same as before refuses the observation."""
-        now = self._tracked.reread(app)
-        if now is not None and now.observed == app.observed and now.uid == app.uid:
-            self._refused[app.key] = (app.observed, told(status))
-            self._settled(app)
-        elif now is not None:
-            self._queue.retry(app.key)
 
     def _left(self, app: TrackedApp) -> None:
         if not self._tracked.is_there(app.backend):
             self._deferred(app)
             return
-        if self._tracked.reread(app) is None:
+        now = self._tracked.reread(app)
+        if now is None:
+            return
+        if now.of_later_release:
+            self._queue.add(app.key)
             return
         self._reporter.begin(
             f"writes {app.backend}",
@@ -235,17 +241,11 @@ class StackWriter:
             )
 
     def _settled(self, app: TrackedApp) -> None:
-        self._looker.forget_end(app.key)
         self._queue.succeeded(app.key)
+        for view in self._views:
+            view.forget(app.uid)
         if self._failing_since.pop(app.key, None) is not None:
             self._reporter.end(f"write {app.key}", f"{app.app_id}: stack {app.stack} is written again")
-
-
-def _observed(status: JobStatus, moment: datetime) -> dict[str, Any]:
-    """Return an observation with its time in milliseconds: an app may change more than once in a second."""
-    observed = dict(build_observed(status, observed_at=moment))
-    observed["observed_at"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return observed
 
 
 def without_words(observed: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,9 @@ class ListedStacks(Protocol):
     def export(self, ref: StackRef) -> str | None:
         """Return the checkpoint of a stack. None: it does not exist."""
 
+    def updating(self) -> frozenset[StackName]:
+        """Return the stacks with a lock."""
+
 
 class CliStacks:
     """The stacks of a backend that only the Pulumi CLI can read: one process for each stack."""

@@ -7,13 +7,13 @@ import os
 import random
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.controller import Controller, ControllerSettings
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
@@ -26,12 +26,14 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.owner import POD_VARIABLE
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
+from tests.unit.controller.lagging import Lagging
+from tests.unit.controller.requests import cancelled
 from tests.unit.controller.world import FAST, App, World, checkpoint, component, urn_of, wait_for
 
 
@@ -51,10 +53,12 @@ class Writes:
     def before(self, place: StackRef) -> Recorded | None:
         """Return an outcome without a write. None: write."""
 
-    def record_at(self, place: StackRef, observed: Mapping[str, Any], **options: Any) -> Recorded:
-        outcome = self.before(place) or self._driver.record_at(place, observed, **options)
-        self.outcomes.append((str(observed["state"]), outcome))
-        return outcome
+    def record_at(self, place: StackRef, change: StackChange, **options: Any) -> Written:
+        refused = self.before(place)
+        written = Written(outcome=refused) if refused else self._driver.record_at(place, change, **options)
+        observed = {} if written.answer is None else written.answer.observed
+        self.outcomes.append((str(observed.get("state")), written.outcome))
+        return written
 
     @property
     def written(self) -> list[str]:
@@ -202,26 +206,10 @@ def test_that_a_job_is_gone_is_written_at_once_and_with_what_its_stack_notes_by_
         world.change(app, state="Pending")
         wait_for(lambda: world.state(app) == ("PENDING", "WaitingInQueue"))
         if noted:
-            cancelled(world, app, "PENDING")
+            cancelled(world, app)
         world.cluster.remove(app.kind, "default", app.name)
         end = ("CANCELLED", "Cancelled") if noted else ("UNKNOWN", "NotFound")
         wait_for(lambda: world.state(app) == end)
-
-
-def test_a_failure_while_a_job_is_deleted_is_no_end(world: World) -> None:
-    app = world.launch("train-1")
-    with world.controller():
-        world.phase(app, "Running", running=1)
-        wait_for(lambda: world.state(app)[0] == "RUNNING")
-        found = world.cluster.find(app.kind, "default", app.name)
-        assert found is not None
-        found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
-        world.cluster.put(found)
-        world.phase(app, "Failed", failed=1)
-        time.sleep(0.3)
-        assert world.state(app)[0] == "RUNNING"
-        world.cluster.remove(app.kind, "default", app.name)
-        wait_for(lambda: world.state(app) == ("UNKNOWN", "NotFound"))
 
 
 @pytest.mark.parametrize("identity", ["another", "unknown"])
@@ -244,25 +232,12 @@ def test_an_object_of_the_same_name_with_another_uid_is_another_run(world: World
         wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
 
 
-def cancelled(world: World, app: App, state: str = "RUNNING") -> None:
-    """Write what `torchx cancel` writes, which tries again where the controller has written something newer."""
-
-    def write() -> bool:
-        observed = {**world.observed(app), "state": state, "reason": "Cancelled", "message": "cancelled at noon"}
-        observed["observed_at"] = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
-        outcome = world.driver().record_at(app.entry.place, {**observed, "uid": app.entry.uid})
-        assert outcome in (Recorded.WRITTEN, Recorded.KNOWN)
-        return outcome is Recorded.WRITTEN
-
-    wait_for(write)
-
-
 def test_a_cancelled_job_whose_object_was_deleted_is_cancelled(world: World) -> None:
     app = world.launch("wrapped", scheduler="mcad")
     cancelled(world, app)
     with world.controller():
-        time.sleep(0.3)
-        assert world.state(app)[1] == "Cancelled"
+        world.change(app, state="Running")
+        wait_for(lambda: world.state(app) == ("RUNNING", "Cancelled"))
         world.cluster.remove(app.kind, "default", app.name)
         wait_for(lambda: world.state(app) == ("CANCELLED", "Cancelled"))
     assert world.observed(app)["message"] == "cancelled at noon"
@@ -274,7 +249,8 @@ def test_a_cancelled_job_that_is_resumed_is_active_again(world: World) -> None:
         cancelled(world, app)
         world.phase(app, "Aborted")
         wait_for(lambda: world.state(app)[0] == "CANCELLED")
-        world.phase(app, "Running", running=1)
+        # Volcano counts it as another attempt.
+        world.phase(app, "Running", running=1, retryCount=1)
         wait_for(lambda: world.state(app) == ("RUNNING", "Running"))
 
 
@@ -364,35 +340,6 @@ def test_an_app_that_changes_all_the_time_is_written_at_intervals(world: World) 
         assert len(driver.written) <= 4
         world.phase(app, "Completed", succeeded=1)
         wait_for(lambda: world.state(app)[0] == "SUCCEEDED", 0.9)
-
-
-class Lagging:
-    """A cluster whose watches are held up, as by a slow network."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
-        self.held = False
-
-    def watch(self, *args: Any, **options: Any) -> Any:
-        events, lagging = self._cluster.watch(*args, **options), self
-
-        class Events:
-            def __iter__(self) -> Any:
-                return self
-
-            def __next__(self) -> Any:
-                event = next(events)
-                while lagging.held:
-                    time.sleep(0.01)
-                return event
-
-            def close(self) -> None:
-                events.close()
-
-        return Events()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
 
 
 def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world: World) -> None:

@@ -20,6 +20,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
 
+from tests.unit.controller.requests import cancelled
 from tests.unit.controller.world import App, World, wait_for
 
 AWAY = ClusterError("the cluster cannot be reached", retryable=True)
@@ -185,13 +186,11 @@ def test_a_cancellation_that_the_stack_notes_is_shown_as_cancelled(world: World)
     world.phase(app, "Running", running=1)
     with watching(world) as watch:
         watch.wait(app, "RUNNING", "Running")
-        seen = {"state": "RUNNING", "reason": "Cancelled", "message": "cancelled at X", "attempt": 1}
-        observed = {**seen, "uid": app.entry.uid, "observed_at": "2100-01-01T00:00:00Z"}
-        assert world.driver().record(app.entry, observed).value == "written"
+        cancelled(world, app)
         watch.refresh()
         watch.wait(app, "RUNNING", "Cancelled")
         world.phase(app, "Terminated", terminated=1)
-        assert watch.wait(app, "CANCELLED", "Cancelled").message == "cancelled at X"
+        assert watch.wait(app, "CANCELLED", "Cancelled").message == "cancelled at noon"
 
 
 def test_a_checkpoint_of_a_later_release_is_noted(world: World) -> None:

@@ -4,26 +4,55 @@ from __future__ import annotations
 
 import queue
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from torchx_pulumi.controller import observing
 from torchx_pulumi.controller.observing import DEBOUNCE_S, EVENT_DEBOUNCE_S, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.model import labels
+from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.testing import FakeCluster
 
-from tests.unit.controller.world import World
+from tests.unit.controller.live_apps import tracked_app
+from tests.unit.controller.world import World, wait_for
 from tests.unit.schedulers.volcano.compact import pod_of
+
+
+class SomeApps:
+    """Tracked apps whose name is the uid of their job object."""
+
+    def __init__(self) -> None:
+        self.ended: set[str] = set()
+
+    def of_uid(self, uid: str) -> frozenset[str]:
+        return frozenset({uid})
+
+    def of_launch(self, _: Any) -> frozenset[str]:
+        return frozenset()
+
+    def of_job(self, *_: Any) -> frozenset[str]:
+        return frozenset()
+
+    def app(self, uid: str) -> TrackedApp:
+        return replace(tracked_app(uid, uid=uid), observed={"state": "FAILED"} if uid in self.ended else {})
 
 
 class OneApp:
     """The tracked app of every job."""
 
     def __init__(self, replicas: int) -> None:
-        self._app = SimpleNamespace(output=StackApp(output={"declared": {"roles": [{"replicas": replicas}]}}))
+        variant = next(iter(find_backend("volcano").variants.values()))
+        self._app = SimpleNamespace(
+            variant=variant, output=StackApp(output={"declared": {"roles": [{"replicas": replicas}]}})
+        )
 
     def of_job(self, *_: Any) -> frozenset[str]:
         return frozenset({"key"})
@@ -51,6 +80,44 @@ def test_an_app_of_many_replicas_is_not_looked_at_for_each_of_its_pods(replicas:
     view.watched.start()
     try:
         assert dirty.get(timeout=60) == ("key", delay_s)
+    finally:
+        view.watched.stop()
+
+
+def test_what_is_remembered_of_runs_that_are_gone_is_bounded_and_dropped_with_their_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observing, "MOST_GONE", 2)
+    names = ("a", "b", "c", "d")
+    cluster, tracked = FakeCluster(), cast("Any", SomeApps())
+    for name in names:
+        meta = {"name": name, "namespace": "team", "uid": name, "labels": {labels.LAUNCH: "x"}}
+        cluster.put({"apiVersion": VOLCANO_JOB.api_version, "kind": "Job", "metadata": meta})
+    view = ClusterView(
+        "here",
+        cluster,
+        tracked,
+        namespaces=None,
+        dirty=lambda *_: None,
+        pod_changed=lambda *_: None,
+        unknown=lambda _: None,
+        known=lambda _: None,
+    )
+
+    def remembered() -> set[str]:
+        return {name for name in names if view.remembered_of(tracked.app(name)).last is not None}
+
+    view.watched.start()
+    try:
+        wait_for(lambda: remembered() == set(names))
+        for name in ("a", "b", "c"):
+            cluster.remove(VOLCANO_JOB, "team", name)
+        wait_for(lambda: remembered() == {"b", "c", "d"})
+        view.forget("c")
+        assert remembered() == {"b", "c", "d"}
+        tracked.ended.add("c")
+        view.forget("c")
+        assert remembered() == {"b", "d"}
     finally:
         view.watched.stop()
 

@@ -135,6 +135,10 @@ def bucket(whole: Any, _: App) -> None:
     resources(whole).append({"urn": "u::aws:s3/bucket:Bucket::data", "type": "aws:s3/bucket:Bucket"})
 
 
+def later_release(whole: Any, _: App) -> None:
+    resources(whole)[0]["outputs"]["torchx"]["schema_version"] = 2
+
+
 def config_map(whole: Any, _: App) -> None:
     item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine", "uid": "u", "namespace": "default"}}
     resources(whole).append({"urn": "u::kubernetes::mine", "type": "kubernetes:core/v1:ConfigMap", "outputs": item})
@@ -154,6 +158,7 @@ def note_of(whole: Any, end: str) -> Any:
 
 STACKS: dict[str, tuple[Callable[[Any, App], object], str]] = {
     "bucket": (bucket, "also holds aws:s3/bucket:Bucket 'data'"),
+    "later release": (later_release, "a later release wrote its outputs"),
     "config map": (config_map, "no launch of this kind creates"),
     "other namespace": (elsewhere, "another uid, name or namespace"),
     "protected": (marked("protect"), "is protected"),

@@ -29,6 +29,7 @@ from torchx_pulumi.runs.driver import Driver, LaunchRequest
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers import plan_job, variant_of
+from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
 from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.schedulers.volcano.options import VolcanoOptions
@@ -81,11 +82,11 @@ class World:
 
     def plan(self, name: str, *, scheduler: str = "volcano", project: str = "torchx", **options: Any) -> App:
         """Return an app that is not launched yet."""
-        chosen: Any = VolcanoOptions(queue="default", namespace="default", **options)
-        if scheduler == "mcad":
-            from torchx_pulumi.schedulers.appwrapper.options import MCADOptions
-
-            chosen = MCADOptions(namespace="default", **options)
+        chosen: Any = (
+            MCADOptions(namespace="default", **options)
+            if scheduler == "mcad"
+            else VolcanoOptions(queue="default", namespace="default", **options)
+        )
         role = RoleSpec(
             name="trainer",
             image="img:1",
