@@ -175,6 +175,8 @@ def write_entry(entry: RunEntry) -> dict[str, Any]:
     """Return the entry as plain JSON values that 0.1.0 reads too: it refuses fields of place and owner that are new."""
     plain = without_none(to_json(entry))
     del plain["place"]["organization"]
+    if not entry.request_written:
+        del plain["request_written"]
     if entry.place.organization != entry.organization:
         plain["stack_organization"] = entry.place.organization
     owner = entry.owner

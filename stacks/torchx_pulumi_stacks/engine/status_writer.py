@@ -182,12 +182,12 @@ def changed(text: str, change: StackChange, *, program_stacks: bool) -> tuple[st
 
 def _values(path: tuple[str | int, ...], outputs: Mapping[str, Any], after: Answer) -> dict[tuple[str | int, ...], Any]:
     """Return the values of an output that differ from what its stack is to say, by their paths."""
-    values: dict[tuple[str | int, ...], Any] = {}
+    values: dict[str, Any] = {}
     if after.observed and _without_none(outputs.get("observed")) != _without_none(after.observed):
-        values[(*path, "observed")] = _without_none(after.observed)
+        values["observed"] = _without_none(after.observed)
     if after.requested != read_requested(outputs.get("requested")):
-        values[(*path, "requested")] = _without_none(write_requested(after.requested)) if after.requested else None
-    return values
+        values["requested"] = _without_none(write_requested(after.requested)) if after.requested else None
+    return {(*path, name): value for name, value in values.items()}
 
 
 def _without_none(value: Any) -> Any:
