@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from torchx_pulumi.apps.answer import Answer, StackChange
-from torchx_pulumi.apps.look import Look
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, TakenOverError, TorchxPulumiError
-from torchx_pulumi.model.requested import Requested, RequestedAction
-from torchx_pulumi.runs.driver import Forgotten, Recorded, Written
-from torchx_pulumi.runs.variants import find_variant
-from torchx_pulumi.schedulers import ObservedObjects, find_backend
+from torchx_pulumi.runs.driver import Forgotten, Recorded
+from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import read_notes
@@ -150,80 +145,41 @@ def test_a_gang_of_pods_is_made_and_removed_whole(driver_world: DriverWorld) -> 
     assert driver_world.cluster.list(POD, entry.namespace, {VOLCANO_JOB_NAME: entry.job_name}) == []
 
 
-def test_record_writes_what_says_more_of_the_same_run(driver_world: DriverWorld) -> None:
+def test_record_writes_what_is_newer_and_of_the_same_run(driver_world: DriverWorld) -> None:
     entry = launch(driver_world, driver_world.order())
-    end = {"state": "FAILED", "reason": "ExitCode", "message": "m", "attempt": 1}
-    end |= {"observed_at": "2100-01-01T00:00:00Z", "uid": entry.uid, "phase": "Failed"}
-
-    def record(uid: str | None = entry.uid, **changes: Any) -> Written:
-        return driver_world.driver.record(entry, StackChange(uid=uid or "", observed={**end, "uid": uid, **changes}))
-
+    record, end = driver_world.driver.record, {"state": "FAILED", "reason": "ExitCode", "message": "m", "attempt": 1}
+    end |= {"observed_at": "2100-01-01T00:00:00Z", "uid": entry.uid, "phase": None}
     try:
-        assert record("of-another-run") == Written(outcome=Recorded.KNOWN)
-        assert answer(driver_world, entry).observed.get("state") != "FAILED"
-        written = record(roles=None)
-        assert written.outcome is Recorded.WRITTEN
-        assert written.answer is not None
-        assert written.answer.observed["state"] == "FAILED"
-        seen = answer(driver_world, entry).observed
-        assert (seen["state"], seen["uid"], "roles" in seen) == ("FAILED", entry.uid, False)
-        assert record().outcome is Recorded.KNOWN
-        running = {"state": "RUNNING", "reason": "Running", "observed_at": "2100-01-02T00:00:00Z"}
-        again = record(**running)
-        assert (again.outcome, again.answer) == (Recorded.KNOWN, answer(driver_world, entry))
-        assert record(**running, attempt=2).outcome is Recorded.WRITTEN
+        assert record(entry, {**end, "uid": "of-another-run"}) is Recorded.KNOWN
+        assert (driver_world.driver.observed(entry) or {}).get("state") != "FAILED"
+        assert record(entry, end) is Recorded.WRITTEN
+        seen = driver_world.driver.observed(entry) or {}
+        assert (seen["state"], seen["uid"], "phase" in seen) == ("FAILED", entry.uid, False)
+        assert record(entry, end) is Recorded.KNOWN
+        assert record(entry, {**end, "state": "RUNNING", "observed_at": "2100-01-02T00:00:00Z"}) is Recorded.KNOWN
+        assert record(entry, {**end, "state": "RUNNING", "attempt": 2}) is Recorded.WRITTEN
     finally:
         driver_world.driver.destroy(entry, nothing)
-    assert record().outcome is Recorded.LEFT
-    assert driver_world.driver.answer(entry) is None
+    assert record(entry, end) is Recorded.LEFT
+    assert driver_world.driver.observed(entry) is None
 
 
-def test_a_look_is_judged_with_what_the_stack_has(driver_world: DriverWorld) -> None:
+def test_an_observation_replaces_the_one_that_was_read_only(driver_world: DriverWorld) -> None:
     entry = launch(driver_world, driver_world.order())
-    variant = find_variant(entry.scheduler, entry.choice)
-    gone = Look(variant=variant, at=datetime.now(timezone.utc), uid=entry.uid, objects=ObservedObjects())
-    record = driver_world.driver.record
+    write, place = driver_world.driver.record_at, entry.place
+    first = {"state": "PENDING", "reason": "Starting", "message": "", "attempt": 1, "uid": entry.uid}
+    first |= {"observed_at": "2100-01-01T00:00:00Z"}
+    second = {**first, "state": "RUNNING", "reason": "Running", "observed_at": "2100-01-01T00:00:00.001Z"}
     try:
-        assert record(entry, StackChange(uid=entry.uid or "", look=gone)).outcome is Recorded.WRITTEN
-        assert answer(driver_world, entry).observed["reason"] == "NotFound"
-        asked = cancel(1, entry)
-        written = record(entry, StackChange(uid=entry.uid or "", look=gone, request=asked))
-        assert written.outcome is Recorded.WRITTEN
-        assert answer(driver_world, entry).requested == asked
-        assert answer(driver_world, entry).observed["state"] == "CANCELLED"
+        before = driver_world.driver.observed(entry) or {}
+        assert write(place, first, replaces=before) is Recorded.WRITTEN
+        assert write(place, second, replaces=before) is Recorded.KNOWN
+        assert (driver_world.driver.observed(entry) or {}).get("state") == "PENDING"
+        assert write(place, second, replaces=first) is Recorded.WRITTEN
+        assert (driver_world.driver.observed(entry) or {}).get("state") == "RUNNING"
+        assert write(replace(place, stack="default.none-00000000"), second) is Recorded.LEFT
     finally:
         driver_world.driver.destroy(entry, nothing)
-
-
-def test_a_stack_takes_the_request_that_follows_its_own(driver_world: DriverWorld) -> None:
-    entry = launch(driver_world, driver_world.order())
-
-    def ask(counter: int) -> Recorded:
-        change = StackChange(uid=entry.uid or "", request=cancel(counter, entry))
-        return driver_world.driver.record(entry, change).outcome
-
-    try:
-        assert answer(driver_world, entry).requested is None
-        asked = [ask(counter) for counter in (2, 1, 1, 3, 2)]
-        assert asked == [Recorded.KNOWN, Recorded.WRITTEN, Recorded.KNOWN, Recorded.KNOWN, Recorded.WRITTEN]
-        assert answer(driver_world, entry).requested == cancel(2, entry)
-        place = replace(entry.place, stack="default.none-00000000")
-        change = StackChange(uid=entry.uid or "", request=cancel(3, entry))
-        assert driver_world.driver.record_at(place, change).outcome is Recorded.LEFT
-        assert driver_world.driver.record_at(entry.place, change).outcome is Recorded.WRITTEN
-    finally:
-        driver_world.driver.destroy(entry, nothing)
-
-
-def cancel(counter: int, entry: RunEntry) -> Requested:
-    at = f"2026-01-01T00:00:0{counter}Z"
-    return Requested(action=RequestedAction.CANCEL, at=at, by="me", counter=counter, uid=entry.uid)
-
-
-def answer(driver_world: DriverWorld, entry: RunEntry) -> Answer:
-    found = driver_world.driver.answer(entry)
-    assert found is not None
-    return found
 
 
 def test_a_stack_is_forgotten_as_decided_on_its_state_and_its_objects_stay(driver_world: DriverWorld) -> None:
