@@ -87,8 +87,8 @@ class RunRecords:
     def request(self, entry: RunEntry, look: Look, action: RequestedAction, *, by: str | None) -> tuple[RunEntry, bool]:
         """Write that an app is to be cancelled or resumed, before the cluster is asked.
 
-        The same request of before stays as it is. Where another one got in between, the next number is taken. A request
-        that cannot be written stays in the index, with a warning.
+        Where it is to be cancelled already, that request stays. Where another one got in between, the next number is
+        taken. A request that cannot be written stays in the index, with a warning.
 
         Args:
             entry: The app.
@@ -154,7 +154,7 @@ class RunRecords:
         return self._keep(entry, present, written=True), answer
 
     def _write_next(self, entry: RunEntry, look: Look, asked: Requested) -> tuple[RunEntry, bool]:
-        """Write a request with the number that follows that of the last one, unless that one is the same.
+        """Write a request with the number that follows that of the last one, unless that one covers it.
 
         Returns:
             The app with its last request, and whether that is a new one.
@@ -273,9 +273,9 @@ def _stack_may_say_more(look: Look, found: Mapping[str, Any] | None, noted: Note
 
 
 def _covers(last: Requested, asked: Requested) -> bool:
-    """Return whether a request says already what is asked: the run was not started again since."""
+    """Return whether a run is to be cancelled already, and was not started again since."""
     same_run = last.is_about(asked.uid) and last.attempt >= asked.attempt
-    return last.action is asked.action and same_run
+    return last.action is asked.action is RequestedAction.CANCEL and same_run
 
 
 def _readable(answer: Answer | None, entry: RunEntry) -> Answer | None:

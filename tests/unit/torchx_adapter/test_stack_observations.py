@@ -375,6 +375,20 @@ def test_a_cancellation_that_could_not_be_written_is_written_by_the_next_command
     assert in_stack(world)["state"] == "CANCELLED"
 
 
+def test_a_resumption_after_a_cancellation_that_could_not_be_written_takes_its_number(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id, scheduler = running(world, "volcano", submit), world.scheduler()
+    with monkeypatch.context() as patch:
+        patch.setattr("torchx_pulumi.runs.recording.REQUEST_PAUSES_S", ())
+        patch.setattr(world.driver, "record", lambda *_: Written(outcome=Recorded.LEFT))
+        scheduler.cancel(app_id)
+    scheduler.resume(app_id)
+    assert (requested_in(world)["action"], requested_in(world)["counter"]) == ("resume", 1)
+    assert (in_stack(world)["state"], in_stack(world)["reason"]) == ("PENDING", "Restarting")
+    assert str(scheduler.describe(app_id).state) == "PENDING"
+
+
 def test_a_cancellation_that_was_overtaken_before_it_was_written_is_dropped_with_a_line(
     world: World, unwritten: str, caplog: pytest.LogCaptureFixture
 ) -> None:
