@@ -14,8 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.outputs import types as output_types
 
-_ABSENT_IN_0_1_0 = ("diagnoses",)
-"""Fields that a stack of an early release may lack although they are never null."""
+_OPTIONAL = ("diagnoses",)
+"""Fields that are not required although they are never null."""
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
@@ -50,7 +50,7 @@ def _object(kind: Any, used: dict[str, Any]) -> dict[str, Any]:
             properties[name]["format"] = "date-time"
         if text := _texts()[kind.__name__].get(name):
             properties[name]["description"] = text
-        if type(None) not in get_args(hint) and name not in _ABSENT_IN_0_1_0:
+        if type(None) not in get_args(hint) and name not in _OPTIONAL:
             required.append(name)
     description = " ".join(str(kind.__doc__).split())
     return {"type": "object", "description": description, "properties": properties, "required": required}

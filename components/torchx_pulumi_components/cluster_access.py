@@ -16,7 +16,7 @@ import pulumi
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor
 from torchx_pulumi.kube import Cluster, KubernetesCluster
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, mismatch_words
 from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
 from torchx_pulumi.model.run_record import RunRecord
 
@@ -104,10 +104,10 @@ def find_cluster(
         return recorded
     if run.uid is not None and ((job_object or {}).get("metadata") or {}).get("uid") == run.uid:
         return recorded or cluster.identify()
-    if recorded is None and state.cluster_address is None:
+    if recorded is None:
         return None
     present = cluster.identify()
-    match = compare_address(state.cluster_address or "", present) if recorded is None else compare(recorded, present)
+    match = compare(recorded, present)
     if match is Match.SAME:
         return recorded
     what = mismatch_words(f"run {run.namespace}/{run.job_name}", recorded, present, match)

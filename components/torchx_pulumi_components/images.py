@@ -10,14 +10,10 @@ from torchx_pulumi.images import (
     ImagePlan,
     build_plans,
     describe_left_out,
-    first_plan,
     plan_patch,
     remember,
 )
-from torchx_pulumi.model.errors import DeployError, ImageError
-from torchx_pulumi.runs.identity import digest
-
-from torchx_pulumi_components.stack_state import recorded_images
+from torchx_pulumi.model.errors import ImageError
 
 
 def patched_image(
@@ -67,46 +63,15 @@ def patched_image(
             ignore_rules=ignore_rules,
             builder=builder,
         )
-        plan = keep_recorded(plan, workspace, ignore_rules=ignore_rules)
         build_in_up([plan])
-    except (ImageError, DeployError) as error:
+    except ImageError as error:
         raise pulumi.RunError(str(error)) from error
     remember(plan)
     return plan.pod_reference
 
 
-def keep_recorded(plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore_rules: str) -> ImagePlan:
-    """Return the plan with the tag of release 0.1.0 if a run in this stack has that image, else the given plan.
-
-    A workspace whose tag changes only because more files are left out must not end or repeat that run.
-
-    Raises:
-        ImageError: The workspace cannot be read.
-        DeployError: The stack's state cannot be read.
-    """
-    if not plan.left_out and not plan.has_rules:
-        return plan
-    if not recorded_images() or is_in_record(plan):
-        return plan
-    try:
-        first = first_plan(plan, workspace, ignore_rules=ignore_rules)
-    except ImageError:
-        # Files that are left out now cannot be read: 0.1.0 could not build this workspace.
-        return plan
-    return first if first is not None and is_in_record(first) else plan
-
-
-def is_in_record(plan: ImagePlan) -> bool:
-    """Return whether a recorded run of this stack has the image.
-
-    Raises:
-        DeployError: The stack's state cannot be read.
-    """
-    return digest(plan.reference) in recorded_images()
-
-
 def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
-    """Log warnings; in `up` build and push missing images. Images of recorded runs are not built.
+    """Log warnings; in `up` build and push missing images.
 
     Returns:
         Name of the image for pods to digest. In preview only those that the plans name.
@@ -118,19 +83,12 @@ def build_in_up(plans: list[ImagePlan]) -> Mapping[str, str]:
         pulumi.log.warn(warning)
     for line in dict.fromkeys(line for plan in plans for line in _messages(plan)):
         pulumi.log.info(line)
-    made = [plan for plan in plans if not plan.is_recorded]
     if pulumi.runtime.is_dry_run():
-        return {plan.pod_reference: plan.digest for plan in made if plan.digest is not None}
-    return build_plans(made, pulumi.log.info) if made else {}
+        return {plan.pod_reference: plan.digest for plan in plans if plan.digest is not None}
+    return build_plans(plans, pulumi.log.info) if plans else {}
 
 
 def _messages(plan: ImagePlan) -> Iterator[str]:
-    if plan.is_recorded:
-        yield (
-            f"image {plan.reference}: named by release 0.1.0, and kept with the run that has it until something in the "
-            "workspace changes"
-        )
-        return
     if plan.left_out:
         yield describe_left_out(plan)
     if plan.builder is Builder.REGISTRY and pulumi.runtime.is_dry_run():

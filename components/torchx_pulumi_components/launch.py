@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.ownership import is_of_launch, owns, run_of_record
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
-from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunRecord
+from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.decision import Action, Decision, decide, foreign_object, launched_replicas
@@ -134,9 +135,9 @@ class LaunchPlanner:
     def _plan_launch(self) -> Launch:
         args, state = self.args, self.state
         last, observed, interrupted = self._last_run()
-        new = self._new_run(IDENTITY_VERSION)
+        new = self._new_run()
         if last is None:
-            new, observed = self._without_record(new)
+            observed = self._observe(new.namespace, new.job_name, None)
         new_name = new.job_name
         # A job that cannot be planned is refused with all its problems, before any message about a change.
         self._plan(new)
@@ -149,7 +150,7 @@ class LaunchPlanner:
         owned = observed.job_object is None or self.importing or self._is_ours(last, observed.job_object)
         fixed_name = args.settings.job_name
         decision = decide(
-            None if last is None else replace(last, observed=state.end_of(last)),
+            last,
             desired,
             status,
             args.settings.on_running_change,
@@ -158,6 +159,7 @@ class LaunchPlanner:
             owned=owned,
             live=self.cluster is not None,
             renamed=last is not None and fixed_name is not None and fixed_name != last.job_name,
+            end=None if last is None else (state.end_of(last) or {}).get("state"),
         )
         self._refuse(decision, last, new_name, status, owned=owned)
         if decision.action in (Action.LAUNCH, Action.RELAUNCH) or last is None:
@@ -237,25 +239,14 @@ class LaunchPlanner:
         hash_ = run_hash(digests, launched, args.spec, args.options, rerun=rerun, version=version)
         return replace(new, digests=digests, hash=hash_, launched=launched)
 
-    def _without_record(self, new: RunRecord) -> tuple[RunRecord, ObservedObjects]:
-        """Look for a run without a record, also under the name that an earlier release gave it."""
-        observed = self._observe(new.namespace, new.job_name, None)
-        if observed.job_object is not None or self.args.settings.job_name is not None:
-            return new, observed
-        earlier = self._new_run(FIRST_VERSION)
-        found = self._observe(earlier.namespace, earlier.job_name, None)
-        if found.job_object is not None and self._is_ours(None, found.job_object):
-            return earlier, found
-        return new, observed
-
-    def _new_run(self, version: int) -> RunRecord:
+    def _new_run(self) -> RunRecord:
         """Return the run that a launch would create: the same whatever ran before it."""
         args, state = self.args, self.state
         rerun = args.settings.rerun
         replicas = {role.name: role.num_replicas for role in args.spec.roles}
-        digests = field_digests(args.spec, args.options, rerun=rerun, version=version)
-        run = run_hash(digests, replicas, args.spec, args.options, rerun=rerun, version=version)
-        name = args.settings.job_name or self._job_name(run, version)
+        digests = field_digests(args.spec, args.options, rerun=rerun, version=IDENTITY_VERSION)
+        run = run_hash(digests, replicas, args.spec, args.options, rerun=rerun, version=IDENTITY_VERSION)
+        name = args.settings.job_name or self._job_name(run)
         attempts = [run.attempt for run in (state.record, state.intent) if run is not None]
         return RunRecord(
             app_id=name,
@@ -267,14 +258,14 @@ class LaunchPlanner:
             replicas=replicas,
             attempt=max(attempts, default=0) + 1,
             launched_at=self.now.isoformat(timespec="seconds"),
-            identity_version=version,
+            identity_version=IDENTITY_VERSION,
             tasks=backend_of(args.options).choose_layout(args.spec, args.options).tasks,
             image_digests=recorded_digests(args.spec),
         )
 
-    def _job_name(self, run: str, version: int) -> str:
+    def _job_name(self, run: str) -> str:
         tail = backend_of(self.args.options).name_tail(self.args.spec, self.args.options)
-        return job_name(self.name, run, self.owners()[0], version=version, tail=tail)
+        return job_name(self.name, run, self.owners()[0], tail=tail)
 
     def owners(self) -> list[str]:
         """Return the launch labels of this component under its URNs, the present one first."""
@@ -282,10 +273,12 @@ class LaunchPlanner:
 
     def _is_ours(self, last: RunRecord | None, job_object: Mapping[str, Any]) -> bool:
         """Return whether this component created an object: it has its label, or the uid of its last run."""
-        metadata = job_object.get("metadata") or {}
-        if (metadata.get("labels") or {}).get(labels.LAUNCH) in self.owners():
+        owners = self.owners()
+        if is_of_launch(owners, job_object):
             return True
-        return last is not None and last.uid is not None and metadata.get("uid") == last.uid
+        return last is not None and owns(
+            run_of_record(last, self._variant_of(last).job_object.kind, owners), job_object
+        )
 
     def _refuse(
         self, decision: Decision, last: RunRecord | None, new_name: str, status: JobStatus | None, *, owned: bool
@@ -343,7 +336,7 @@ class LaunchPlanner:
         run = replace(updated, uid=observed.uid or updated.uid) if decision.action is Action.KEEP else last
         intent = state.intent
         if intent is None or intent.attempt != run.attempt:
-            intent = replace(last, uid=None, observed=None)
+            intent = replace(last, uid=None)
         if decision.action is Action.IGNORE:
             plan = plan_as_launched(self.name, last, self.args, state.job, plain(state.outputs))
         else:
@@ -363,7 +356,8 @@ class LaunchPlanner:
     def _with_cluster(self, launch: Launch, last: RunRecord | None, known: ClusterIdentity | None) -> Launch:
         """Add the cluster to the record.
 
-        A record of 0.1.0 gets it only where it is written anyway: a preview would show the change otherwise.
+        A record of a launch that could read no cluster gets it only if it is written anyway: a preview would show the
+        change otherwise.
         """
         run, intent = launch.run, launch.intent
         if self.cluster is not None and (last is None or launch.launching):

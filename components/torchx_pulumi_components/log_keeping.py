@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 
 import pulumi
+from torchx_pulumi.apps.ownership import run_of_object
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import ArchivedJob, copying_logs, open_archive
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
+from torchx_pulumi.runs.identity import variant_of_run
 
 from torchx_pulumi_components.launch import Launch
 from torchx_pulumi_components.resources import KubernetesObject
@@ -58,7 +60,12 @@ def _begin(
         raise ClusterError("the cluster of the run cannot be read")
     if ended is None or ended.uid is None:
         return
+    kind = variant_of_run(ended, launch.plan.options).job_object
+    job_object = cluster.get(kind, ended.namespace, ended.job_name)
+    run = run_of_object(job_object or {})
+    if run.uid != ended.uid:
+        return
     job = ArchivedJob(
         app_id=f"{ended.namespace}:{ended.job_name}", scheduler=launch.plan.options.scheduler, uid=ended.uid
     )
-    copies.enter_context(copying_logs(cluster, open_archive(log_archive), job, progress=say))
+    copies.enter_context(copying_logs(cluster, open_archive(log_archive), job, run, progress=say))

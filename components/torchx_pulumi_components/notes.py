@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 import pulumi
-from torchx_pulumi.model.app_entry import without_backend_password
 from torchx_pulumi.model.run_record import RunRecord, write_record
 from torchx_pulumi.runs.decision import Action
 from torchx_pulumi.runs.registration import pod_names
@@ -24,7 +23,7 @@ def record_of(run: RunRecord, launch: Launch, marked: MarkedPlan, uid: Any = Non
     """Return a record as it is registered. Of its fields only the namespace can be secret.
 
     In a preview, the fields that depend on unknown arguments are unknown. What is observed of a run later is no part of
-    its record, so that a preview after its end shows no change. An end that 0.1.0 recorded stays.
+    its record, so that a preview after its end shows no change.
 
     Args:
         run: The record.
@@ -57,7 +56,7 @@ def entry_of(
         outputs: Outputs of the component.
         log_archive: URL of the archive of the containers' logs. None: the program has none, or it is secret.
     """
-    plan, run, value = launch.plan, launch.run, without_backend_password(app)
+    plan, run, value = launch.plan, launch.run, dict(app)
     if not is_placeholder(log_archive) and (app.get("log_options") or {}).get("log_archive") != log_archive:
         reading = {key: item for key, item in (app.get("log_options") or {}).items() if key != "log_archive"}
         value["log_options"] = reading if log_archive is None else {**reading, "log_archive": log_archive}

@@ -52,7 +52,7 @@ def run_outputs(
         "observed": _observed(launch, job_object, marked, stored.get("observed"), now),
     }
     if launch.run.cluster is None and launch.cluster is not None:
-        # An output may change without a change of the deployment. The record is as 0.1.0 wrote it.
+        # An output may change without a change of the deployment; the record stays as the launch wrote it.
         outputs["cluster"] = write_identity(launch.cluster)
     if launch.decision.action is Action.IGNORE:
         kept = {name: as_inputs(value) for name, value in state.outputs.items() if name not in ("observed", "uid")}

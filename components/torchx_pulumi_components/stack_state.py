@@ -24,7 +24,7 @@ from torchx_pulumi.model.cluster_identity import ClusterIdentity, read_identity
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
-from torchx_pulumi.outputs.newer import is_newer, read_state
+from torchx_pulumi.outputs.newer import read_state
 
 from torchx_pulumi_components.resources import type_token
 
@@ -61,17 +61,12 @@ class StackState:
     app: Mapping[str, Any] | None = None
     """Index entry of the app (`model.app_entry`). None: a program launched the run."""
     cluster: ClusterIdentity | None = None
-    """Cluster of a run whose record, written by 0.1.0, names none; a later `up` found it. None: not known."""
+    """Cluster of a run whose launch could read none; a later `up` found it. None: not known."""
 
     @property
     def interrupted(self) -> bool:
         """Return whether a launch was begun and never confirmed."""
         return self.intent is not None and (self.record is None or self.intent.attempt > self.record.attempt)
-
-    @property
-    def cluster_address(self) -> str | None:
-        """Return the digest of the API server's address that `torchx run` of 0.1.0 noted. None: not noted."""
-        return (self.app or {}).get("cluster")
 
     @property
     def has_provider(self) -> bool:
@@ -87,14 +82,11 @@ class StackState:
     def end_of(self, run: RunRecord) -> Mapping[str, Any] | None:
         """Return the end of a run as it was last observed. None: it was not observed.
 
-        It is in the component's output `observed`. 0.1.0 kept it in the record; the newer one counts.
+        It is in the component's output `observed`.
         """
-        output = self.observed if run.uid is not None and plain(self.outputs.get("uid")) == run.uid else None
-        observed = [item for item in (run.observed, output) if item is not None]
-        if len(observed) == 2:
-            # A cancelled run that was observed active later was resumed.
-            observed = [observed[1] if is_newer(observed[1], observed[0]) else observed[0]]
-        return next((item for item in observed if read_state(item.get("state")).terminal), None)
+        if run.uid is None or plain(self.outputs.get("uid")) != run.uid or self.observed is None:
+            return None
+        return self.observed if read_state(self.observed.get("state")).terminal else None
 
 
 async def real_parent(opts: pulumi.ResourceOptions) -> pulumi.Resource | None:
@@ -132,7 +124,7 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
         app = plain((children.get((STASH, APP_SUFFIX)) or {}).get("input"))
         own_outputs = outputs.get(urn) or {}
         try:
-            cluster = read_identity(plain(own_outputs.get("cluster")) or (app or {}).get("cluster_identity"))
+            cluster = read_identity(plain(own_outputs.get("cluster")))
         except ValueError as error:
             raise DeployError(f"the state of {urn} cannot be read: {error}; it was changed by hand") from error
         return StackState(
@@ -147,23 +139,6 @@ async def read_stack_state(token: str, name: str, opts: pulumi.ResourceOptions, 
             cluster=cluster,
         )
     return StackState(urn=present, former_urns=former)
-
-
-def recorded_images() -> frozenset[str]:
-    """Return the digests of the images of the runs in this stack's state (`runs.identity.digest`).
-
-    Raises:
-        DeployError: The state cannot be read.
-    """
-    notes = [
-        plain(outputs.get("input"))
-        for urn, outputs in read_outputs().items()
-        if f"{STASH}::" in urn and urn.endswith(("-record", "-intent"))
-    ]
-    digests = [
-        note["digests"] for note in notes if isinstance(note, Mapping) and isinstance(note.get("digests"), Mapping)
-    ]
-    return frozenset(str(value) for each in digests for path, value in each.items() if path.endswith("].image"))
 
 
 _outputs: WeakKeyDictionary[RPCManager, Mapping[str, Mapping[str, Any]]] = WeakKeyDictionary()

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, Kind
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import DeployError, RelaunchRefusedError
-from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.model.text import listed
@@ -72,7 +71,7 @@ def find_unrecorded(
             live = pods.get(object_name)
         else:
             live = cluster.get(kind, run.namespace, object_name)
-        if live is None or not _is_ours(live, owners):
+        if live is None or not is_of_launch(owners, live):
             continue
         what = f"{kind.kind} {run.namespace}/{object_name}"
         if run_hash_of(live) != run.hash:
@@ -136,7 +135,7 @@ def _check_ended(
     missing = [
         f"{item['kind']} {item['metadata']['name']}"
         for item in live
-        if item is not None and _is_ours(item, owners) and item["metadata"].get("uid") not in recorded
+        if item is not None and is_of_launch(owners, item) and item["metadata"].get("uid") not in recorded
     ]
     if missing:
         raise RelaunchRefusedError(
@@ -166,8 +165,3 @@ def _objects(
 
 def _pods(launch: Launch, cluster: Cluster, run: RunRecord) -> Sequence[Manifest]:
     return cluster.list(POD, run.namespace, backend_of(launch.plan.options).pod_selector(run.job_name))
-
-
-def _is_ours(live: Mapping[str, Any], owners: Sequence[str]) -> bool:
-    """Return whether this component created an object. Only job objects have the launch as a label."""
-    return any(text_at(live, "metadata", place, labels.LAUNCH) in owners for place in ("labels", "annotations"))

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torchx_pulumi import aliases
-
 if TYPE_CHECKING:
     from torchx_pulumi.fleet.collect import read_fleet
     from torchx_pulumi.images import PatchedImage, patch_image, plan_patch
@@ -48,8 +46,6 @@ __all__ = [
     "read_outputs",
     "render",
 ]
-
-aliases.install()
 
 _HOMES: Mapping[str, str] = {
     "PatchedImage": "torchx_pulumi.images",

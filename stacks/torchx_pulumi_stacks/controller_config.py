@@ -78,6 +78,8 @@ class ControllerConfig:
     """true: stacks of users' own programs are written too."""
     log_archive: str | None = None
     """Archive of the logs of apps whose launch named none. Unset: those are not archived."""
+    archive_allow: Sequence[str] = ()
+    """List of further archives that a launch may name. Unset: that of `logArchive` only."""
     archive_secret_pods: bool = False
     """true: logs of pods with Secrets are archived there too."""
     forget_after: str | None = None
@@ -165,12 +167,13 @@ def _problems(config: ControllerConfig) -> Iterator[tuple[str, str]]:
     yield from _of_image(config)
     yield from _of_backends(config)
     yield from _of_names(config)
-    if config.log_archive is not None:
-        problems = check_archive_url(config.log_archive, "logArchive")
-        yield from (("logArchive", problem.message) for problem in problems)
+    archives = [] if config.log_archive is None else [("logArchive", config.log_archive)]
+    for key, url in [*archives, *((f"archiveAllow[{at}]", url) for at, url in enumerate(config.archive_allow))]:
+        problems = check_archive_url(url, key)
+        yield from ((key, problem.message) for problem in problems)
         if not problems:
-            yield from _of_folder("logArchive", config.log_archive, config)
-    elif config.archive_secret_pods:
+            yield from _of_folder(key, url, config)
+    if config.archive_secret_pods and not archives:
         yield "archiveSecretPods", "is true, but logArchive is not set; name an archive, or leave this out"
     ages = {"--forget-after": "forgetAfter", "--forget-failed-after": "forgetFailedAfter"}
     for problem in _of_retention(config):
@@ -190,9 +193,7 @@ def _problems(config: ControllerConfig) -> Iterator[tuple[str, str]]:
 
 
 def _of_retention(config: ControllerConfig) -> list[Problem]:
-    problems, _ = check_retention(
-        config.forget_after, config.forget_failed_after, dry_run=False, once=False, log_archive=config.log_archive
-    )
+    problems, _ = check_retention(config.forget_after, config.forget_failed_after, dry_run=False, once=False)
     return problems
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pulumi
 import pulumi_kubernetes as kubernetes
 from torchx_pulumi.schedulers.watching import forget_permissions, rbac_rules, watch_permissions
+from torchx_pulumi.stack_state.owner import POD_VARIABLE
 
 from torchx_pulumi_stacks.controller_config import ControllerConfig
 
@@ -89,6 +90,7 @@ def arguments_of(config: ControllerConfig, namespace: str) -> list[str]:
         "--backend": config.backends,
         "--namespace": config.namespaces,
         "--allowed-host": [*hosts, *config.allowed_hosts],
+        "--archive-allow": config.archive_allow,
     }
     for option, values in several.items():
         words += [word for value in dict.fromkeys(values) for word in (option, value)]
@@ -139,7 +141,11 @@ def deployment_spec(
         "image": image,
         "command": ["torchx-pulumi"],
         "args": arguments_of(config, namespace),
-        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108  of the container
+        "env": [
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108  of the container
+            # By it, a restarted container recognises the locks that it held when it was killed.
+            {"name": POD_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        ],
         **({"envFrom": [{"secretRef": {"name": credentials}}]} if credentials is not None else {}),
         "ports": [{"name": "http", "containerPort": config.port}],
         "resources": dict(config.resources),

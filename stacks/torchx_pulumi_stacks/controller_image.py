@@ -84,7 +84,7 @@ def installed_dependencies(config: ControllerConfig) -> Path:
     Raises:
         ImageError: pip fails, for example because there is no wheel for the platform.
     """
-    wanted = sorted(requirements([*config.backends, config.log_archive or ""]))
+    wanted = sorted(requirements([*config.backends, config.log_archive or "", *config.archive_allow]))
     pins = sorted(_pins())
     for_python = ["--python-version", config.python_version or "", *_platforms(config.platform)]
     key = sha256("\n".join([*wanted, *pins, *for_python]).encode()).hexdigest()[:16]

@@ -21,12 +21,10 @@ from torchx_pulumi.images import (
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ImageError, ImageOptionError
 from torchx_pulumi.model.job_spec import JobSpec
-from torchx_pulumi_components.images import build_in_up, is_in_record, keep_recorded
+from torchx_pulumi_components.images import build_in_up
 from torchx_pulumi_components.job_construction import spec_of
 
 from torchx_pulumi_stacks.settings import Settings, key_of
-
-_FLAGS = ("true", "false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,27 +122,16 @@ def prepare_images(app: Any, config: ImageConfig) -> Images:
 
 
 def _plan(image: str, config: ImageConfig) -> ImagePlan:
-    plan = _plan_with(image, config, config.build_args)
-    # Release 0.1.0 turned `true` into `True`. A run that it recorded is not launched again because of that.
-    first = {name: value.title() if value in _FLAGS else value for name, value in config.build_args.items()}
-    if plan.is_recorded or first == config.build_args or is_in_record(plan):
-        return plan
-    recorded = _plan_with(image, config, first)
-    return replace(recorded, is_recorded=True) if is_in_record(recorded) else plan
-
-
-def _plan_with(image: str, config: ImageConfig, build_args: Mapping[str, str]) -> ImagePlan:
-    plan = plan_patch(
+    return plan_patch(
         image,
         config.workspace,
         config.image_repo,
         dockerfile=config.dockerfile,
-        build_args=build_args,
+        build_args=config.build_args,
         platform=config.platform,
         ignore_rules=config.ignore_rules,
         builder=config.builder,
     )
-    return keep_recorded(plan, config.workspace, ignore_rules=config.ignore_rules)
 
 
 def _make(plans: list[ImagePlan], pushes: Mapping[str, tuple[str, str]]) -> Mapping[str, str]:
@@ -152,12 +139,11 @@ def _make(plans: list[ImagePlan], pushes: Mapping[str, tuple[str, str]]) -> Mapp
     if not plans and not pushes:
         return {}
     digests = build_in_up(plans)
-    recorded = [plan.reference for plan in plans if plan.is_recorded]
     if not pulumi.runtime.is_dry_run():
-        return {**digests, **known_digests(recorded), **push_local(pushes, pulumi.log.info)}
-    by_daemon = {plan.reference: plan.why_docker for plan in plans if not plan.is_recorded and plan.digest is None}
+        return {**digests, **push_local(pushes, pulumi.log.info)}
+    by_daemon = {plan.reference: plan.why_docker for plan in plans if plan.digest is None}
     by_daemon |= {f"{repository}:{tag}": "" for repository, tag in pushes.values()}
-    found = known_digests([*by_daemon, *recorded])
+    found = known_digests(list(by_daemon))
     for reference, why in by_daemon.items():
         there = "is in the registry, nothing to build" if reference in found else "is built and pushed by up"
         needed = f"; a Docker daemon is needed: {why}" if why and reference not in found else ""

@@ -133,12 +133,12 @@ def test_a_launch_begun_in_another_cluster_is_not_begun_again_here(engine: Any, 
 
 
 def without_cluster(engine: Any) -> None:
-    """Make the state as 0.1.0 has written it."""
+    """Make the state that of a launch that could read no cluster."""
     for urn in (f"{PREFIX}$pulumi:index:Stash::train-{note}" for note in ("intent", "record")):
         engine.mocks.state[urn]["input"].pop("cluster")
 
 
-def test_a_run_of_the_first_release_gets_its_cluster_without_a_change_of_its_record(
+def test_a_run_that_names_no_cluster_gets_it_without_a_change_of_its_record(
     engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
 ) -> None:
     here, _ = launched
@@ -154,24 +154,6 @@ def test_a_run_of_the_first_release_gets_its_cluster_without_a_change_of_its_rec
     # Where the record is written anyway, it is in there from then on.
     up(here, labels={"team": "a"})
     assert stashed(engine, "-record")["cluster"] == noted
-
-
-def test_a_run_of_the_first_release_that_is_gone_is_over_as_before(
-    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
-) -> None:
-    without_cluster(engine)
-    up(cluster(uid="anything"))
-    assert engine.mocks.of_type(JOB) == []
-
-
-def test_an_app_that_the_first_release_of_torchx_launched_is_known_by_its_address(
-    engine: Any, up: Callable[..., Any], launched: tuple[FakeCluster, Any]
-) -> None:
-    here, _ = launched
-    without_cluster(engine)
-    engine.mocks.state[f"{PREFIX}$pulumi:index:Stash::train-app"] = {"input": {"cluster": here.identity}}
-    up(cluster(uid="anything"))
-    assert "is not known" in refused(up, cluster(api_server="https://there.example.com"))
 
 
 def test_without_the_permission_to_know_the_uid_a_launch_goes_on(engine: Any, up: Callable[..., Any]) -> None:

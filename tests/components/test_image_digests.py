@@ -138,23 +138,6 @@ def test_a_run_that_is_kept_keeps_the_name_of_its_image(engine: Any, first: str,
     assert pod_image(engine) == STRINGS[then]
 
 
-def test_a_run_of_0_1_0_keeps_the_tag_alone(engine: Any) -> None:
-    up(engine, TAG)
-    live = remember_run(engine)
-    for stash in engine.mocks.state.values():
-        for key in ("identity_version", "cluster", "tasks", "image_digests"):
-            stash["input"].pop(key, None)
-    before = registered(engine)[JOB, "train"]
-    record = copy.deepcopy(engine.mocks.state)
-    for policy in ("fail", "ignore"):
-        # Its identity is of version 1, by the digest of the tag.
-        engine.mocks.state = copy.deepcopy(record)
-        up(engine, f"{TAG}@{ONE}", live, on_running_change=policy)
-        assert pod_image(engine) == TAG
-        assert registered(engine)[JOB, "train"]["spec"] == before["spec"]
-        assert "image_digests" not in stashed(engine, "-record")
-
-
 @pytest.mark.parametrize("then", STRINGS)
 def test_a_launch_that_was_killed_before_its_record_keeps_the_digest(engine: Any, then: str) -> None:
     up(engine, STRINGS["registry"])

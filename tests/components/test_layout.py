@@ -40,7 +40,7 @@ def test_outputs_name_the_pods_of_shared_tasks_in_rank_order(engine: Any) -> Non
     assert (record["version"], record["tasks"]) == (2, {"trainer": [0, 1]})
 
 
-def test_a_record_of_one_task_per_replica_is_as_0_1_0_wrote_it(engine: Any) -> None:
+def test_a_record_of_one_task_per_replica_names_no_layout(engine: Any) -> None:
     up(engine)
     record = stashed(engine, "-record")
     assert record["version"] == 1

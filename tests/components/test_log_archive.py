@@ -92,7 +92,7 @@ def ended_run(engine: Any, phase: str = "Completed") -> Any:
         engine.run(lambda: VolcanoTrainingJob("train", args(job_name="train-x1")))
     live = remember(engine)
     live["status"] = {"state": {"phase": phase}}
-    one = pod("train-x1-trainer-0-0")
+    one = pod("train-x1-trainer-0-0", owner="uid-of-train")
     one["metadata"]["labels"]["volcano.sh/job-name"] = "train-x1"
     kept = cluster(live, one)
     kept._logs[("default", "train-x1-trainer-0-0")] = ["step 1", "done"]

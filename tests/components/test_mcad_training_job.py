@@ -9,7 +9,7 @@ import pulumi
 import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.labels import LAUNCH, RUN
-from torchx_pulumi.runs.identity import digest, relaunch_hash
+from torchx_pulumi.runs.identity import digest
 from torchx_pulumi.schedulers.appwrapper.objects import (
     APP_WRAPPER,
     APP_WRAPPER_V1BETA2,
@@ -221,17 +221,9 @@ def test_the_pod_groups_api_is_the_given_one_or_found_on_the_cluster_and_is_reco
 
 
 @pytest.mark.parametrize("then", [{}, {"pod_group_api": OLDER}])
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_running_job_is_kept_whichever_pod_groups_the_cluster_serves_later(
-    engine: Any, then: Any, version: int
-) -> None:
+def test_a_running_job_is_kept_whichever_pod_groups_the_cluster_serves_later(engine: Any, then: Any) -> None:
     make(engine, cluster(without=(X_K8S_POD_GROUP,)), coscheduler_name="c")
     live = remember(engine, state="Running")
-    for note in engine.mocks.state.values():
-        if version == 1:
-            # As `torchx run` of 0.1.0 recorded it: with the one that it found.
-            del note["input"]["identity_version"]
-            note["input"]["hash"] = relaunch_hash(note["input"]["digests"], {"trainer": 1})
     make(engine, cluster(live), coscheduler_name="c", **then)
     assert engine.mocks.one(V1BETA1).inputs["metadata"]["name"] == live["metadata"]["name"]
 

@@ -37,6 +37,7 @@ EVERYTHING = replace(
     namespaces=["team-a", "team-b"],
     program_stacks=True,
     log_archive="/state/logs",
+    archive_allow=["/state/team", "s3://team"],
     archive_secret_pods=True,
     forget_after="30d",
     forget_failed_after="90d",
@@ -109,6 +110,10 @@ def test_the_least_deployment(engine: Engine) -> None:
         *("--allowed-host", "torchx-controller.control.svc.cluster.local"),
     ]
     assert "envFrom" not in container(made)
+    assert {
+        "name": "TORCHX_PULUMI_POD_UID",
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
+    } in container(made)["env"]
     service = made("core/v1:Service")["spec"]
     assert (service["selector"], service["ports"][0]["port"]) == (spec["selector"]["matchLabels"], 8080)
     budget = made("policy/v1:PodDisruptionBudget")["spec"]
@@ -145,6 +150,7 @@ def test_everything_that_is_asked_for_arrives(engine: Engine) -> None:
     assert words.count("--backend") == 2
     for pair in (
         *(["--backend", "file:///state"], ["--namespace", "team-a"], ["--namespace", "team-b"]),
+        *(["--archive-allow", "/state/team"], ["--archive-allow", "s3://team"]),
         *(["--log-archive", "/state/logs"], ["--forget-after", "30d"], ["--forget-failed-after", "90d"]),
         *(["--allowed-host", "jobs.example.com"], ["--lease", "control/watcher"], ["--listen", "0.0.0.0:9000"]),
     ):

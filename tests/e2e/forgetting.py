@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.kube import KubernetesCluster
@@ -42,8 +43,8 @@ class KilledDriver(AutomationDriver):
 def main(kubeconfig: str, namespace: str, archive: str, days: str, mode: str) -> None:
     """Run the controller."""
     retention = RetentionSettings(
-        after=timedelta(days=30), failed_after=timedelta(days=60), log_archive=archive, dry_run=mode == "dry-run",
-        again_s=0.2, pause_s=0.0, retry_s=0.2,
+        after=timedelta(days=30), failed_after=timedelta(days=60), archives=ArchiveRules(own=archive),
+        dry_run=mode == "dry-run", again_s=0.2, pause_s=0.0, retry_s=0.2,
     )  # fmt: skip
     settings = ControllerSettings(backends=(choose_backend(),), namespaces=(namespace,), once=True, retention=retention)
     driver = KilledDriver()

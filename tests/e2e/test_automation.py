@@ -12,18 +12,18 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from socket import gethostname
 from typing import Any
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import Owner, RunEntry, Stage
+from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, RefusedError
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME, VOLCANO_POD_GROUP
+from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine import process as engine_module
 from torchx_pulumi_stacks.engine.work_dir import place_key
@@ -295,7 +295,7 @@ def kill_and_check(
     code = child.wait(timeout=240)
     assert code in (0, -signal.SIGKILL)
     stage = Stage.DELETING if point["do"] == "delete" else Stage.LAUNCHING
-    owner = Owner(host=gethostname(), pid=child.pid, started="")
+    owner = replace(this_process(), pid=child.pid, started="")
     found = driver.recover(replace(entry, stage=stage, owner=owner), print)
     job = look.get(VOLCANO_JOB, entry.namespace, entry.job_name)
     if found is None:

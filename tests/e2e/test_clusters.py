@@ -276,9 +276,7 @@ def test_an_access_that_would_replace_the_provider_is_refused_in_preview(
     assert project.output("uid") != uid
 
 
-def test_a_record_of_the_first_release_gets_its_cluster_without_a_change(
-    project: Project, look: KubernetesCluster
-) -> None:
+def test_a_record_that_names_no_cluster_gets_it_without_a_change(project: Project, look: KubernetesCluster) -> None:
     project.job()
     project.up()
     state = json.loads(project.run("stack", "export"))

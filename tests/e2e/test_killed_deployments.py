@@ -25,7 +25,6 @@ from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_POD_GR
 from torchx_pulumi_stacks.engine.work_dir import place_key
 from torchx_pulumi_stacks.entrypoints import create_volcano
 
-from tests.e2e.earlier import LAUNCH as LAUNCH_APPS
 from tests.e2e.launch_orders import kill_engine
 from tests.e2e.mcad_project import MCAD_PROGRAM, McadProject
 from tests.e2e.project import FAKE_NODE, Project, changes, eventually
@@ -37,6 +36,18 @@ pytestmark = pytest.mark.e2e
 KILLS = int(os.environ.get("TORCHX_PULUMI_KILLS", "0"))
 LAUNCH_S = 4.0
 """Longest time until a random kill; a launch takes less."""
+
+LAUNCH_APP = """\
+import json, sys
+from torchx import specs
+from torchx.runner import get_runner
+
+name, scheduler, fields, options = json.loads(sys.argv[1])
+role = specs.Role(name="trainer", entrypoint="sh", resource=specs.Resource(cpu=1, gpu=0, memMB=64), **fields)
+with get_runner() as runner:
+    runner.schedule(runner.dryrun(specs.AppDef(name=name, roles=[role]), scheduler, options))
+"""
+"""Launches an app as `torchx run` does."""
 
 Objects = Mapping[str, str]
 """Kind and name of each object to its uid."""
@@ -165,7 +176,7 @@ def test_a_killed_launch_of_torchx_run_is_finished_or_removed(
         monkeypatch.delenv(name, raising=False)
     role = {"image": "app:1", "args": ["-c", "sleep 600"], "num_replicas": 2, "metadata": {"torchx_pulumi": FAKE_NODE}}
     app = ["train", "pulumi_volcano", role, {"namespace": namespace, "queue": "default"}]
-    process = subprocess.Popen([sys.executable, "-c", LAUNCH_APPS, json.dumps([app])])
+    process = subprocess.Popen([sys.executable, "-c", LAUNCH_APP, json.dumps(app)])
     reached: dict[str, Callable[[], Any]] = {
         "index": lambda: list(state.rglob("runs/volcano/*@*.json")),
         "order": lambda: list(state.rglob("order.json")),

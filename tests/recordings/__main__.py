@@ -1,8 +1,7 @@
-"""Write the recordings of the release that is on the path: `python -m tests.recordings NAME`.
+"""Write the recordings of the code that is on the path, with TorchX 0.7.0: `python -m tests.recordings NAME`.
 
-The recordings of v0.1.0 were made so, by commit 8bf27f2 in a worktree:
-
-    PYTHONPATH=TREE/sdk:TREE/components:TREE/stacks:. python -m tests.recordings v0_1_0
+Recordings are frozen from release 0.2.0 on; until then a change of them needs a commit that names its reason. A later
+version of the identity, or of a stored form, gets recordings of its own under another name.
 """
 
 from __future__ import annotations

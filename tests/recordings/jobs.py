@@ -1,13 +1,13 @@
-"""The jobs whose identity, names and stored forms are recorded, as plain data. Fixed for ever: recordings are of them.
+"""The jobs whose identity, names and stored forms are recorded, as plain data: chosen by hand, and generated.
 
-A later release adds jobs of its own to its own recordings; what is here keeps its meaning. Nothing here imports the
-package, so that every release can read it.
+They are fixed with their recordings. Nothing here imports the package, so that every release can read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 PLAIN: dict[str, Any] = {"name": "trainer", "image": "img:1", "entrypoint": "main", "args": ["--lr", "1e-4"]}
@@ -196,6 +196,12 @@ MCAD_V1BETA2_OPTIONS: dict[str, dict[str, Any]] = {
     "grace": {"annotations": {"workload.codeflare.dev.appwrapper/warmupGracePeriodDuration": "1h"}},
 }
 
+GENERATED = 15
+"""Programs, and apps, that are generated for each form."""
+
+IMAGES = ("img:1", "registry.example.com/team/img:1", "img:1@sha256:" + "a" * 64, "img@sha256:" + "b" * 64)
+"""Images of generated programs. A digest after a tag is no part of the identity."""
+
 NAMES = (
     "train",
     "Team/My App",
@@ -269,6 +275,8 @@ def program_jobs() -> Iterator[ProgramJob]:
         for index, name in enumerate(NAMES):
             yield _program(f"{form}/name-{index}", scheduler, {"roles": [PLAIN], **base}, name=name)
         yield from _others(form, scheduler, base)
+        for index in range(GENERATED):
+            yield _generated_program(form, scheduler, base, index)
 
 
 def _options_of(form: str) -> dict[str, dict[str, Any]]:
@@ -280,6 +288,65 @@ def _options_of(form: str) -> dict[str, dict[str, Any]]:
         "mcad-v1beta1": {**MCAD_OPTIONS, **MCAD_V1BETA1_OPTIONS},
         "mcad-v1beta2": {**MCAD_OPTIONS, **MCAD_V1BETA2_OPTIONS},
     }[form]
+
+
+def _chosen(key: str, among: Sequence[Any]) -> Any:
+    """Return one of several values: always the same one for a key."""
+    return among[int.from_bytes(sha256(key.encode()).digest()[:8], "big") % len(among)]
+
+
+def _generated_options(key: str, form: str) -> dict[str, Any]:
+    """Return up to three of the options of a form together."""
+    known = list(_options_of(form).items())
+    found: dict[str, Any] = {}
+    for number in range(_chosen(f"{key}/options", (0, 1, 2, 3))):
+        found |= _chosen(f"{key}/option-{number}", known)[1]
+    return found
+
+
+def _generated_roles(key: str, form: str) -> list[dict[str, Any]]:
+    """Return up to three roles, each with up to four of `ROLES` together."""
+    known = [
+        role
+        for name, role in ROLES.items()
+        if not name.startswith("role-name") and not (form == "volcano-pods" and role.get("max_retries"))
+    ]
+    roles = []
+    for number in range(_chosen(f"{key}/roles", (1, 1, 2, 3))):
+        role: dict[str, Any] = {**PLAIN, "name": ("trainer", "reader", "eval")[number]}
+        for part in range(_chosen(f"{key}/{number}", (1, 2, 3, 4))):
+            role |= _chosen(f"{key}/{number}/{part}", known)
+        roles.append({**role, "num_replicas": _chosen(f"{key}/{number}/replicas", (1, 2, 5))})
+    return roles
+
+
+def _generated_program(form: str, scheduler: str, base: Mapping[str, Any], index: int) -> ProgramJob:
+    key = f"{form}/generated-{index}"
+    args = {**base, **_generated_options(key, form), "roles": _generated_roles(key, form)}
+    if scheduler == "volcano":
+        args["layout"] = _chosen(f"{key}/layout", ("replica", "role", "auto"))
+    for role in args["roles"]:
+        role["image"] = _chosen(f"{key}/{role['name']}/image", IMAGES)
+    more = {"rerun": "2"} if _chosen(f"{key}/rerun", (True, False, False)) else {}
+    return _program(key, scheduler, {**args, **more}, name=_chosen(f"{key}/name", NAMES))
+
+
+def _generated_app(form: str, scheduler: str, base: Mapping[str, Any], index: int) -> TorchxJob:
+    key = f"{form}/generated-{index}"
+    given = [_role(role) for role in _generated_roles(f"app/{key}", form)]
+    roles = [role for role in given if role is not None] or [_role({})]
+    config = {**base, **_generated_options(f"app/{key}", form)}
+    if scheduler == "volcano":
+        config["layout"] = _chosen(f"app/{key}/layout", ("replica", "role", "auto"))
+    if config.get("plugins") == {}:  # the program that goes on with it loses the option
+        del config["plugins"]
+    return _torchx(key, scheduler, _torchx_config(scheduler, config), roles, name=_chosen(f"app/{key}/name", NAMES))
+
+
+def _torchx_config(scheduler: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by their names in `torchx run`."""
+    names = {"priority_class": "priority_class_name"} if scheduler == "mcad" else {}
+    return {names.get(name, name): value for name, value in config.items()}
 
 
 def _others(form: str, scheduler: str, base: Mapping[str, Any]) -> Iterator[ProgramJob]:
@@ -318,13 +385,13 @@ def torchx_jobs() -> Iterator[TorchxJob]:
         for name, options in _options_of(form).items():
             if name == "plugins-empty":  # the program that goes on with it loses the option
                 continue
-            config = {**base, **options}
-            if scheduler == "mcad" and "priority_class" in config:
-                config["priority_class_name"] = config.pop("priority_class")
+            config = _torchx_config(scheduler, {**base, **options})
             yield _torchx(f"{form}/option-{name}", scheduler, config, [_role({})])
         for index, name in enumerate(NAMES):
             yield _torchx(f"{form}/name-{index}", scheduler, base, [_role({})], name=name)
         yield from _launches(form, scheduler, base)
+        for index in range(GENERATED):
+            yield _generated_app(form, scheduler, base, index)
 
 
 def _launches(form: str, scheduler: str, base: Mapping[str, Any]) -> Iterator[TorchxJob]:

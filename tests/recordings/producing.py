@@ -1,6 +1,6 @@
 """What the package makes of the jobs: registrations, records, entries, orders and files, as plain JSON values.
 
-The same code made the recordings with an earlier release and makes what they are compared with. What differs from run
+The same code made the recordings and makes what they are compared with. What differs from run
 to run (the clock, the process, the random part of an id) is given or put to a fixed value.
 """
 
@@ -158,9 +158,9 @@ def app_of(job: TorchxJob) -> Any:
     for given in copy.deepcopy(job.app["roles"]):
         mounts = []
         for mount in given.pop("mounts"):
-            kind = mount.pop("kind")
+            kind = mount["kind"]
             names = {"src": "src" if kind == "volume" else "src_path", "dst": "dst_path"}
-            mounts.append(kinds[kind](**{names.get(key, key): value for key, value in mount.items()}))
+            mounts.append(kinds[kind](**{names.get(key, key): mount[key] for key in mount if key != "kind"}))
         wanted = given.pop("resource", {})
         resource = specs.Resource(
             cpu=wanted.get("cpu", -1),
@@ -201,8 +201,6 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     plan = plan_job(request.plan.spec, request.plan.options, job.app_id)
     request = PulumiJob(request.images_to_push, render_plan(plan), plan=plan, app=write_app(app), config=config)
     cluster = FakeCluster(needed())
-    # Without the uid the names of files and stacks are of the address, as those of 0.1.0 always are.
-    cluster.uid = ""
     index = RunIndex(folder / "runs")
     context = AdapterContext(make_driver=_no_driver, connect=lambda *_: cluster, index=index, now=lambda: NOW)
     entry = replace(make_entry(context, request, plan, job.session, cluster), owner=None)

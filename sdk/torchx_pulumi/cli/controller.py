@@ -55,6 +55,13 @@ def add_controller(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         help="archive of the logs of apps whose launch named none: a folder, s3://, gs:// or azblob://",
     )
     controller.add_argument(
+        "--archive-allow",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="further archive that a launch may name (log_archive); repeatable; default: that of --log-archive only",
+    )
+    controller.add_argument(
         "--archive-secret-pods",
         action="store_true",
         help="archive there, and show on pages, also logs of pods that have secrets",
@@ -130,9 +137,10 @@ def controller_command(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threading.Event) -> int:
     from torchx_pulumi.controller import Controller, ControllerSettings
+    from torchx_pulumi.controller.archive_rules import ArchiveRules
     from torchx_pulumi.controller.archiving import LogArchiver
     from torchx_pulumi.controller.checks import (
-        check_archive,
+        check_archives,
         check_lease,
         check_lease_access,
         check_settings,
@@ -148,12 +156,17 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     from torchx_pulumi.stack_state.backend import choose_backend
     from torchx_pulumi.web.options import WebWords, check_web
 
+    archives = ArchiveRules(
+        own=arguments.log_archive,
+        allowed=tuple(dict.fromkeys(arguments.archive_allow)),
+        secret_pods=arguments.archive_secret_pods,
+    )
     ages, retention = check_retention(
         arguments.forget_after,
         arguments.forget_failed_after,
         dry_run=arguments.dry_run,
         once=arguments.once,
-        log_archive=arguments.log_archive,
+        archives=archives,
     )
     settings = ControllerSettings(
         backends=different_backends(choose_backend(url) for url in arguments.backend or (None,)),
@@ -164,12 +177,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
         once=arguments.once,
         retention=retention,
     )
-    problems, limit_bytes = check_archive(
-        arguments.log_archive,
-        arguments.archive_limit,
-        arguments.archive_secret_pods,
-        pages=arguments.listen is not None,
-    )
+    problems, limit_bytes = check_archives(archives, arguments.archive_limit, pages=arguments.listen is not None)
     words = check_words(arguments.backend, arguments.context, arguments.namespace, arguments.kubeconfig)
     lease_problems, (lease_namespace, lease) = check_lease(arguments.lease, once=arguments.once)
     web_problems, listening = check_web(
@@ -193,9 +201,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
             listening.listener.close()
         raise
     reporter = Reporter()
-    archiver = LogArchiver(
-        reporter, url=arguments.log_archive, secret_pods=arguments.archive_secret_pods, limit_bytes=limit_bytes
-    )
+    archiver = LogArchiver(reporter, archives, limit_bytes=limit_bytes)
     checked.set()
     driver = arguments.make_driver()
     try:
@@ -219,8 +225,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
             if listening is not None and fleet is not None:
                 from torchx_pulumi.web.serving import serve_pages
 
-                pods = {"log_archive": arguments.log_archive, "secret_pods": arguments.archive_secret_pods}
-                server = serve_pages(listening, controller, fleet, settings, reporter, stop, **pods)
+                server = serve_pages(listening, controller, fleet, settings, reporter, stop, archives=archives)
                 # This line is how the token gets to the user.
                 reporter.plain(f"the page: {listening.url}")
             if election is not None:

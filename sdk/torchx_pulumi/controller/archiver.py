@@ -18,16 +18,19 @@ class Archiver(Protocol):
     def start(self) -> None:
         """Start its threads."""
 
-    def pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
+    def pod_changed(
+        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+    ) -> None:
         """Take a pod of an app as it is now.
 
-        Every pod is passed at least once after the start, and again after each change, and where the app's stack is
-        read later than the pod.
+        Every pod is passed at least once after the start, and again after each change, and where the app's stack or
+        its job object is read later than the pod.
 
         Args:
             app: The app, as its stack was last read. Its `uid` may be that of another run than the pod's.
             cluster: The real cluster with the pod.
             pod: The pod, without the fields that `kube.trimming.trim` drops. It must not be changed.
+            job_object: The job object of the app's name as the cluster has it or had it last. None: it was not seen.
             deleted: The pod is gone, and this is what it was last.
         """
 

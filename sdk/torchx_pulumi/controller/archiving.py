@@ -7,6 +7,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from torchx_pulumi.apps.ownership import Run, owns
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.pending_copies import CopiedPod, CopyKey, PendingCopy
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
@@ -24,7 +26,7 @@ from torchx_pulumi.log_archive import (
 from torchx_pulumi.log_archive.copying import LIMIT_BYTES
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
-from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_at
+from torchx_pulumi.model.object_fields import is_being_deleted, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.schedulers.pods.observe import has_secrets
@@ -53,16 +55,15 @@ ADVICE = "; --archive-limit of the controller changes it"
 class LogArchiver:
     """The controller's `Archiver`.
 
-    A log goes into the archive that the launch of its app named, else into the controller's own. The latter has no logs
-    of pods with secrets, unless that is asked for.
+    A log goes into the archive that the launch of its app named, if that counts (`ArchiveRules`), else into the
+    controller's own. The latter has no logs of pods with Secrets, unless that is asked for.
     """
 
     def __init__(
         self,
         reporter: Reporter,
+        rules: ArchiveRules,
         *,
-        url: str | None = None,
-        secret_pods: bool = False,
         limit_bytes: int = LIMIT_BYTES,
         opened: Callable[[str], Archive] = open_archive,
         retry_s: float = 1.0,
@@ -72,23 +73,23 @@ class LogArchiver:
 
         Args:
             reporter: Takes lines.
-            url: Archive of apps whose launch named none. None: their logs are not archived.
-            secret_pods: Archive also logs of pods with secrets there.
+            rules: Which archives are written, and for which launches.
             limit_bytes: Most bytes of the text of one container run to keep.
             opened: Opens an archive by its URL.
             retry_s: Time until a copy is tried again after a failure. Doubled by each further one in a row.
             longest_retry_s: Longest of these times.
         """
         self._reporter = reporter
-        self._url = url
-        self._secret_pods = secret_pods
+        self._rules = rules
         self._limit_bytes = limit_bytes
         self._opened = opened
         self._stop = LogStop()
         self._guard = threading.Lock()
         self._copies: dict[CopyKey, PendingCopy] = {}
         self._pods: dict[str, CopiedPod] = {}
-        self._uids: dict[AppKey, tuple[str, ...]] = {}
+        self._runs: dict[AppKey, tuple[Run, ...]] = {}
+        self._chosen: dict[AppKey, set[str | None]] = {}
+        """Uids of runs whose launch chose the archive, as their job objects showed."""
         self._archives: dict[str, Archive | None] = {}
         self._indexed: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         self._ended: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
@@ -98,21 +99,26 @@ class LogArchiver:
 
     def summary(self) -> str:
         """Return one line for the start of the controller: where logs go, and which are left out."""
-        if self._url is None:
-            return "logs are archived of apps whose launch names an archive (log_archive), of no others (--log-archive)"
-        left_out = "" if self._secret_pods else ", without those of pods with secrets (--archive-secret-pods)"
-        where = without_password(self._url)
-        return f"logs are archived in {where}{left_out}; a launch's own archive (log_archive) comes first"
+        rules, allowed = self._rules, ", ".join(map(without_password, self._rules.allowed))
+        if rules.own is None and not allowed:
+            return "no logs are archived (--log-archive, --archive-allow)"
+        if rules.own is None:
+            return f"logs are archived of apps whose launch names {allowed} (log_archive), of no others (--log-archive)"
+        left_out = "" if rules.secret_pods else ", without those of pods with secrets (--archive-secret-pods)"
+        first = f"; a launch's own archive comes first, if it is {allowed}" if allowed else ""
+        return f"logs are archived in {without_password(rules.own)}{left_out}{first}"
 
     def start(self) -> None:
         """Start its threads."""
         for _ in range(COPIES):
             self._start_thread(self._ended)
 
-    def pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
+    def pod_changed(
+        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+    ) -> None:
         """Take a pod of an app as it is now."""
         try:
-            self._pod_changed(app, cluster, pod, deleted=deleted)
+            self._pod_changed(app, cluster, pod, job_object, deleted=deleted)
         except Exception as error:  # noqa: BLE001 - one pod must not end the watch of all others
             name = text_at(pod, "metadata", "name")
             text = f"{app.app_id}: pod {name}: {type(error).__name__}: {error}; please report this error"
@@ -138,23 +144,30 @@ class LogArchiver:
         with self._guard:
             return any(copy.job.uid == uid for copy in self._copies.values())
 
-    def _pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
-        uid, url = self._run_uid(app, pod), app.log_archive or self._url
-        pod_uid = text_at(pod, "metadata", "uid")
-        if uid is None or url is None or pod_uid is None:
+    def _pod_changed(
+        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+    ) -> None:
+        uid, pod_uid = self._run_uid(app, pod), text_at(pod, "metadata", "uid")
+        if uid is None or pod_uid is None:
             return
-        if app.log_archive is None and not self._secret_pods and has_secrets(pod):
-            self._reporter.once(
-                f"archive secrets {app.key}",
-                f"{app.app_id}: its logs are not archived: its pods have secrets, and the launch named no log_archive "
-                "(--archive-secret-pods)",
-            )
+        going = deleted or is_being_deleted(pod)
+        chosen = self._rules.of_launch(app, job_object)
+        if chosen is not None:
+            self._chosen.setdefault(app.key, set()).add(app.uid)
+        named = self._rules.named(app)
+        if named is not None and uid in self._chosen.get(app.key, ()):
+            url: str | None = named
+        elif named is not None and job_object is None and not going:
+            # The pod is passed again with its job object, which shows whose launch it is.
+            return
+        else:
+            url = self._url_without_choice(app, pod)
+        if url is None:
             return
         archive = self._archive(url)
         if archive is None:
             return
         job = ArchivedJob(app_id=app.app_id, scheduler=app.scheduler, uid=uid)
-        going = deleted or is_being_deleted(pod)
         with self._guard:
             known = self._pods.setdefault(pod_uid, CopiedPod())
             known.gone = known.gone or deleted
@@ -196,16 +209,35 @@ class LogArchiver:
 
     def _run_uid(self, app: TrackedApp, pod: Manifest) -> str | None:
         """Return the uid of the job object that a pod belongs to. None: the pod is not of a run of the app."""
-        known = self._uids.get(app.key, ())
-        if app.uid is not None and app.uid not in known:
+        known = self._runs.get(app.key, ())
+        if app.uid is not None and app.run not in known:
             # The pods of a run may still end while the stack has the next one.
-            known = (*known[-1:], app.uid)
-            self._uids[app.key] = known
-        kind = app.variant.job_object.kind
-        owners = [
-            text_at(one, "uid") for one in items_at(pod, "metadata", "ownerReferences") if one.get("kind") == kind
-        ]
-        return app.uid if not owners else next((uid for uid in owners if uid in known), None)
+            known = (app.run, *[run for run in known if run.uid != app.uid][:1])
+            self._runs[app.key] = known
+            self._chosen[app.key] = self._chosen.get(app.key, set()) & {run.uid for run in known}
+        return next((run.uid for run in known if owns(run, pod)), None)
+
+    def _url_without_choice(self, app: TrackedApp, pod: Manifest) -> str | None:
+        """Return where a log goes whose launch chose no archive that counts. None: nowhere."""
+        own = self._rules.own
+        if app.log_archive is None:
+            why = "the launch named no log_archive"
+        elif self._rules.named(app) is None:
+            why = "the log_archive that the launch named is not allowed (--archive-allow)"
+        else:
+            why = "its job object does not show the label of its launch, so that its log_archive does not count"
+        if own is not None and (self._rules.secret_pods or not has_secrets(pod)):
+            if app.log_archive is not None:
+                self._reporter.once(
+                    f"archive choice {app.key}", f"{app.app_id}: its logs go to {without_password(own)}: {why}"
+                )
+            return own
+        if own is not None:
+            why = f"its pods have secrets, and {why} (--archive-secret-pods)"
+        elif app.log_archive is None:
+            return None
+        self._reporter.once(f"archive secrets {app.key}", f"{app.app_id}: its logs are not archived: {why}")
+        return None
 
     def _archive(self, url: str) -> Archive | None:
         """Return the archive of a URL. None: it cannot be opened, which is reported once."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.retention_checks import check_permissions
 from torchx_pulumi.controller.settings import ControllerSettings
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.log_archive import check_archive_url, open_archive
-from torchx_pulumi.model.errors import ClusterError, Problem, TorchxPulumiError
+from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, Problem, TorchxPulumiError
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.runs.whereabouts import Connect
@@ -46,9 +47,7 @@ def check_settings(
     Raises:
         TorchxPulumiError: There are problems.
     """
-    problems = list(further)
-    for backend in settings.backends:
-        problems += _check_backend(backend, opened)
+    problems = [*further, *_check_backends(settings.backends, opened)]
     clusters: dict[str, LiveCluster] = {}
     for context in settings.contexts or (None,):
         option = "--context" if context else "kubeconfig"
@@ -71,26 +70,29 @@ def _refusal(problems: Sequence[Problem]) -> TorchxPulumiError:
     return TorchxPulumiError(f"the controller cannot start: {count}:\n{lines}")
 
 
-def check_archive(url: str | None, limit: str, secret_pods: bool, *, pages: bool) -> tuple[list[Problem], int]:
-    """Return what is wrong with the options of the log archive, and the limit in bytes.
+def check_archives(rules: ArchiveRules, limit: str, *, pages: bool) -> tuple[list[Problem], int]:
+    """Return what is wrong with the options of the log archives, and the limit in bytes.
 
     Args:
-        url: URL of the archive. None: the option is not set.
+        rules: Which archives are used.
         limit: Most bytes of one log, as a Kubernetes quantity.
-        secret_pods: Logs of pods with secrets are archived too, and shown on pages.
         pages: Pages are served.
     """
-    problems = [] if url is None else check_archive_url(url, "--log-archive")
-    if url is not None and not problems:
+    problems: list[Problem] = []
+    given = [("--archive-allow", url) for url in rules.allowed]
+    for option, url in [*([] if rules.own is None else [("--log-archive", rules.own)]), *given]:
+        wrong = check_archive_url(url, option)
         try:
-            open_archive(url).check_writable()
+            if not wrong:
+                open_archive(url).check_writable()
         except OSError as error:
             why = os_error_reason(error, "name another archive")
-            problems.append(Problem("--log-archive", f"{without_password(url)} cannot be written: {why}"))
-    if secret_pods and url is None and not pages:
+            wrong = [Problem(option, f"{without_password(url)} cannot be written: {why}")]
+        problems += wrong
+    if rules.secret_pods and rules.own is None and not pages:
         text = (
-            "there is neither --log-archive nor --listen; name one, or leave this out: a launch's own archive has "
-            "these logs anyway"
+            "there is neither --log-archive nor --listen; name one, or leave this out: an archive of --archive-allow "
+            "has these logs anyway"
         )
         problems.append(Problem("--archive-secret-pods", text))
     limit_bytes = _bytes_of(limit)
@@ -178,16 +180,34 @@ def _bytes_of(text: str) -> int | None:
     return int(float(found[1]) * UNITS[found[2]]) if found else None
 
 
-def _check_backend(backend: str, opened: Callable[[str], Stacks]) -> list[Problem]:
-    option = f"--backend {without_password(backend)}"
-    try:
-        stacks = opened(backend)
+def _check_backends(backends: Sequence[str], opened: Callable[[str], Stacks]) -> list[Problem]:
+    """Return the problems of backends. One that is away is none while another one answers: it is asked again later."""
+    problems: list[Problem] = []
+    away: list[Problem] = []
+    for backend in backends:
+        option = f"--backend {without_password(backend)}"
+        try:
+            stacks = opened(backend)
+        except TorchxPulumiError as error:
+            problems.append(Problem(option, str(error)))
+            continue
         if isinstance(stacks, CliStacks):
             why = stacks.notice or "its stacks are written by the Pulumi CLI only"
-            return [Problem(option, f"{why}; allowed are {WRITABLE}: name one of them, or do without a controller")]
-        folder = backend_folder(backend)
-        if not stacks.versions(None) and folder is not None:
-            check_there(folder, backend)
-    except TorchxPulumiError as error:
-        return [Problem(option, str(error))]
-    return []
+            text = f"{why}; allowed are {WRITABLE}: name one of them, or do without a controller"
+            problems.append(Problem(option, text))
+            continue
+        try:
+            folder = backend_folder(backend)
+            if not stacks.versions(None) and folder is not None:
+                check_there(folder, backend)
+        except TorchxPulumiError as error:
+            (away if _is_away(error) else problems).append(Problem(option, str(error)))
+    return problems + (away if len(problems) + len(away) == len(backends) else [])
+
+
+def _is_away(error: TorchxPulumiError) -> bool:
+    """Return whether a backend may answer later: its folder is not mounted, or its store does not answer."""
+    cause = error.__cause__
+    return isinstance(error, BackendAbsentError) or (
+        isinstance(cause, OSError) and not isinstance(cause, PermissionError)
+    )

@@ -74,9 +74,11 @@ class Controller:
         """
         self._settings = settings
         self._timing = timing or ControllerTiming()
+        self._driver = driver
         self._reporter = reporter
         self._now = now
-        self._archiver = None if settings.retention and settings.retention.dry_run else archiver
+        only_shows = settings.retention is not None and settings.retention.dry_run
+        self._archiver = None if only_shows else archiver
         self._fleet = fleet
         self._leading = leading
         self._guard = threading.Lock()
@@ -95,6 +97,8 @@ class Controller:
         )
         self._listings: dict[str, threading.Thread] = {}
         self._tracked = TrackedStacks(settings.backends, reporter, opened=opened, fleet=fleet, now=now)
+        self._cleared = set(settings.backends if only_shows else ())
+        """Backends that are not searched for locks which an earlier process of this controller held when killed."""
         self._begun = False
         self._unseen: set[AppKey] = set()
         """Apps that were not looked at since the start."""
@@ -153,9 +157,12 @@ class Controller:
         return tuple(dict.fromkeys((*self._reporter.problems(), *watches)))
 
     def not_ready(self) -> str:
-        """Return why not all apps are known yet. Empty: they are; what fails after that does not change it."""
+        """Return why not all apps are known yet. Empty: they are; what fails after that does not change it.
+
+        A backend that was away at the start is a problem of its own (`problems`) if another one was read.
+        """
         unread = self._tracked.unread
-        if unread:
+        if unread and (not self._begun or len(unread) == len(self._settings.backends)):
             return f"not read yet: {', '.join(map(without_credentials, unread))}"
         unsettled = [view.name for view in self._views if not view.watched.is_settled]
         if unsettled:
@@ -313,7 +320,7 @@ class Controller:
             now = time.monotonic()
             with self._guard:
                 for uid, (count, due) in [*self._unknown.items()]:
-                    if self._tracked.of_uid(uid) is not None:
+                    if self._tracked.of_uid(uid):
                         del self._unknown[uid]
                     elif due <= now:
                         pause_s = REFRESH_PAUSES_S[count] if count < len(REFRESH_PAUSES_S) else self._timing.refresh_s
@@ -342,6 +349,9 @@ class Controller:
     def _list(self, backend: str) -> None:
         try:
             changed = self._tracked.refresh(backend)
+            if backend not in self._cleared and backend not in self._tracked.unread:
+                # A stack that has nothing to be written is not locked by this process, and a lock blocks its owner.
+                self._cleared |= {backend} if self._driver.clear_dead_locks(backend) else set()
         except Exception as error:  # noqa: BLE001 - the next listing may succeed
             self._reporter.begin(f"listing {backend}", f"backend {backend} is not listed: {_unexpected(error)}")
             return
@@ -368,12 +378,12 @@ class Controller:
                 self._passed[key] = (app.uid, app.log_archive)
                 for view in self._views:
                     for pod in view.pods_of(app):
-                        self._archiver.pod_changed(app, view.origin, pod, deleted=False)
+                        self._archiver.pod_changed(app, view.origin, pod, view.seen_job_object(app), deleted=False)
 
     def _pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, deleted: bool) -> None:
         app = self._tracked.app(key)
         if self._archiver is not None and app is not None and self._leading():
-            self._archiver.pod_changed(app, view.origin, pod, deleted=deleted)
+            self._archiver.pod_changed(app, view.origin, pod, view.seen_job_object(app), deleted=deleted)
 
     def _note_unknown(self, uid: str) -> None:
         with self._guard:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.controller.forgettable import AppObject, OwnStack, StaysError, check_updates, read_own_stack
 from torchx_pulumi.controller.looking import as_cancelled
 from torchx_pulumi.controller.observing import ClusterView
@@ -16,11 +17,9 @@ from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import ArchivedJob
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_at, time_at
-from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.building import build_observed
@@ -171,7 +170,7 @@ class DueApps:
         state, ended_at = str(seen.get("state")), _ended_at(seen)
         found = view.origin.get(app.variant.job_object, app.namespace, app.job_name)
         if found is not None and not app.owns(found):
-            if text_at(found, "metadata", "labels", labels.LAUNCH) in app.launches:
+            if is_of_launch(app.launches, found):
                 raise StaysError("its cluster has a later run of it")
             found = None
         if found is not None and not is_being_deleted(found):
@@ -191,10 +190,11 @@ class DueApps:
     def _check_pods(self, stack: OwnStack, view: ClusterView) -> None:
         """Refuse an app of which a pod runs, for example one that outlived its job object."""
         app = stack.app
-        uids = {ref.uid for ref in stack.objects}
         for pod in view.origin.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name)):
             ended = text_at(pod, "status", "phase") in ("Succeeded", "Failed")
-            if not ended and not is_being_deleted(pod) and _may_be_of(pod, app, uids):
+            # A pod that outlived its job object may have lost its owner reference (`kubectl delete --cascade=orphan`).
+            may_be_own = app.owns(pod) or not items_at(pod, "metadata", "ownerReferences")
+            if not ended and not is_being_deleted(pod) and may_be_own:
                 raise StaysError(f"its pod {text_at(pod, 'metadata', 'name')} has not ended")
 
     def due_at(self, app: TrackedApp, seen: Mapping[str, Any]) -> datetime | None:
@@ -275,13 +275,6 @@ def _live(view: ClusterView, ref: AppObject, app: TrackedApp) -> LiveObject | No
     found = view.origin.get(ref.kind, ref.namespace, ref.name)
     if found is None or text_at(found, "metadata", "uid") != ref.uid:
         return None
-    marks = {text_at(found, "metadata", place, labels.LAUNCH) for place in ("labels", "annotations")}
-    if ref.uid != app.uid and not marks & app.launches:
+    if not is_of_launch(app.launches, found):
         raise StaysError(f"its stack has {ref}, which its launch did not create")
     return LiveObject(ref=ref, version=text_at(found, "metadata", "resourceVersion"), going=is_being_deleted(found))
-
-
-def _may_be_of(pod: Manifest, app: TrackedApp, uids: set[str]) -> bool:
-    """Return whether a pod with the job's name may be of the app: its owner is, or it has none."""
-    owners = {text_at(owner, "uid") for owner in items_at(pod, "metadata", "ownerReferences")}
-    return not owners or app.uid in owners or text_at(pod, "metadata", "uid") in uids

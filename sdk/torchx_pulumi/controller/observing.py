@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.ownership import is_job_object
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster, LiveCluster, LogLines
@@ -136,6 +137,11 @@ class ClusterView:
         found = self.watched.get(app.variant.job_object, app.namespace, app.job_name)
         return found if found is not None and app.owns(found) else None
 
+    def seen_job_object(self, app: TrackedApp) -> Manifest | None:
+        """Return the job object of an app's run as it was seen last, also after it has gone. None: it was not seen."""
+        found = self.watched.last(app.variant.job_object, app.namespace, app.job_name)
+        return found if found is not None and app.owns(found) else self.last_of(app)
+
     def last_of(self, app: TrackedApp) -> Manifest | None:
         """Return what the job object of an app's run was last, after it was seen to go. None: it was not."""
         with self._guard:
@@ -226,21 +232,29 @@ class ClusterView:
             self._dirty(key, EVENT_DEBOUNCE_S if of_pod is not None and _has_many_replicas(of_pod) else DEBOUNCE_S)
             if change.kind == POD:
                 self._pod_changed(self, key, found, gone)
+            elif change.previous is None and not gone and self._is_job_object(change.kind, found):
+                self._job_object_appeared(key)
 
     def _job_object_changed(self, found: Manifest, *, gone: bool) -> set[AppKey]:
         uid, label = text_at(found, "metadata", "uid"), text_at(found, "metadata", "labels", labels.LAUNCH)
-        key = self._tracked.of_uid(uid)
-        if uid is not None and key is None and not gone:
+        keys = self._tracked.of_uid(uid)
+        if uid is not None and not keys and not gone:
             self._unknown(uid)
         elif uid is not None:
             self._known(uid)
-        app = self._tracked.app(key) if key is not None else None
-        if gone and uid is not None and app is not None and not app.state.terminal:
+        apps = [app for key in keys if (app := self._tracked.app(key)) is not None]
+        if gone and uid is not None and any(not app.state.terminal for app in apps):
             with self._guard:
                 self._gone[uid] = found
                 while len(self._gone) > MOST_GONE:
                     self._gone.popitem(last=False)
-        return {*self._tracked.of_launch(label), *(() if key is None else (key,))}
+        return {*self._tracked.of_launch(label), *keys}
+
+    def _job_object_appeared(self, key: AppKey) -> None:
+        """Pass the pods of an app on again, whose archive depends on its job object."""
+        app = self._tracked.app(key)
+        for pod in self.pods_of(app) if app is not None and app.log_archive is not None else ():
+            self._pod_changed(self, key, pod, False)
 
     def _event_changed(self, event: Manifest) -> None:
         about = mapping_at(event, "involvedObject")
@@ -253,8 +267,7 @@ class ClusterView:
                 self._dirty(key, EVENT_DEBOUNCE_S)
 
     def _is_job_object(self, kind: Kind, found: Manifest) -> bool:
-        # A controller copies the labels of a job object to objects that the job object owns.
-        return kind in self._job_kinds and not items_at(found, "metadata", "ownerReferences")
+        return kind in self._job_kinds and is_job_object(found)
 
     def _job_of(self, kind: Kind, found: Manifest, namespace: str) -> Job | None:
         """Return the job that an object belongs to. None: its labels and owners name none."""

@@ -123,9 +123,6 @@ class Retention:
         Returns:
             How many were not tried because the pass ended before.
         """
-        if self._tracked.unread:
-            # A stack that is not read yet may name the same job object.
-            return 0
         known = {app.key: app for app in self._tracked.apps()}
         for table in (self._not_before, self._hindered, self._waiting):
             for key in table.keys() - known.keys():
@@ -318,9 +315,8 @@ class Retention:
         return outcome
 
     def _archives(self, due: Due) -> list[tuple[Archive, ArchivedJob]]:
-        """Return the archive of an app's logs, if there is one: that of its launch, else that of the controller."""
-        url = due.stack.app.log_archive or self._settings.log_archive
-        return [] if url is None else [(self._opened_archive(url), due.job)]
+        """Return the archives that may have logs of an app, of those that this controller uses."""
+        return [(self._opened_archive(url), due.job) for url in self._settings.archives.having(due.stack.app)]
 
     def _extent(self, due: Due) -> str:
         """Return what goes with an app, in words."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.model.errors import ClusterError, Problem
@@ -20,7 +21,7 @@ ALLOWED = "a number with h, d or w, at least 1h, for example 12h or 30d"
 
 
 def check_retention(
-    after: str | None, failed_after: str | None, *, dry_run: bool, once: bool, log_archive: str | None
+    after: str | None, failed_after: str | None, *, dry_run: bool, once: bool, archives: ArchiveRules | None = None
 ) -> tuple[list[Problem], RetentionSettings | None]:
     """Return what is wrong with the options, and the settings. None: nothing is forgotten.
 
@@ -29,7 +30,7 @@ def check_retention(
         failed_after: Value of `--forget-failed-after`. None: it is not given.
         dry_run: `--dry-run` is given.
         once: `--once` is given.
-        log_archive: Value of `--log-archive`.
+        archives: Archives that the controller uses. None: it has none.
     """
     problems, ages = [], dict[str, timedelta]()
     for option, text in (("--forget-after", after), ("--forget-failed-after", failed_after)):
@@ -52,7 +53,8 @@ def check_retention(
         problems.append(Problem("--forget-failed-after", text))
     if problems or age is None or failed is None:
         return problems, None
-    return [], RetentionSettings(after=age, failed_after=failed, dry_run=dry_run, log_archive=log_archive)
+    rules = archives or ArchiveRules()
+    return [], RetentionSettings(after=age, failed_after=failed, dry_run=dry_run, archives=rules)
 
 
 def read_age(text: str) -> timedelta | None:

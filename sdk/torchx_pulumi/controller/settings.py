@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from torchx_pulumi.controller.archive_rules import ArchiveRules
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings:
@@ -15,8 +17,8 @@ class RetentionSettings:
     """Age since the end at which apps go that succeeded or were cancelled."""
     failed_after: timedelta
     """The same for apps that failed, or whose end was not seen. At least `after`."""
-    log_archive: str | None = None
-    """URL of the archive of apps whose launch named none. None: such apps have no archive."""
+    archives: ArchiveRules = field(default_factory=ArchiveRules)
+    """Archives that may be cleaned. Logs in others stay."""
     dry_run: bool = False
     """Only write on stdout what would be forgotten. Nothing is changed, also no observation is written."""
     pass_s: float = 60.0

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.controller.app_output import exported_output, read_output
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
@@ -51,14 +51,14 @@ class TrackedApp:
     """Values that the label `torchx-pulumi/launch` of its job object may have."""
     uid: str | None
     """Uid of the job object. None: the launch has not written it yet."""
+    run_hash: str | None = None
+    """Hash of the run. None: not recorded."""
     expected: Mapping[str, tuple[str, ...]] | None = None
     """Role name to its pods, all of which were made. None: not known."""
     cluster: ClusterIdentity | None = None
     """The cluster of the launch. None: not recorded."""
-    address: str = ""
-    """Digest of the address of that cluster, as 0.1.0 recorded it. Empty: not recorded."""
     log_archive: str | None = None
-    """URL of the archive that the launch named. None: it named none."""
+    """URL of the archive that the launch named. None: it named none. Whether it counts is said by `ArchiveRules`."""
     by_torchx: bool = False
     """`torchx run` launched it, or a program that took it over keeps its note."""
     has_secrets: bool = False
@@ -93,17 +93,25 @@ class TrackedApp:
         """Return whether the stack says that its cancellation was requested."""
         return self.observed.get("reason") == Reason.CANCELLED.value and self.observed.get("uid") == self.uid
 
-    def owns(self, job_object: Manifest) -> bool:
-        """Return whether an object is the job object of this run."""
-        if self.uid is not None:
-            return text_at(job_object, "metadata", "uid") == self.uid
-        return text_at(job_object, "metadata", "labels", labels.LAUNCH) in self.launches
+    @property
+    def run(self) -> Run:
+        """Return what identifies its run in the cluster."""
+        return Run(
+            namespace=self.namespace,
+            job_name=self.job_name,
+            job_kind=self.variant.job_object.kind,
+            uid=self.uid,
+            launches=self.launches,
+            hash=self.run_hash,
+        )
+
+    def owns(self, found: Manifest) -> bool:
+        """Return whether an object belongs to this run."""
+        return owns(self.run, found)
 
     def match(self, present: ClusterIdentity) -> Match:
         """Return whether a cluster is the one of the launch."""
-        if self.cluster is not None:
-            return compare(self.cluster, present)
-        return compare_address(self.address, present) if self.address else Match.UNDECIDED
+        return Match.UNDECIDED if self.cluster is None else compare(self.cluster, present)
 
 
 def read_stack_apps(text: str, place: StackRef, name: StackName) -> list[TrackedApp]:
@@ -151,9 +159,9 @@ def _read(
         job_name=job_name,
         launches=frozenset(_launches(entry, place, urn)),
         uid=text_at(outputs, "uid") or (None if record is None else record.uid),
+        run_hash=(record and record.hash) or (entry and entry.run) or None,
         expected=_expected(variant, entry, record),
         cluster=(entry and entry.cluster_identity) or (record and record.cluster) or None,
-        address="" if entry is None else entry.cluster,
         log_archive=_log_archive(entry, exported),
         by_torchx=entry is not None,
         has_secrets=secret,

@@ -65,7 +65,7 @@ class TrackedStacks:
         self._reading = {backend: threading.Lock() for backend in backends}
         self._guard = threading.Lock()
         self._known: dict[tuple[str, StackName], _Stack] = {}
-        self._by_uid: dict[str, AppKey] = {}
+        self._by_uid: dict[str, set[AppKey]] = {}
         self._by_launch: dict[str, set[AppKey]] = {}
         self._by_job: dict[tuple[str, str], set[AppKey]] = {}
         self._older: dict[AppKey, Mapping[str, Any]] = {}
@@ -147,10 +147,10 @@ class TrackedStacks:
         with self._guard:
             return [app for stack in self._known.values() for app in stack.apps.values()]
 
-    def of_uid(self, uid: str | None) -> AppKey | None:
-        """Return the app whose run has a job object of this uid. None: no stack has it."""
+    def of_uid(self, uid: str | None) -> frozenset[AppKey]:
+        """Return the apps whose run has a job object of this uid: more than one if several stacks name it."""
         with self._guard:
-            return None if uid is None else self._by_uid.get(uid)
+            return frozenset(() if uid is None else self._by_uid.get(uid, ()))
 
     def of_launch(self, label: str | None) -> frozenset[AppKey]:
         """Return the apps whose job object may have a value of the label `torchx-pulumi/launch`."""
@@ -270,14 +270,14 @@ class TrackedStacks:
 
     def _link(self, app: TrackedApp) -> None:
         if app.uid is not None:
-            self._by_uid[app.uid] = app.key
+            self._by_uid.setdefault(app.uid, set()).add(app.key)
         for label in app.launches:
             self._by_launch.setdefault(label, set()).add(app.key)
         self._by_job.setdefault((app.namespace, app.job_name), set()).add(app.key)
 
     def _unlink(self, app: TrackedApp) -> None:
-        if app.uid is not None and self._by_uid.get(app.uid) == app.key:
-            del self._by_uid[app.uid]
+        if app.uid is not None:
+            _discard(self._by_uid, app.uid, app.key)
         for label in app.launches:
             _discard(self._by_launch, label, app.key)
         _discard(self._by_job, (app.namespace, app.job_name), app.key)

@@ -22,7 +22,7 @@ from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.app_entry import write_entry
 from torchx_pulumi.model.errors import DeployError, ImageError
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION
+from torchx_pulumi.model.run_record import IDENTITY_VERSIONS
 from torchx_pulumi.runs.identity import digest
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import backend_folder
@@ -175,7 +175,7 @@ def _words(place: Reference, tag: str, digits: str) -> Iterator[str]:
     yield digits
     for name in _names(place):
         for image in (f"{name}:{tag}", f"{name}:{tag}@sha256:{digits}", f"{name}@sha256:{digits}"):
-            yield from (digest(image, version) for version in range(FIRST_VERSION, IDENTITY_VERSION + 1))
+            yield from (digest(image, version) for version in IDENTITY_VERSIONS)
 
 
 def _names(place: Reference) -> set[str]:

@@ -10,7 +10,7 @@ from torchx_pulumi.images.launch_checks import known_digests, plan_push, refuse_
 from torchx_pulumi.images.patching import PatchedImage, build_plans, patch_image, push_local
 from torchx_pulumi.images.plan import BUILDERS, Builder, ImagePlan, describe_left_out
 from torchx_pulumi.images.planned import known_plans, remember, split_planned
-from torchx_pulumi.images.planning import first_plan, plan_patch
+from torchx_pulumi.images.planning import plan_patch
 from torchx_pulumi.images.reference import is_local_id
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "PatchedImage",
     "build_plans",
     "describe_left_out",
-    "first_plan",
     "is_local_id",
     "known_digests",
     "known_plans",

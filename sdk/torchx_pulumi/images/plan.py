@@ -62,10 +62,6 @@ class ImagePlan:
     """Warnings for the user."""
     left_out: Sequence[str] = ()
     """Files and folders of the workspace that are excluded by default, for example `.git`."""
-    has_rules: bool = False
-    """The workspace has a `.dockerignore`, which release 0.1.0 may have read differently."""
-    is_recorded: bool = False
-    """The image belongs to a run that release 0.1.0 recorded. It is never built again."""
     entries: Sequence[Entry] = field(default=(), repr=False)
     """Files of the image."""
     sent_only: Sequence[Entry] = field(default=(), repr=False)
@@ -99,7 +95,7 @@ class ImagePlan:
     @property
     def pod_digest(self) -> str | None:
         """Return the digest that pods name after the tag. None: they name the tag only."""
-        return self.digest if self.builder is Builder.REGISTRY and not self.is_recorded else None
+        return self.digest if self.builder is Builder.REGISTRY else None
 
     @property
     def pod_reference(self) -> str:

@@ -14,7 +14,7 @@ from torchx_pulumi.images.bases import resolve
 from torchx_pulumi.images.choosing import choose_builder
 from torchx_pulumi.images.content.hashing import files_address, hash_files, image_address
 from torchx_pulumi.images.content.ignore import IGNORE_FILE, TORCHX_DOCKERFILE
-from torchx_pulumi.images.content.tree import Tree, read_first_tree, read_tree
+from torchx_pulumi.images.content.tree import Tree, read_tree
 from torchx_pulumi.images.plan import BUILDERS, ImagePlan
 from torchx_pulumi.images.plan_history import note_plan
 from torchx_pulumi.images.reference import parse_repository
@@ -100,7 +100,6 @@ def plan_patch(
         platform=platform or _own_platform(),
         warnings=[*tree.warnings, *_unread_rules(tree, name)],
         left_out=tree.left_out,
-        has_rules=tree.has_rules,
         entries=tree.entries,
         sent_only=tree.sent_only,
         hashes=hashes,
@@ -111,37 +110,6 @@ def plan_patch(
     plan = choose_builder(plan, text, registry, builder)
     note_plan(plan, workspace)
     return plan
-
-
-def first_plan(
-    plan: ImagePlan, workspace: str | Mapping[str, str], *, ignore_rules: str = "docker"
-) -> ImagePlan | None:
-    """Return a plan with the tag that release 0.1.0 computed for the same workspace, base and arguments.
-
-    That release excluded no files by default and read some patterns differently.
-
-    Args:
-        plan: The plan of this release.
-        workspace: The workspace of the plan.
-        ignore_rules: The rules of the plan.
-
-    Returns:
-        A plan that has the name of the image and cannot build it. None: the tag is the same.
-
-    Raises:
-        ImageError: The workspace cannot be read.
-    """
-    if not plan.left_out and not plan.has_rules:
-        return None
-    tree = read_first_tree(workspace, ignore_rules=ignore_rules, dockerfile=plan.dockerfile)
-    if tree is None:
-        return None
-    files = files_address(tree.entries, hash_files([*tree.sent_only, *tree.entries]))
-    if files == plan.workspace_address:
-        return None
-    text = _dockerfile(tree, plan.dockerfile, required=False)
-    address = _address(plan, text or dockerfiles.DEFAULT, files)
-    return replace(plan, address=address, workspace_address=files, entries=(), sent_only=(), is_recorded=True)
 
 
 def _address(plan: ImagePlan, dockerfile: str, files: str) -> str:

@@ -22,6 +22,9 @@ POD_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 """Lists of a kubeconfig, and the key of the mapping that each item has in addition to its name."""
 
+NAME_FIELDS = ("name", "cluster", "user", "namespace", "current-context")
+"""Fields that are names, or references by name."""
+
 FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Fields that name a file, relative to the folder of the kubeconfig."""
 
@@ -47,7 +50,7 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
 
     Args:
         kubeconfig: Path or contents. None: the first of KUBECONFIG, `~/.kube/config` and the pod's service
-            account that exists.
+            account that exists. Empty files are skipped.
         context: Name of a context. None: the current one.
 
     Raises:
@@ -56,18 +59,17 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
     if kubeconfig is not None and is_contents(kubeconfig):
         config, source = parse(kubeconfig, "the given kubeconfig"), "the given kubeconfig"
     else:
-        paths = locations(kubeconfig)
-        present = [path for path in paths if is_file(path)]
-        if not present:
+        texts = read_files(kubeconfig)
+        if not texts:
             if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
                 return Access(None, None, "the cluster of this pod")
-            looked = _looked_for(kubeconfig, paths)
+            looked = _looked_for(kubeconfig)
             raise ClusterError(
                 f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
                 "or start a cluster"
             )
-        source = ", ".join(str(path) for path in present)
-        config = merge([with_absolute_paths(parse(read(path), str(path)), path.parent) for path in present])
+        source = ", ".join(map(str, texts))
+        config = merge([with_absolute_paths(parse(text, str(path)), path.parent) for path, text in texts.items()])
     chosen = choose_context(config, context, source)
     return Access(json.dumps(config, sort_keys=True, default=str), chosen, f"the cluster of context {chosen!r}")
 
@@ -76,10 +78,10 @@ def _shown(path: Path) -> str:
     return path_shown(str(path)).strip("'")
 
 
-def _looked_for(kubeconfig: str | None, paths: list[Path]) -> str:
+def _looked_for(kubeconfig: str | None) -> str:
     """Return the searched paths for a message. Contents that were given as a path are not repeated."""
     named = kubeconfig or os.environ.get("KUBECONFIG") or ""
-    shown = [_shown(path) for path in paths]
+    shown = [f"{_shown(path)}{' (empty)' if is_file(path) else ''}" for path in locations(kubeconfig)]
     # KUBECONFIG is split at colons, which contents have as well.
     if ": " in named or any(text.endswith("not a path)") for text in shown):
         return f"({len(named)} characters that are not a path)"
@@ -100,6 +102,16 @@ def locations(kubeconfig: str | None) -> list[Path]:
     named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     names = [named] if kubeconfig else named.split(os.pathsep)
     return [Path(name).expanduser() for name in names if name]
+
+
+def read_files(kubeconfig: str | None) -> dict[Path, str]:
+    """Return the kubeconfig files that exist and are not empty, with their texts, in the order of their precedence.
+
+    Raises:
+        ClusterError: A file cannot be read.
+    """
+    texts = {path: read(path) for path in locations(kubeconfig) if is_file(path)}
+    return {path: text for path, text in texts.items() if text.strip()}
 
 
 def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
@@ -145,8 +157,18 @@ def parse(text: str, source: str) -> dict[str, Any]:
     """Parse a kubeconfig. No message repeats its text, because it contains credentials."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Reads names as they are written: without quotes, `1` is a number and `yes` a boolean in YAML 1.1."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+            for key, value in node.value:
+                is_name = isinstance(value, yaml.ScalarNode) and key.value in NAME_FIELDS
+                if is_name and value.tag != "tag:yaml.org,2002:null":
+                    value.tag = "tag:yaml.org,2002:str"
+            return super().construct_mapping(node, deep)
+
     try:
-        config = yaml.safe_load(text)
+        config = yaml.load(text, Loader)  # noqa: S506 - a safe one
     except yaml.MarkedYAMLError as error:
         line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
         raise ClusterError(f"{source} is not valid YAML{line}: {yaml_problem(error)}") from None

@@ -142,6 +142,11 @@ class WatchedCluster:
             if watched == kind and isinstance(store, CachedObjects):
                 yield from store.list()
 
+    def last(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """Return an object as last watched, also while its watch does not work. None: it was not seen, or is gone."""
+        store = self._stores.get(self._key(kind, namespace))
+        return store.get(namespace if kind.namespaced else None, name) if isinstance(store, CachedObjects) else None
+
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object. None: it does not exist."""
         store = self._store(kind, namespace)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.archive import Archive
@@ -16,7 +17,7 @@ from torchx_pulumi.log_archive.copying import LIMIT_BYTES, copy_log
 from torchx_pulumi.log_archive.runs import ArchivedJob, ContainerRunRef, runs_of_pod
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.object_fields import items_at, text_at
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
 from torchx_pulumi.schedulers import find_backend
@@ -66,6 +67,7 @@ def copying_logs(
     cluster: Cluster,
     archive: Archive,
     job: ArchivedJob,
+    run: Run,
     pods: Sequence[Mapping[str, Any]] | None = None,
     *,
     bound_s: float = BOUND_S,
@@ -82,12 +84,13 @@ def copying_logs(
         cluster: Cluster of the pods.
         archive: The archive.
         job: The job.
-        pods: Its pods as they were observed. None: they are listed.
+        run: The same in its cluster: the pods that it owns are copied.
+        pods: Pods with the job's name as they were observed. None: they are listed.
         bound_s: Seconds to wait for the ends of containers after the block.
         limit_bytes: Most bytes of text of one container to keep.
         progress: Takes lines of progress and warnings.
     """
-    copier = _Copier(cluster, archive, job, limit_bytes, progress)
+    copier = _Copier(cluster, archive, job, run, limit_bytes, progress)
     copier.begin(pods)
     try:
         yield
@@ -99,11 +102,18 @@ def copying_logs(
 
 class _Copier:
     def __init__(
-        self, cluster: Cluster, archive: Archive, job: ArchivedJob, limit_bytes: int, progress: ProgressCallback
+        self,
+        cluster: Cluster,
+        archive: Archive,
+        job: ArchivedJob,
+        run: Run,
+        limit_bytes: int,
+        progress: ProgressCallback,
     ) -> None:
         self._cluster = cluster
         self._archive = archive
         self._job = job
+        self._run = run
         self._limit_bytes = limit_bytes
         self._progress = progress
         self._stop = LogStop()
@@ -169,7 +179,7 @@ class _Copier:
             if pods is None:
                 selector = find_backend(self._job.scheduler).pod_selector(self._job.job_name)
                 pods = self._cluster.list(POD, self._job.namespace, selector)
-            mine = [_with_namespace(pod, self._job.namespace) for pod in pods if _is_of(self._job, pod)]
+            mine = [_with_namespace(pod, self._job.namespace) for pod in pods if owns(self._run, pod)]
             refs = [ref for pod in mine for ref in runs_of_pod(pod)]
             known = {key.run for key in self._archive.index(self._job) if not key.partial} if refs else set()
             return [ref for ref in refs if ref.key(self._job).run not in known]
@@ -226,13 +236,6 @@ def _join(copies: Sequence[_Copy], seconds: float) -> None:
 
 def _names(copies: Sequence[_Copy]) -> str:
     return listed([copy.name for copy in copies], SHOWN)
-
-
-def _is_of(job: ArchivedJob, pod: Mapping[str, Any]) -> bool:
-    """Return whether no other job object of the same name owns a pod: those of the last run may still end."""
-    kinds = {variant.job_object.kind for variant in find_backend(job.scheduler).variants.values()}
-    owners = [one.get("uid") for one in items_at(pod, "metadata", "ownerReferences") if one.get("kind") in kinds]
-    return not owners or job.uid in owners
 
 
 def _with_namespace(pod: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:

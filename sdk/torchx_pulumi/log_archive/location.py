@@ -74,6 +74,17 @@ def open_archive(url: str) -> Archive:
     return Archive(ObjectStorage(known), without_password(url))
 
 
+def archive_place(url: str) -> str:
+    """Return what is equal for all forms of an archive's URL; the text itself if it is not allowed.
+
+    >>> archive_place("/logs/") == archive_place("file:///logs"), archive_place("s3://logs/") == "s3://logs"
+    (True, True)
+    """
+    known = _as_url(url) or url
+    folder = backend_folder(known)
+    return known.rstrip("/") if folder is None else str(folder)
+
+
 def _as_url(text: str) -> str | None:
     """Return a path as a URL, and a URL unchanged. None: a text that is neither."""
     if text.startswith("/"):

@@ -10,7 +10,6 @@ from typing import Any
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, write_identity
 from torchx_pulumi.model.codec import check_version, from_json, to_json, without_none
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.requested import Requested
 
 ENTRY_VERSION = 1
@@ -36,18 +35,15 @@ class StackRef:
     """The stack of an app and its backend."""
 
     backend: str
-    """URL of the Pulumi backend, for example `file:///var/lib/state` or `s3://bucket`.
-
-    Without credentials (`runs.place.choose_backend`), but in entries that 0.1.0 wrote."""
+    """URL of the Pulumi backend without credentials (`backend.choose_backend`), for example `s3://bucket`."""
     project: str
     stack: str
     """Name of the stack, without organization."""
     secrets_provider: str | None = None
     """Secrets provider of a new stack. None: passphrase on backends of one's own, the service's own elsewhere."""
     organization: str = ORGANIZATION
-    """Organization of a Pulumi service that keeps the stack. `organization`: the backend has no other one.
-
-    On a service `organization` is an app of 0.1.0: its stack is in the default organization of the user who asks."""
+    """Organization of a Pulumi service that keeps the stack. `organization`: the backend has no other one, or, on a
+    service, the default organization of the user who asks, which the CLI omits when it lists stacks."""
 
     @property
     def cli_name(self) -> str:
@@ -75,15 +71,15 @@ class Owner:
     started: str
     """When the process started (`owner.started`), as process ids are used again. Empty: not known."""
     boot_id: str | None = None
-    """The boot of the machine that it runs in (`owner.boot_id`). None: 0.1.0 wrote this."""
+    """The boot of the machine that it runs in (`owner.boot_id`). None: not known."""
     pid_namespace: int | None = None
-    """Inode of its PID namespace. None: the system has none, or 0.1.0 wrote this."""
+    """Inode of its PID namespace. None: the system has none."""
     claim: str = ""
-    """Distinguishes claims of one process, whose threads work on one app in turn. Empty: 0.1.0 wrote this."""
+    """Distinguishes claims of one process, whose threads work on one app in turn. Empty: none."""
     seen_at: float | None = None
-    """When it last renewed the lease, in seconds since 1970. None: 0.1.0 wrote this."""
+    """When it last renewed the lease, in seconds since 1970. None: never."""
     lease_until: float | None = None
-    """End of its lease, in seconds since 1970: other hosts take it as running until then. None: 0.1.0 wrote this."""
+    """End of its lease, in seconds since 1970: other hosts take it as running until then. None: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +129,6 @@ class RunEntry:
     """Path of the kubeconfig that was the ambient one at the launch. None: `kubeconfig` is set, or there was none."""
     ambient_context: str | None = None
     """Context that was the current one at the launch. None: `kube_context` is set, or there was none."""
-    organization: str = ORGANIZATION
-    """Organization of which `launch` is made: that of the stack; in apps of 0.1.0 always `organization`."""
     ui_url: str | None = None
     """Link to the app in a dashboard. None: none was configured."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -142,7 +136,7 @@ class RunEntry:
     log_options: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of reading its logs."""
     cluster_identity: ClusterIdentity | None = None
-    """The cluster that it was launched in. None: 0.1.0 launched it, and `cluster` is the digest of its address."""
+    """The cluster that it was launched in. None: it was found in a cluster only, under the address `cluster`."""
 
     @property
     def has_stack(self) -> bool:
@@ -172,29 +166,13 @@ class RunEntry:
 
 
 def write_entry(entry: RunEntry) -> dict[str, Any]:
-    """Return the entry as plain JSON values that 0.1.0 reads too: it refuses fields of place and owner that are new."""
+    """Return the entry as plain JSON values."""
     plain = without_none(to_json(entry))
-    del plain["place"]["organization"]
     if not entry.request_written:
         del plain["request_written"]
-    if entry.place.organization != entry.organization:
-        plain["stack_organization"] = entry.place.organization
-    owner = entry.owner
-    if owner is not None:
-        # 0.1.0 reads the start of a process as boot and clock tick, which Linux alone has.
-        started = owner.started if owner.boot_id and owner.started.startswith(f"{owner.boot_id}:") else ""
-        plain |= {"owner": {"host": owner.host, "pid": owner.pid, "started": started}, "owner_details": to_json(owner)}
     if entry.cluster_identity is not None:
         plain["cluster_identity"] = write_identity(entry.cluster_identity)
     return {"version": ENTRY_VERSION, **plain}
-
-
-def without_backend_password(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a written entry without the credentials that 0.1.0 left in the URL of its backend."""
-    place = entry.get("place")
-    if not isinstance(place, Mapping):
-        return dict(entry)
-    return {**entry, "place": {**place, "backend": without_password(str(place.get("backend") or ""))}}
 
 
 def read_entry(value: Any, where: str) -> RunEntry:
@@ -209,12 +187,7 @@ def read_entry(value: Any, where: str) -> RunEntry:
     """
     what = "an entry of a launched app"
     check_version(value, where, what, ENTRY_VERSION)
-    organization = value.get("stack_organization", value.get("organization", ORGANIZATION))
-    owner = value.get("owner") and (value.get("owner_details") or value["owner"])
-    place = value.get("place")
-    if isinstance(place, Mapping):
-        place = {**place, "organization": organization}
     try:
-        return from_json(RunEntry, {**value, "place": place, "owner": owner or None})
+        return from_json(RunEntry, value)
     except ValueError as error:
         raise DeployError(f"{where} is not {what}: {error}; it was changed by hand") from error

@@ -74,11 +74,6 @@ def compare(recorded: ClusterIdentity, present: ClusterIdentity) -> Match:
     return Match.SAME if alike else Match.UNDECIDED
 
 
-def compare_address(recorded: str, present: ClusterIdentity) -> Match:
-    """Compare with a cluster of which only the digest of its address was recorded, as 0.1.0 did."""
-    return Match.SAME if recorded == present.address else Match.UNDECIDED
-
-
 def mismatch_words(subject: str, launched_in: object, present: ClusterIdentity, match: Match) -> str:
     """Return the message that a cluster is not, or not known to be, the one of a launch.
 
@@ -113,7 +108,7 @@ def write_identity(identity: ClusterIdentity) -> dict[str, str]:
 
 
 def read_identity(value: Any) -> ClusterIdentity | None:
-    """Return what `write_identity` wrote. None: the value is None, as in what 0.1.0 wrote.
+    """Return what `write_identity` wrote. None: the value is None.
 
     Raises:
         ValueError: The value is not an identity.

@@ -16,15 +16,13 @@ from torchx_pulumi.model.errors import DeployError
 
 RECORD_VERSION = 2
 """Version of the written form of a run in the layout `role`, or with digests of images; of others it is 1. A reader
-refuses a newer one: 0.1.0 would render other pods."""
-
-FIRST_VERSION = 1
-"""Version of the identity of 0.1.0, whose records do not name it: the name of a job object ends in a hash of the name
-of its component and the hash of its run."""
+refuses a newer one."""
 
 IDENTITY_VERSION = 2
-"""Version of the identity of new runs: the run's hash is computed from the rendered manifest, and the hash in the name
-covers the owner's digest too."""
+"""Version of the identity of new runs: how digests, hash and job name are computed. A change of it is a new version."""
+
+IDENTITY_VERSIONS = (IDENTITY_VERSION,)
+"""Versions that recorded runs may have. The algorithm of each is frozen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +49,8 @@ class RunRecord:
     """Uid of the job object. None: not known, for example in a preview."""
     imported: bool | None = None
     """True: another program created the job object, and it stays as it was imported."""
-    observed: Mapping[str, Any] | None = None
-    """The end of the run as last seen (`state`, `reason`, `message`, ...). None: it had not ended."""
-    identity_version: int = FIRST_VERSION
-    """Version of the identity that hash, digests and job name are of. Not written where it is the first: 0.1.0's."""
+    identity_version: int = IDENTITY_VERSION
+    """Version of the identity that hash, digests and job name are of."""
     tasks: Mapping[str, Sequence[int]] | None = None
     """Role name to the replica id of the first replica of each of its tasks (`planning.layout.RoleTasks`); not part of
     the run's identity. None: layout `replica`, in which each replica is a task."""
@@ -62,7 +58,7 @@ class RunRecord:
     """Role name to the digest that the run's pods name after the tag of their image; not part of the run's identity.
     None, or a role that is not in it: they name the tag alone."""
     cluster: ClusterIdentity | None = None
-    """The cluster that it was launched in; not part of the run's identity. None: not known, 0.1.0 wrote the record."""
+    """The cluster that it was launched in; not part of the run's identity. None: it could not be read then."""
 
 
 def are_first_replicas(found: Sequence[Any]) -> bool:
@@ -72,9 +68,8 @@ def are_first_replicas(found: Sequence[Any]) -> bool:
 
 
 def write_record(record: RunRecord) -> dict[str, Any]:
-    """Return the record as plain JSON values. The first version of the identity is not written: 0.1.0 did not."""
+    """Return the record as plain JSON values."""
     plain = to_json(record)
-    plain["identity_version"] = None if record.identity_version == FIRST_VERSION else record.identity_version
     plain["cluster"] = write_identity(record.cluster) if record.cluster is not None else None
     plain["image_digests"] = plain["image_digests"] or None
     is_first = record.tasks is None and not record.image_digests
@@ -85,7 +80,7 @@ def read_record(value: Any) -> RunRecord | None:
     """Return what `write_record` wrote. None: the value is None.
 
     Raises:
-        DeployError: The record was written by a newer release, or is not a record.
+        DeployError: This release does not know its version or that of its identity, or it is not a record.
     """
     if value is None:
         return None
@@ -94,6 +89,13 @@ def read_record(value: Any) -> RunRecord | None:
     missing = sorted({"job_name", "namespace", "hash", "attempt", "launched"} - value.keys())
     if missing:
         raise DeployError(f"{where} lacks {', '.join(missing)}; it was changed by hand")
+    version = value.get("identity_version")
+    if version not in IDENTITY_VERSIONS:
+        known = ", ".join(map(str, IDENTITY_VERSIONS))
+        raise DeployError(
+            f"{where} has {'no identity_version' if version is None else f'identity_version {version}'}, this release "
+            f"of torchx-pulumi knows {known}; install the release that wrote it"
+        )
     defaults = {"app_id": value["job_name"], "digests": {}, "launched_at": ""}
     replicas = value.get("replicas") or value["launched"]
     try:
@@ -106,9 +108,4 @@ def read_record(value: Any) -> RunRecord | None:
                 f"{where} cannot be read: tasks.{role}: found {list(firsts)}, replica ids from 0 upwards are needed; "
                 "it was changed by hand"
             )
-    if record.identity_version > IDENTITY_VERSION:
-        raise DeployError(
-            f"{where} has identity_version {record.identity_version}, this release of torchx-pulumi knows up to "
-            f"{IDENTITY_VERSION}; install the release that wrote it, or a newer one"
-        )
     return record

@@ -68,6 +68,7 @@ def decide(
     owned: bool = True,
     live: bool = True,
     renamed: bool = False,
+    end: str | None = None,
 ) -> Decision:
     """Decide what to do about a job.
 
@@ -83,6 +84,7 @@ def decide(
         owned: The observed object was created by this stack.
         live: The object was read from the cluster now. False: it is as of the last refresh.
         renamed: The program asks for a fixed name which the last run does not have.
+        end: State in which the last run was seen to end, if its object does not exist. None: its end was not seen.
     """
     if observed is not None and not owned:
         return Decision(action=Action.REFUSE, message="")
@@ -90,7 +92,7 @@ def decide(
         return Decision(action=Action.LAUNCH if observed is None else Action.KEEP)
     fields = changed_fields(record.digests, desired.digests)
     if _is_same_run(record, desired, fields) and not renamed:
-        return _same_run(record, [path for path in fields if is_in_place(path)], observed, interrupted)
+        return _same_run(record, [path for path in fields if is_in_place(path)], observed, interrupted, end)
     immutable = [path for path in fields if not is_in_place(path)] + (["job_name"] if renamed else [])
     fields = immutable or _grown(fields)
     what = _words(fields)
@@ -117,14 +119,16 @@ def _is_same_run(record: RunRecord, desired: RunRecord, fields: Sequence[str]) -
     return desired.launched == record.launched and all(is_in_place(path) for path in fields)
 
 
-def _same_run(record: RunRecord, fields: Sequence[str], observed: JobStatus | None, interrupted: bool) -> Decision:
+def _same_run(
+    record: RunRecord, fields: Sequence[str], observed: JobStatus | None, interrupted: bool, end: str | None
+) -> Decision:
     if observed is not None:
         message = f"in place: {_words(fields)} of run {record.job_name}" if fields else ""
         return Decision(action=Action.KEEP, fields=fields, message=message)
     if interrupted:
         message = f"the launch of {record.job_name} was refused or interrupted before; launching it again"
         return Decision(action=Action.LAUNCH, message=message)
-    ended = f" ({record.observed['state']})" if record.observed and "state" in record.observed else ""
+    ended = "" if end is None else f" ({end})"
     message = f"run {record.job_name}{ended} is over and its object is gone; it is not started again. "
     if fields:
         message += f"The change of {_words(fields)} has nothing to act on. "

@@ -199,6 +199,16 @@ class Driver(Protocol):
         """
         ...
 
+    def clear_dead_locks(self, backend: str) -> bool:
+        """Remove locks on stacks of a backend that were taken by own processes which are known to have ended.
+
+        Starts no process. Locks of other users, machines and pods stay.
+
+        Returns:
+            Whether the locks could be looked at; also True where only the engine can.
+        """
+        ...
+
     def locks(self, entry: RunEntry) -> Sequence[str]:
         """Return the holders of locks on an app's stack, without engines that are known to have ended.
 

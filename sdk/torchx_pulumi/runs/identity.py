@@ -1,10 +1,10 @@
-"""What makes two jobs the same run: digests of fields, and the hash that a job's name ends in.
+"""What makes two jobs the same run: digests of fields, and the name of the job object.
 
 Pure. Digests are of what the user asked for, before macros and names, so that another release of TorchX or of this
 package keeps the identity of a running job. Digests only: no value of a field goes into a record.
 
 A record says by which version of this it was made, and a recorded run is compared by that version. Fields and their
-defaults are in `identity_fields`. The hash of version 1 is here, that of version 2 in `torchx_pulumi.runs.run_hash`.
+defaults are in `identity_fields`, the hash of a run is in `run_hash`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
-from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION, RunRecord
+from torchx_pulumi.model.run_record import IDENTITY_VERSION, RunRecord
 from torchx_pulumi.planning import names
 from torchx_pulumi.runs.identity_fields import canonical, in_order, set_fields
 from torchx_pulumi.schedulers import SchedulerBackend, Variant, backend_of, variant_of
@@ -99,40 +99,24 @@ def field_values(
     return dict(sorted(fields.items()))
 
 
-def relaunch_hash(digests: Mapping[str, str], launched: Mapping[str, int]) -> str:
-    """Return the hash of a run of version 1: 16 hex digits of its fields.
-
-    Args:
-        digests: Of all fields; those that change in place are left out here.
-        launched: Replicas of each role at the launch; fewer of them later is the same run.
-    """
-    kept = {path: value for path, value in digests.items() if not is_in_place(path)}
-    text = json.dumps([kept, dict(launched)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def owner_digest(organization: str, project: str, stack: str, urn: str) -> str:
     """Return the label value by which a stack knows the objects that it created, 32 hex digits."""
     return hashlib.sha256("\n".join((organization, project, stack, urn)).encode()).hexdigest()[:32]
 
 
-def job_name(name: str, run: str, owner: str, *, version: int, tail: int) -> str:
+def job_name(name: str, run: str, owner: str, *, tail: int) -> str:
     """Return the name of the job object of a run.
 
     Args:
         name: The component's name.
-        run: `relaunch_hash` of the run.
+        run: `run_hash.run_hash` of the run.
         owner: `owner_digest` of the component.
-        version: Version of the run's identity.
         tail: Characters that pod names add.
 
-    >>> job_name("train", "1", "mine", version=1, tail=0) == job_name("train", "1", "other", version=1, tail=0)
-    True
-    >>> job_name("train", "1", "mine", version=2, tail=0) == job_name("train", "1", "other", version=2, tail=0)
+    >>> job_name("train", "1", "mine", tail=0) == job_name("train", "1", "other", tail=0)
     False
     """
-    identity = (run,) if version == FIRST_VERSION else (run, owner)
-    return names.job_name(name, *identity, tail=tail)
+    return names.job_name(name, run, owner, tail=tail)
 
 
 def changed_fields(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
@@ -155,11 +139,11 @@ def _role_fields(role: RoleSpec, version: int) -> Iterator[tuple[str, Any]]:
         elif path in ("env", "secret_env"):
             kept = {key: item for key, item in value.items() if not is_runner_env(key)}
             yield from ((f"{path}[{key}]", item) for key, item in kept.items())
-            if version > FIRST_VERSION and len(kept) > 1:
+            if len(kept) > 1:
                 yield path, list(kept)
-        elif path == "port_map" and version > FIRST_VERSION:
+        elif path == "port_map":
             yield path, list(value.items())
-        elif path == "pod_overlay" and version > FIRST_VERSION:
+        elif path == "pod_overlay":
             yield path, in_order(value)
         else:
             yield path, value

@@ -122,7 +122,7 @@ TABLES: Final[Mapping[type, tuple[Row, ...]]] = MappingProxyType(
 )
 """Every dataclass of ours that identity is taken of, and its fields."""
 
-TABLES_OF: Final[Mapping[int, Mapping[type, tuple[Row, ...]]]] = MappingProxyType({1: TABLES, 2: TABLES})
+TABLES_OF: Final[Mapping[int, Mapping[type, tuple[Row, ...]]]] = MappingProxyType({2: TABLES})
 """Version of the identity to its tables."""
 
 
@@ -168,19 +168,19 @@ def canonical(value: Any, version: int) -> Any:
         # The user's own, in metadata or an overlay.
         return {item.name: canonical(getattr(value, item.name), version) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {_key(key, version): canonical(item, version) for key, item in value.items()}
+        return {_key(key): canonical(item, version) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return [canonical(item, version) for item in value]
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    if isinstance(value, Set) and version > 1:
+    if isinstance(value, Set):
         return sorted((canonical(item, version) for item in value), key=repr)
     return repr(value)
 
 
-def _key(key: Any, version: int = 2) -> str:
-    """Return a key as it is rendered: an enum by its value, but in version 1."""
-    return str(key.value if isinstance(key, Enum) and version > 1 else key)
+def _key(key: Any) -> str:
+    """Return a key as it is rendered: an enum by its value."""
+    return str(key.value if isinstance(key, Enum) else key)
 
 
 def in_order(overlay: Any) -> Any:

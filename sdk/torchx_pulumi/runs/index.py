@@ -19,7 +19,6 @@ from torchx_pulumi.runs.whereabouts import describe_access, match_identity
 from torchx_pulumi.stack_state.backend import state_folder
 from torchx_pulumi.stack_state.file_lock import locked
 from torchx_pulumi.stack_state.files import file_error, names_in, path_exists, read_json, remove_file, write_json
-from torchx_pulumi.stack_state.owner import lease_s
 
 logger = logging.getLogger(__name__)
 
@@ -283,22 +282,12 @@ class RunIndex:
 
     def _read(self, path: Path) -> RunEntry | None:
         value: Mapping[str, Any] | None = read_json(path)
-        if value is None:
-            return None
-        entry = read_entry(value, str(path))
-        if entry.owner is not None and entry.owner.lease_until is None:
-            # 0.1.0 wrote no lease. It wrote the entry when its owner began.
-            try:
-                seen = path.stat().st_mtime
-            except FileNotFoundError:
-                return None
-            entry = replace(entry, owner=replace(entry.owner, seen_at=seen, lease_until=seen + lease_s()))
-        return entry
+        return None if value is None else read_entry(value, str(path))
 
 
 def _in_cluster(entries: list[RunEntry], cluster: ClusterIdentity) -> RunEntry | None:
     here = [entry for entry in entries if match_identity(entry, cluster) is Match.SAME]
-    # Of an app that 0.1.0 launched and that was launched again since, the later one has the preferred key.
+    # An app that was launched again since the uid of the cluster can be read has the preferred key.
     return next((entry for entry in here if entry.cluster == cluster.key), here[0] if here else None)
 
 

@@ -17,9 +17,8 @@ from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
 from torchx_pulumi.model.options import Options
-from torchx_pulumi.model.run_record import FIRST_VERSION, IDENTITY_VERSION
 from torchx_pulumi.planning import names
-from torchx_pulumi.runs.identity import is_in_place, is_runner_env, relaunch_hash
+from torchx_pulumi.runs.identity import is_in_place, is_runner_env
 from torchx_pulumi.runs.identity_fields import canonical, rows_of
 from torchx_pulumi.schedulers import plan_job, variant_of
 
@@ -49,20 +48,17 @@ def run_hash(
         rerun: Text by which a run is launched again. None: not set.
         version: Version of the identity.
     """
-    if version == FIRST_VERSION:
-        return relaunch_hash(digests, launched)
     try:
-        manifest = canonical(_render(spec, options, launched), version)
+        counted = [canonical(_render(spec, options, launched, version), version), dict(launched), rerun]
     except InvalidJobError:
         # Nothing can be rendered of it, so that it is never launched. Planning reports why.
-        return relaunch_hash(digests, launched)
-    text = json.dumps([manifest, dict(launched), rerun], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        counted = [{path: value for path, value in digests.items() if not is_in_place(path)}, dict(launched)]
+    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _render(spec: JobSpec, options: Options, launched: Mapping[str, int]) -> Any:
+def _render(spec: JobSpec, options: Options, launched: Mapping[str, int], version: int) -> Any:
     """Render a job under a name of no meaning, with all that may change in place at its default."""
-    fixed = {row.attribute: row.default for row in rows_of(options, IDENTITY_VERSION) if is_in_place(row.path)}
+    fixed = {row.attribute: row.default for row in rows_of(options, version) if is_in_place(row.path)}
     neutral: Any = replace(options, **fixed)
     roles = [_fixed_role(role, launched.get(role.name, role.num_replicas)) for role in spec.roles]
     dns_names = names.role_names([role.name for role in roles])

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from torchx_pulumi.apps.ownership import is_of_launch, owns, run_of_entry
 from torchx_pulumi.kube import LiveCluster
-from torchx_pulumi.kube.kubeconfig import find_access, is_contents, is_file, locations
-from torchx_pulumi.model import labels
+from torchx_pulumi.kube.kubeconfig import find_access, is_contents, locations, read_files
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, compare_address, mismatch_words
+from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, mismatch_words
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers import find_backend
@@ -27,15 +27,12 @@ Connect = Callable[[str | None, str | None], LiveCluster]
 
 def is_ours(entry: RunEntry, job_object: Manifest) -> bool:
     """Return whether an object is the one that was launched, and not another of its name."""
-    metadata = job_object.get("metadata") or {}
-    if entry.uid is not None:
-        return bool(metadata.get("uid") == entry.uid)
-    return is_of_stack(entry, job_object)
+    return owns(run_of_entry(entry), job_object)
 
 
 def is_of_stack(entry: RunEntry, job_object: Manifest) -> bool:
     """Return whether the app's stack made an object: in the run that is known here, or in another one."""
-    return bool(((job_object.get("metadata") or {}).get("labels") or {}).get(labels.LAUNCH) == entry.launch)
+    return is_of_launch((entry.launch,), job_object)
 
 
 def match_cluster(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> Match:
@@ -59,7 +56,7 @@ def match_identity(entry: RunEntry, present: ClusterIdentity) -> Match:
     """Return whether an app was launched in a cluster, from what is known of the cluster alone."""
     if entry.cluster_identity is not None:
         return compare(entry.cluster_identity, present)
-    return compare_address(entry.cluster, present) if entry.cluster else Match.SAME
+    return Match.SAME if entry.cluster in ("", *present.keys) else Match.UNDECIDED
 
 
 def check_cluster(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> None:
@@ -113,7 +110,7 @@ def ambient(kubeconfig: str | None, context: str | None) -> tuple[str | None, st
         ClusterError: The kubeconfig cannot be read.
     """
     paths = [] if kubeconfig is not None and is_contents(kubeconfig) else locations(kubeconfig)
-    one = str(paths[0].absolute()) if len(paths) == 1 and is_file(paths[0]) else None
+    one = str(paths[0].absolute()) if len(paths) == 1 and read_files(kubeconfig) else None
     current = None if context is not None or one is None else find_access(kubeconfig).context
     return None if kubeconfig is not None else one, current
 

@@ -119,11 +119,6 @@ class Variant:
         """Return whether pods are created by the launch and not by a controller."""
         return POD in self.companions
 
-    @property
-    def look(self) -> Observe:
-        """Return `observe`, by its name in 0.1.0."""
-        return self.observe
-
     def rank0_host(self, plan: JobPlan[Any]) -> str:
         """Name the host of rank 0, as the other replicas resolve it."""
         pod, service = self.pod_name(plan, plan.roles[0].tasks[0], 0), self.service(plan)

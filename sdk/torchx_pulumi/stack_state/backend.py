@@ -106,7 +106,7 @@ def backend_url(backend: str) -> str:
     """Return the URL of a backend with its credentials. Only the engine and the clients of stores receive it.
 
     Args:
-        backend: The URL from `choose_backend`, or as release 0.1.0 stored it.
+        backend: The URL from `choose_backend`.
 
     Raises:
         DeployError: The credentials are unknown: neither the option nor PULUMI_BACKEND_URL names this backend.

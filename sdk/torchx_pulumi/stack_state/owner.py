@@ -28,6 +28,9 @@ further changes.
 
 LEASE_VARIABLE = "TORCHX_PULUMI_LEASE_S"
 
+POD_VARIABLE = "TORCHX_PULUMI_POD_UID"
+"""Variable with the uid of the pod of this process, which only one container of the pod may have."""
+
 _PROC = Path("/proc")
 
 _BOOT_SLACK_S = 60.0
@@ -155,8 +158,8 @@ def lives(pid: int, since: str = "") -> bool:
 def started(pid: int) -> str:
     """Return the start of a process, which distinguishes it from a later process with the same id.
 
-    Empty: the process has ended or is not readable. On Linux: boot id and clock tick, the format of 0.1.0, which psutil
-    does not provide. Elsewhere: the start time of psutil.
+    Empty: the process has ended or is not readable. On Linux: boot id and clock tick, which psutil does not
+    provide. Elsewhere: the start time of psutil.
     """
     try:
         # The process name before these fields may contain spaces and parentheses.
@@ -201,19 +204,23 @@ def pid_namespace() -> int | None:
         return None
 
 
+def container() -> dict[str, str] | None:
+    """Return what identifies this container: the uid of its pod, and the start of its first process.
+
+    A container is restarted after it has ended, and has another first process then: within a pod, another start is an
+    earlier container that has ended. A container does not see its restart count. None: not known (POD_VARIABLE).
+    """
+    pod_uid, first = os.environ.get(POD_VARIABLE), started(1)
+    return {"pod_uid": pod_uid, "started": first} if pod_uid and first else None
+
+
 def is_here(boot: str | None, namespace: int | None) -> bool:
     """Return whether this process runs in the same boot and PID namespace."""
     return boot is not None and namespace == pid_namespace() and _is_same_boot(boot, boot_id())
 
 
 def _is_near(owner: Owner) -> bool:
-    """Return whether an owner's process can be looked up from here.
-
-    0.1.0 stored the host name and, on Linux, the boot id in `started`. Two machines may have the same host name.
-    """
-    if owner.boot_id is None:
-        boot = owner.started.rpartition(":")[0]
-        return owner.host == socket.gethostname() and boot in ("", _boot_id_of_linux())
+    """Return whether an owner's process can be looked up from here."""
     return is_here(owner.boot_id, owner.pid_namespace)
 
 

@@ -2,7 +2,8 @@
 
 A lock names a host and a process id, which are not unique: containers share host names and count processes from 1.
 Before an engine starts or a lock is written, a note stores the boot, the PID namespace and the start of the process. A
-lock is removed only if it matches a note of this boot and namespace whose process has ended.
+lock is removed only if it matches a note of this boot and namespace whose process has ended. A lock that is written in
+a pod also names its container: the next container of the same pod removes it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import dataclasses
 import re
 import secrets
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torchx_pulumi.model.app_entry import Owner
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.stack_state.files import read_json, remove_file, write_json
-from torchx_pulumi.stack_state.owner import is_here, lives, started, started_at, this_process
+from torchx_pulumi.stack_state.owner import container, is_here, lives, started, started_at, this_process
 
 CLOCK_SLACK_S = 5.0
 """Tolerance for clocks that are set, and for boot times in whole seconds."""
@@ -139,6 +139,14 @@ class OwnedLocks:
         return any(note.is_dead(lock) for note in self.notes())
 
 
+def is_of_ended_container(value: Any) -> bool:
+    """Return whether a lock, in JSON, is of an earlier container of this container's pod."""
+    own, holder = container(), value.get("container") if isinstance(value, dict) else None
+    if own is None or not isinstance(holder, dict) or holder.get("pod_uid") != own["pod_uid"]:
+        return False
+    return isinstance(holder.get("started"), str) and holder["started"] != own["started"]
+
+
 def is_over(lock: Lock) -> bool:
     """Return whether the process of a lock does not run in this PID namespace, or started after the lock.
 
@@ -150,11 +158,6 @@ def is_over(lock: Lock) -> bool:
         return True
     taken, since = _seconds(lock.timestamp), started_at(lock.pid)
     return taken is not None and since is not None and since > taken + CLOCK_SLACK_S
-
-
-def is_over_of_0_1_0(lock: Lock) -> bool:
-    """Return whether the process of a lock of 0.1.0 has ended; the host is identified by its name only."""
-    return lock.host == socket.gethostname() and is_over(lock)
 
 
 def read_locked_message(text: str) -> list[Lock]:

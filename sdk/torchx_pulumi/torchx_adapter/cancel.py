@@ -32,7 +32,6 @@ from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion, po
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import (
     look_at,
-    note_cluster,
     uid_of,
 )
 
@@ -69,8 +68,6 @@ def cancel_app(
     job_object = seen.job_object
     own = job_object is not None and is_ours(entry, job_object)
     look = look_at(context, entry, seen if own else ObservedObjects(at=seen.at))
-    if own:
-        note_cluster(context, entry, cluster)
     observed = context.records.note(entry, look) or {}
     if read_state(observed.get("state")).terminal:
         return True

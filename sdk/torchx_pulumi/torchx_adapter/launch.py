@@ -183,7 +183,6 @@ def make_entry(
         declared=build_declared(plan, spec_hash=run, created_by=user),
         launch=owner_digest(place.organization, place.project, place.stack, urn),
         run=run,
-        organization=place.organization,
         launched_at=format_time(context.now()),
         stage=Stage.LAUNCHING,
         owner=this_process(),

@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look
+from torchx_pulumi.apps.ownership import Run, is_job_object, owns, run_of_object
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
@@ -25,7 +26,7 @@ from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.torchx_adapter.compat import listed
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import last_seen, look_at, note_cluster, observe_app
+from torchx_pulumi.torchx_adapter.observe import last_seen, look_at, observe_app
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
@@ -184,8 +185,6 @@ def _list_cluster(
         # An app that a colleague launched again has another uid than is known here, and is the same app.
         if entry is not None and (own or _is_relaunched(entry, cluster, seen.job_object or {})):
             del known[kind, entry.namespace, entry.job_name]
-            if own:
-                note_cluster(context, entry, cluster)
             state = _noted_state(context, entry, seen) if own else _state_of(context, scheduler, kind, seen)
             rows.append((app_id, entry.name, uid, state))
         elif entry is None and list_filter.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
@@ -218,21 +217,17 @@ def _job_objects(
             logger.warning("apps of colleagues are not listed: %s", error)
             continue
         # Volcano's controller copies a job's labels to the PodGroup that it makes.
-        job_objects = [job_object for job_object in job_objects if not job_object["metadata"].get("ownerReferences")]
+        job_objects = [job_object for job_object in job_objects if is_job_object(job_object)]
         with_pods = job_objects and _variant_of_kind(scheduler, kind).listed_with_pods
         pods = _pods(listing, backend.pod_label) if with_pods else None
         for job_object in job_objects:
-            own = (
-                None
-                if pods is None
-                else pods(job_object["metadata"].get("namespace", ""), job_object["metadata"]["name"])
-            )
+            own = None if pods is None else pods(run_of_object(job_object))
             found.append((kind, ObservedObjects(job_object=job_object, pods=own)))
     return found
 
 
-def _pods(listing: ClusterListing, label: str) -> Callable[[str, str], tuple[Manifest, ...] | None] | None:
-    """Return a function from namespace and name of a job to its pods. None, from either: they may not be listed."""
+def _pods(listing: ClusterListing, label: str) -> Callable[[Run], tuple[Manifest, ...] | None] | None:
+    """Return a function from a run to its pods. None, from either: they may not be listed."""
     of_pods = replace(listing, refused={})
     selector = {labels.ORGANIZATION: labels.ORGANIZATION_VALUE}
     listed = if_permitted(listing.cluster, LIST_PODS, listing.namespace, lambda: of_pods.list(POD, selector))
@@ -242,7 +237,13 @@ def _pods(listing: ClusterListing, label: str) -> Callable[[str, str], tuple[Man
     for pod in listed:
         job = (pod["metadata"].get("labels") or {}).get(label)
         known.setdefault((pod["metadata"].get("namespace", ""), str(job)), []).append(pod)
-    return lambda namespace, name: None if namespace in of_pods.refused else tuple(known.get((namespace, name), ()))
+
+    def owned(run: Run) -> tuple[Manifest, ...] | None:
+        if run.namespace in of_pods.refused:
+            return None
+        return tuple(pod for pod in known.get((run.namespace, run.job_name), ()) if owns(run, pod))
+
+    return owned
 
 
 def _variant_of_kind(scheduler: str, kind: Kind) -> Variant:

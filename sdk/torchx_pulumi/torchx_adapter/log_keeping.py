@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
+from torchx_pulumi.apps.ownership import run_of_entry
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.log_archive import ArchivedJob, copying_logs, open_archive
 from torchx_pulumi.model.app_entry import RunEntry
@@ -42,7 +44,11 @@ def copying_before_deletion(
                 uid, pods = _run_and_pods(entry, cluster, job_object)
                 if uid is not None and pods:
                     job = ArchivedJob(app_id=entry.app_id, scheduler=entry.scheduler, uid=uid)
-                    copies.enter_context(copying_logs(cluster, archive, job, pods, progress=progress))
+                    copies.enter_context(
+                        copying_logs(
+                            cluster, archive, job, replace(run_of_entry(entry), uid=uid), pods, progress=progress
+                        )
+                    )
             except (ClusterError, InvalidJobError) as error:
                 progress(f"{entry.app_id}: its logs are not copied to {url}: {error}")
         yield

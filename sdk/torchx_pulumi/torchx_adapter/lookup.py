@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchx_pulumi.apps.ownership import is_job_object, owns, run_of_object
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, UnknownStack
@@ -299,8 +300,8 @@ def _find_by_objects(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEn
                 raise
             # The cluster does not serve the kind, or the user may not read it.
             continue
-        metadata = (seen.job_object or {}).get("metadata") or {}
-        if (metadata.get("labels") or {}).get(labels.LAUNCH) and not metadata.get("ownerReferences"):
+        job_object = seen.job_object or {}
+        if is_job_object(job_object) and run_of_object(job_object).launches:
             return _entry(cluster, scheduler, variant, app_id, seen)
     return None
 
@@ -341,7 +342,9 @@ def _entry(cluster: LiveCluster, scheduler: str, variant: Variant, app_id: str, 
 def _replicas(variant: Variant, observed: ObservedObjects) -> Iterator[tuple[str, str, str]]:
     """Yield role, pod and image of every replica: of the job object, or of the observed pods."""
     templates = variant.pod_templates(observed.job_object or {})
-    for pod, template in templates or [(pod["metadata"]["name"], pod) for pod in observed.pods or ()]:
+    run = run_of_object(observed.job_object or {})
+    pods = [(pod["metadata"]["name"], pod) for pod in observed.pods or () if owns(run, pod)]
+    for pod, template in templates or pods:
         role = text_at(template, "metadata", "labels", labels.ROLE_NAME)
         if role:
             container = next(iter(items_at(template, "spec", "containers")), {})

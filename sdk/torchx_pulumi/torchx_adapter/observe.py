@@ -80,7 +80,6 @@ def observe_app(
     relaunched = there is not None and not own and is_of_stack(entry, there)
     if own:
         remembered = remembered.with_objects(seen)
-        note_cluster(context, entry, cluster)
     else:
         seen = ObservedObjects(at=seen.at)
     look = look_at(context, entry, seen, remembered)
@@ -156,17 +155,6 @@ def warn_if_undecided(entry: RunEntry, cluster: LiveCluster, job_object: Manifes
         if error.reason != UNDECIDED_CLUSTER:
             raise
         logger.warning("%s", error)
-
-
-def note_cluster(context: AdapterContext, entry: RunEntry, cluster: LiveCluster) -> None:
-    """Give an app of 0.1.0 the identity of its cluster, where its object was just seen."""
-    if entry.cluster_identity is not None or entry.uid is None or context.index.get(entry) is None:
-        return
-    try:
-        identity = cluster.identify()
-        context.index.change(entry, lambda now: dataclasses.replace(now, cluster_identity=identity))
-    except (ClusterError, DeployError) as error:
-        logger.warning("the cluster of %s is not noted: %s", entry.app_id, error)
 
 
 def _unreachable_status(

@@ -7,10 +7,9 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, UnionType
 from typing import Any, Dict, List, Union, get_args, get_origin  # noqa: UP035 - TorchX 0.7.0 tells options of lists by these very types
@@ -26,8 +25,6 @@ from torchx_pulumi.planning.typed_reader import field_types, snake_case
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT
 from torchx_pulumi.torchx_adapter import compat
-
-logger = logging.getLogger(__name__)
 
 TEXTS = List[str]  # noqa: UP006
 PAIRS = Dict[str, str]  # noqa: UP006
@@ -119,7 +116,8 @@ class MissingRunOptionError(InvalidRunConfigException, TypeError):  # type: igno
 class GivenOptions(dict[str, Any]):
     """Options of the command line, to which TorchX 0.7.0 adds those of `.torchxconfig` in any spelling.
 
-    What was given first wins over another spelling of it, as in TorchX nightly.
+    TorchX reads from the file what is not in `keys()`. An option that was given is there in all its spellings, so that
+    it wins over the file, as in TorchX nightly.
     """
 
     def __init__(self, options: CheckedOptions, given: Mapping[str, Any]) -> None:
@@ -128,20 +126,27 @@ class GivenOptions(dict[str, Any]):
         self._options = options
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Add an option of a file."""
+        """Set an option; one that is unknown and unset, as a file may have it, is left out."""
         key = self._options.canonical_key(name)
-        if key is None and value is None:
-            return
-        if key is None or key not in self:
+        if key is not None or value is not None:
             super().__setitem__(key or name, value)
-        elif self[key] != value:
-            logger.warning(
-                "`%s` of .torchxconfig is left out: `%s` is the same run option and is set already", name, key
-            )
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]  # dict's own type of view cannot be made
+        """Return the names of the options; other spellings of them are in it."""
+        return _Spellings(self, self._options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle as a plain dict."""
         return dict, (dict(self),)
+
+
+class _Spellings(KeysView[str]):
+    def __init__(self, given: GivenOptions, options: CheckedOptions) -> None:
+        super().__init__(given)
+        self._options = options
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(self._options.canonical_key(str(name)) or name)
 
 
 class CheckedOptions(specs.runopts):  # type: ignore[misc]

@@ -5,22 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import Archive, open_archive
 from torchx_pulumi.model.errors import InvalidJobError
+from torchx_pulumi.model.redaction import without_password
 
 
 class KnownArchives:
     """Opens archives, each once. For use by several threads."""
 
-    def __init__(self, url: str | None, *, opened: Callable[[str], Archive] = open_archive) -> None:
-        """Name the controller's own archive. No file is read and no request is made.
+    def __init__(self, rules: ArchiveRules, *, opened: Callable[[str], Archive] = open_archive) -> None:
+        """Take the rules. No file is read and no request is made.
 
         Args:
-            url: Its URL. None: it has none.
+            rules: Which archives are read.
             opened: Opens an archive by its URL.
         """
-        self._url = url
+        self.rules = rules
         self._opened = opened
         self._guard = threading.Lock()
         self._known: dict[str, Archive | InvalidJobError] = {}
@@ -29,7 +31,10 @@ class KnownArchives:
         """Return the archives of an app in the order in which they are asked, and why others cannot be opened."""
         found: list[Archive] = []
         problems: list[str] = []
-        for url in dict.fromkeys(url for url in (app.log_archive, self._url) if url):
+        if app.log_archive is not None and self.rules.named(app) is None:
+            where = without_password(app.log_archive)
+            problems.append(f"the archive that its launch named is not read: {where} is not allowed (--archive-allow)")
+        for url in self.rules.having(app):
             archive = self._open(url)
             if isinstance(archive, Archive):
                 found.append(archive)

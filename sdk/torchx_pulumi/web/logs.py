@@ -74,7 +74,6 @@ class LiveLogs:
         find: Callable[[str], LiveApp | None],
         archives: KnownArchives,
         *,
-        secret_pods: bool = False,
         clock: LogClock | None = None,
     ) -> None:
         """Name the sources; nothing is read.
@@ -82,14 +81,12 @@ class LiveLogs:
         Args:
             view_of: Returns the watched cluster of an app. None: it is not watched.
             find: Returns an app by its id as it is now. None: its stack is gone.
-            archives: The archives that may have logs.
-            secret_pods: Logs of pods with secrets are read, also where the launch named no archive.
+            archives: The archives that may have logs, and the rule for pods with Secrets.
             clock: The clock. None: that of the machine.
         """
         self._view_of = view_of
         self._find = find
         self._archives = archives
-        self._secret_pods = secret_pods
         self._clock = clock or SystemClock()
 
     def open(self, app: LiveApp, request: LogRequest, stop: LogStop) -> Iterator[str]:
@@ -120,7 +117,7 @@ class LiveLogs:
         )
         view = self._view_of(tracked)
         end = AppEnd(app, view, self._find, self._clock.now)
-        log = PodLog(tracked, view, kept, end=end, secret_pods=self._secret_pods, clock=self._clock, stop=stop)
+        log = PodLog(tracked, view, kept, end=end, rules=self._archives.rules, clock=self._clock, stop=stop)
         query = LogQuery(
             namespace=tracked.namespace,
             pod=f"of {request.role}/{request.replica}",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
@@ -23,7 +24,7 @@ from torchx_pulumi.logs.containers import chosen_containers, run_of
 from torchx_pulumi.logs.watching import ObservedPod, PodWatch
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import items_at, text_at
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import Reason
 from torchx_pulumi.planning.names import label_value
@@ -42,13 +43,7 @@ def pods_of_run(view: ClusterView, app: TrackedApp) -> list[Manifest]:
     """
     view.check_there()
     pods = view.watched.list(POD, app.namespace, app.scheduler_backend.pod_selector(app.job_name))
-    return [pod for pod in pods if _is_of_run(pod, app)]
-
-
-def _is_of_run(pod: Manifest, app: TrackedApp) -> bool:
-    kind = app.variant.job_object.kind
-    owners = [text_at(one, "uid") for one in items_at(pod, "metadata", "ownerReferences") if one.get("kind") == kind]
-    return not owners or app.uid is None or app.uid in owners
+    return [pod for pod in pods if app.owns(pod)]
 
 
 class AppEnd:
@@ -104,7 +99,7 @@ class PodLog:
         kept: ArchivedReplica,
         *,
         end: AppEnd,
-        secret_pods: bool,
+        rules: ArchiveRules,
         clock: LogClock,
         stop: LogStop,
     ) -> None:
@@ -115,7 +110,7 @@ class PodLog:
             view: Its cluster. None: the controller does not watch it.
             kept: The replica and its archives.
             end: Tells when the run is over.
-            secret_pods: Logs of pods with secrets may be read, also where the launch named no archive.
+            rules: Whether logs of pods with Secrets may be read: if the launch chose an archive, or for everybody.
             clock: The clock.
             stop: Ends the reading.
         """
@@ -124,7 +119,7 @@ class PodLog:
         self._app = app
         self._view = view
         self._end = end
-        self._secret_pods = secret_pods
+        self._rules = rules
         self._stop = stop
         self._over_since: float | None = None
 
@@ -184,14 +179,18 @@ class PodLog:
     def _find(self, view: ClusterView) -> Manifest | None:
         mine = [pod for pod in pods_of_run(view, self._app) if self._is_mine(pod)]
         pod = max(mine, key=lambda one: text_at(one, "metadata", "creationTimestamp") or "", default=None)
-        if pod is not None and not self._secret_pods and self._app.log_archive is None and has_secrets(pod):
+        if pod is not None and has_secrets(pod) and not self._shows_secret_pods(view):
             raise ClusterError(
                 f"the log of {self.kept.role}/{self.kept.replica} of app {self._app.app_id} is not shown: its pods "
-                "have secrets, and the launch named no log_archive; a controller with --archive-secret-pods shows such "
-                "logs to everybody who may open its page",
+                "have secrets, and the launch named no log_archive that this controller allows; a controller with "
+                "--archive-secret-pods shows such logs to everybody who may open its page",
                 reason="Forbidden",
             )
         return pod
+
+    def _shows_secret_pods(self, view: ClusterView) -> bool:
+        rules, app = self._rules, self._app
+        return rules.secret_pods or rules.of_launch(app, view.seen_job_object(app)) is not None
 
     def _is_mine(self, pod: Manifest) -> bool:
         role, replica = replica_of(pod)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.web.application import Application
@@ -27,8 +28,7 @@ def serve_pages(
     reporter: Reporter,
     stop: threading.Event,
     *,
-    log_archive: str | None,
-    secret_pods: bool,
+    archives: ArchiveRules,
 ) -> WebServer:
     """Begin to serve the pages of a controller, before it runs.
 
@@ -39,21 +39,20 @@ def serve_pages(
         settings: Its settings.
         reporter: Takes lines.
         stop: Begins the end of the server when it is set.
-        log_archive: URL of the archive of the controller. None: it has none.
-        secret_pods: That archive has the logs of pods with secrets, so that they are served as well.
+        archives: Which archives are read, and whether logs of pods with Secrets are served.
     """
     if isinstance(listening.access.token, FileToken):
         listening.access.token.report = reporter.line
     metrics = ControllerMetrics(fleet, controller, backends=settings.backends)
-    archives = KnownArchives(log_archive)
-    logs = LiveLogs(controller.view_of, fleet.find, archives, secret_pods=secret_pods)
+    known = KnownArchives(archives)
+    logs = LiveLogs(controller.view_of, fleet.find, known)
     site = Site(
         fleet=fleet,
         backends=settings.backends,
         problems=controller.problems,
         not_ready=controller.not_ready,
         events=lambda app: events_of(controller.view_of(app.app), app.app),
-        runs=RunHistory(controller.view_of, archives).of,
+        runs=RunHistory(controller.view_of, known).of,
         metrics=metrics.render,
         logs=logs.open if listening.serves_logs else None,
         report=reporter.once,

@@ -19,12 +19,11 @@ from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.checkpoint import Checkpoint
 from torchx_pulumi.stack_state.cli import NO_STACK, engine_environment, find_cli, wants_passphrase
 from torchx_pulumi.stack_state.folder_stack import FolderStack, check_layout
-from torchx_pulumi.stack_state.owner import CheckOwner, Life, life_of, unowned
+from torchx_pulumi.stack_state.owner import CheckOwner, unowned
 from torchx_pulumi.stack_state.stack_locks import (
     LOCK_RETRY_PAUSES_S,
     LOCKED,
     Lock,
-    is_over_of_0_1_0,
     read_locked_message,
 )
 from torchx_pulumi.stack_state.stacks import read_checkpoint
@@ -231,7 +230,7 @@ class AppStack:
     def locks(self) -> list[Lock]:
         """Return the locks in a folder backend, except those of dead engines. Other backends: empty."""
         found = self._files.locks() if self._files is not None else []
-        return [lock for lock in found if not self._is_dead(lock)]
+        return [lock for lock in found if not self.work_dir.locks.is_dead(lock)]
 
     def clear_dead_locks(self, *, take_over: bool = False) -> None:
         """Remove the locks of our engines that have ended, and wait up to 5 s until other locks are released.
@@ -249,7 +248,7 @@ class AppStack:
                 self._cancel()
             return
         end = time.monotonic() + LOCK_WAIT_S
-        while stay := self._files.clear_locks(lambda lock: take_over or self._is_dead(lock)):
+        while stay := self._files.clear_locks(lambda lock: take_over or self.work_dir.locks.is_dead(lock)):
             if time.monotonic() > end:
                 raise self._locked(stay)
             self.check()
@@ -325,7 +324,7 @@ class AppStack:
         ended = self._retried(run)
         if ended.code != 0 and self._files is None and LOCKED in ended.stderr:
             held = read_locked_message(ended.stderr)
-            if not held or not all(self._is_dead(lock) for lock in held):
+            if not held or not all(self.work_dir.locks.is_dead(lock) for lock in held):
                 raise self._locked(held)
             # `pulumi cancel` removes all locks of a stack, and all of them are dead.
             ended = self._in_slot(cancel_and_run)
@@ -339,14 +338,6 @@ class AppStack:
             ended = run_cli(find_cli(), words, folder, self._env())
         if ended.code != 0 and not NO_STACK.search(ended.stderr):
             raise EngineNotes(self.progress).error(self.entry.app_id, "taken over", ended.stderr, code=ended.code)
-
-    def _is_dead(self, lock: Lock) -> bool:
-        """Return whether our own engine took this lock and has ended."""
-        owner = self.entry.owner
-        # 0.1.0 noted no engines; its locks are matched by the name of the host.
-        if owner is not None and owner.boot_id is None and life_of(owner) is Life.ENDED and is_over_of_0_1_0(lock):
-            return True
-        return self.work_dir.locks.is_dead(lock)
 
     def _in_slot(self, run: Callable[[Path], CliResult]) -> CliResult:
         """Wait for a slot, and run the CLI in a folder of its own."""
@@ -366,7 +357,7 @@ class AppStack:
         for pause_s in LOCK_RETRY_PAUSES_S:
             if ended.code == 0 or LOCKED not in f"{ended.stdout}\n{ended.stderr}":
                 break
-            if self._files is None and all(map(self._is_dead, read_locked_message(ended.stderr))):
+            if self._files is None and all(map(self.work_dir.locks.is_dead, read_locked_message(ended.stderr))):
                 # No process removes them.
                 break
             self.clear_dead_locks()

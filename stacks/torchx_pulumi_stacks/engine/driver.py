@@ -32,6 +32,7 @@ from torchx_pulumi_stacks.engine.stack_lookup import drop_cached, find_entry
 from torchx_pulumi_stacks.engine.stack_removal import remove_stack
 from torchx_pulumi_stacks.engine.status_writer import write_status
 from torchx_pulumi_stacks.engine.work_dir import place_key
+from torchx_pulumi_stacks.engine.write_lock import clear_dead_locks
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class AutomationDriver:
             store = self._store(place.backend)
             if store is None:
                 return Written(outcome=Recorded.LEFT)
-            locks = OwnedLocks(self._root / "work" / place_key(place))
+            locks = self._owned(place)
             written = write_status(store, place, change, locks, program_stacks=program_stacks)
             if written.outcome is Recorded.LEFT:
                 self._drop_store(place.backend)
@@ -142,14 +143,24 @@ class AutomationDriver:
             return Forgotten.DEFERRED
         if store is None:
             return Forgotten.LEFT
-        work = self._root / "work" / place_key(place)
-        outcome = remove_stack(store, place, OwnedLocks(work), may_go)
+        outcome = remove_stack(store, place, self._owned(place), may_go)
         if outcome is Forgotten.LEFT:
             self._drop_store(place.backend)
         if outcome is Forgotten.REMOVED:
             drop_cached(place, self._root)
-            shutil.rmtree(work, ignore_errors=True)
+            shutil.rmtree(self._work(place), ignore_errors=True)
         return outcome
+
+    def clear_dead_locks(self, backend: str) -> bool:
+        """Remove the locks of own processes that have ended; see `torchx_pulumi.runs.driver.Driver`."""
+        try:
+            store = self._store(backend)
+            if store is not None:
+                clear_dead_locks(store, backend, self._owned)
+        except (OSError, ValueError, DeployError) as error:
+            logger.debug("locks of backend %s are not looked at yet: %s", backend, error)
+            return False
+        return True
 
     def answer(self, entry: RunEntry) -> Answer | None:
         """Return what the stack's outputs say of its run; see `torchx_pulumi.runs.driver.Driver`."""
@@ -177,6 +188,12 @@ class AutomationDriver:
     @property
     def _root(self) -> Path:
         return self._folder or state_folder() / "engine"
+
+    def _work(self, place: StackRef) -> Path:
+        return self._root / "work" / place_key(place)
+
+    def _owned(self, place: StackRef) -> OwnedLocks:
+        return OwnedLocks(self._work(place))
 
     def _store(self, backend: str) -> StackStore | None:
         """Return the files of a backend. None: they cannot be accessed without the engine."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any
+from dataclasses import replace
 
+from torchx_pulumi.apps.ownership import Run, is_of_launch, owns, run_of_entry
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.kube.kubeconfig import api_server, find_access, identity_of
-from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, DeployError
-from torchx_pulumi.model.object_fields import time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.text import listed
@@ -30,9 +28,6 @@ GONE_TIMEOUT_S = 600.0
 """Longest wait for the end of a deletion, as long as that of the Kubernetes provider."""
 
 POLL_S = 0.2
-
-CLOCK_SKEW = timedelta(minutes=5)
-"""How much the cluster's clock may lag behind the clock of the launching machine."""
 
 
 def delete_unrecorded(
@@ -54,15 +49,14 @@ def delete_unrecorded(
     ]
     if not pending:
         return
-    cluster = connect()
+    # The uid of the entry, if it has one, is that of an earlier run.
+    cluster, run = connect(), replace(run_of_entry(entry), uid=None)
     for inputs in pending:
         metadata = inputs.get("metadata") or {}
-        expected = metadata.get("labels") or {}
-        if expected and inputs.get("kind"):
-            namespace = metadata.get("namespace") or entry.namespace
+        if inputs.get("kind"):
             kind = objects_of(inputs)[0][0]
-            found = _get_labeled(cluster, kind, namespace, str(metadata.get("name")), expected)
-            _delete(cluster, [(kind, namespace, item) for item in found], progress, check)
+            found = _get_own(cluster, kind, run, str(metadata.get("name")))
+            _delete(cluster, [(kind, run.namespace, item) for item in found], progress, check)
 
 
 def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: LiveCluster) -> bool:
@@ -146,8 +140,7 @@ def delete_objects(
 ) -> None:
     """Delete the objects of an app whose state is lost.
 
-    The job object goes last: it proves that the pods belong to the app, so that the next call can finish an
-    interrupted deletion.
+    The job object goes last, so that the next call can finish an interrupted deletion.
 
     Raises:
         ClusterError: The cluster cannot be reached, or an object is not deleted in time.
@@ -155,15 +148,13 @@ def delete_objects(
     variant = _variant(entry)
     if variant is None or not entry.launch:
         return
-    cluster, namespace, name = connect(), entry.namespace, entry.job_name
+    cluster, namespace, name, run = connect(), entry.namespace, entry.job_name, run_of_entry(entry)
     if variant.makes_pods:
-        group = cluster.get(variant.job_object, namespace, name)
-        found = [(POD, pod) for pod in cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))]
-        service = cluster.get(SERVICE, namespace, name)
-        found += [] if service is None else [(SERVICE, service)]
-        followers = [(kind, namespace, item) for kind, item in found if _is_follower(entry, item, group)]
+        pods = cluster.list(POD, namespace, find_backend(entry.scheduler).pod_selector(name))
+        followers = [(POD, namespace, pod) for pod in pods if _is_own(run, pod)]
+        followers += [(SERVICE, namespace, item) for item in _get_own(cluster, SERVICE, run, name)]
         _delete(cluster, followers, progress, check)
-    job = _get_labeled(cluster, variant.job_object, namespace, name, {labels.LAUNCH: entry.launch})
+    job = _get_own(cluster, variant.job_object, run, name)
     _delete(cluster, [(variant.job_object, namespace, item) for item in job], progress, check)
 
 
@@ -208,60 +199,19 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: Ch
         time.sleep(POLL_S)
 
 
-def _is_follower(entry: RunEntry, found: Manifest, group: Manifest | None) -> bool:
-    """Return whether a pod or Service with the app's name belongs to this launch.
-
-    Args:
-        entry: The app.
-        found: The pod or Service.
-        group: The PodGroup of that name. None: it does not exist.
-    """
-    metadata = found["metadata"]
-    mark = (metadata.get("annotations") or {}).get(labels.LAUNCH) or (metadata.get("labels") or {}).get(labels.LAUNCH)
-    if mark is not None:
-        return bool(mark == entry.launch)
-    # Release 0.1.0 labeled the PodGroup only.
-    if metadata.get("ownerReferences") or not _is_named(entry, found):
-        return False
-    if group is not None:
-        return bool((group["metadata"].get("labels") or {}).get(labels.LAUNCH) == entry.launch)
-    created, launched = time_at(metadata, "creationTimestamp"), time_at({"at": entry.launched_at}, "at")
-    return (
-        created is not None and launched is not None and created >= launched - CLOCK_SKEW and _has_image(entry, found)
-    )
-
-
-def _is_named(entry: RunEntry, found: Manifest) -> bool:
-    """Return whether the names in a pod or Service are those of the app."""
-    if found.get("kind") == SERVICE.kind:
-        selector = (found.get("spec") or {}).get("selector") or {}
-        return bool(selector.items() >= find_backend(entry.scheduler).pod_selector(entry.job_name).items())
-    metadata = found["metadata"]
-    group = (metadata.get("annotations") or {}).get(labels.GROUP_NAME)
-    return group == entry.job_name and any(metadata["name"] in pods for pods in entry.pods.values())
-
-
-def _has_image(entry: RunEntry, found: Manifest) -> bool:
-    """Return whether a pod runs the image of its role. True for a Service."""
-    if found.get("kind") == SERVICE.kind:
-        return True
-    images = {role.get("name"): role.get("image") for role in entry.declared.get("roles") or ()}
-    role = next(role for role, pods in entry.pods.items() if found["metadata"]["name"] in pods)
-    containers = (found.get("spec") or {}).get("containers") or ()
-    return any(container.get("image") == images.get(role) for container in containers)
-
-
 def _variant(entry: RunEntry) -> Variant | None:
     return find_backend(entry.scheduler).variants.get(entry.choice)
 
 
-def _get_labeled(
-    cluster: LiveCluster, kind: Kind, namespace: str, name: str, expected: Mapping[str, Any]
-) -> list[Manifest]:
-    """Return the object of a name, if it has the expected labels; another object of that name is not the app's."""
-    found = cluster.get(kind, namespace, name)
-    present = {} if found is None else found["metadata"].get("labels") or {}
-    return [] if found is None or any(present.get(key) != value for key, value in expected.items()) else [found]
+def _get_own(cluster: LiveCluster, kind: Kind, run: Run, name: str) -> list[Manifest]:
+    """Return the object of a name, if a run owns it and its launch created it."""
+    found = cluster.get(kind, run.namespace, name)
+    return [] if found is None or not _is_own(run, found) else [found]
+
+
+def _is_own(run: Run, found: Manifest) -> bool:
+    # The uid alone proves the run, and not who created its job object: another program may have.
+    return owns(run, found) and is_of_launch(run.launches, found)
 
 
 def _delete(

@@ -75,7 +75,6 @@ def _cache_file(ref: StackRef, root: Path) -> Path:
 
 def _cached(ref: StackRef, root: Path, where: str) -> RunEntry | None:
     kept = read_json(_cache_file(ref, root))
-    # 0.1.0 also cached that there was no entry.
     if not isinstance(kept, dict) or not kept.get("entry"):
         return None
     if not 0 <= time.time() - float(kept.get("read_at", 0)) < CACHE_S:

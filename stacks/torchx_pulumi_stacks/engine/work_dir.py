@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef, without_backend_password
+from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef
 from torchx_pulumi.model.errors import DeployError
 from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.stack_state.files import make_folder, read_json, write_json
@@ -20,11 +20,7 @@ from torchx_pulumi.stack_state.stack_locks import OwnedLocks
 
 
 def place_key(place: StackRef) -> str:
-    """Return the key of a stack in names of files and in environments: 24 hex digits.
-
-    The key covers the backend's URL as the entry stores it: without credentials, but in entries of 0.1.0 with them, so
-    that existing files are found.
-    """
+    """Return the key of a stack in names of files and in environments: 24 hex digits."""
     parts = [place.backend, place.project, place.stack]
     if place.organization != ORGANIZATION:
         parts.append(place.organization)
@@ -69,12 +65,8 @@ class WorkDir:
         """
         value = read_json(self._folder / "order.json")
         try:
-            return (
-                None
-                if value is None
-                else RegistrationPlan(**{**value, "entry": without_backend_password(value["entry"])})
-            )
-        except (TypeError, KeyError):
+            return None if value is None else RegistrationPlan(**value)
+        except TypeError:
             # Another release wrote it; the caller then removes the objects of the launch.
             return None
 

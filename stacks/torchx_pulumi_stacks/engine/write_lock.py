@@ -9,7 +9,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,18 +17,28 @@ from getpass import getuser
 from typing import Any
 
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
-from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.stack_state.stack_locks import OwnedLocks, lock_of
+from torchx_pulumi.stack_state.owner import container, this_process
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks, is_of_ended_container, lock_of
 from torchx_pulumi.stack_state.store import StackStore
 
 HOLD_S = 1.0
 """Maximum time for which a writer of a status holds the lock."""
 
-_OWN = uuid.uuid4().hex[:8]
+_own = uuid.uuid4().hex[:8]
 """Beginning of the names of this process' locks."""
 
 _held: set[str] = set()
 """Names of the locks that this process holds now."""
+
+
+def _begin_in_child() -> None:
+    """Begin without locks in a forked child: those of its parent are the locks of another process."""
+    global _own
+    _own = uuid.uuid4().hex[:8]
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 RETRY_PAUSES_S = (0.02, 0.05, 0.1)
 """Pauses between attempts while another process holds the lock."""
@@ -59,12 +69,14 @@ def stack_lock(
     The lock is not checked for a second holder where one request takes longer than half of the limit: the caller asks
     `Hold.has_time` before it changes anything.
     """
-    folder, name, owner = lock_folder(place), f"{_OWN}{str(uuid.uuid4())[len(_OWN) :]}.json", this_process()
+    folder, name, owner = lock_folder(place), f"{_own}{str(uuid.uuid4())[len(_own) :]}.json", this_process()
     if _locks(store, folder, owned):
         yield None
         return
     note = owned.note(owner.pid, engine=False)
-    content = {"pid": owner.pid, "username": _user(), "hostname": owner.host, "timestamp": _now()}
+    content: dict[str, Any] = {"pid": owner.pid, "username": _user(), "hostname": owner.host, "timestamp": _now()}
+    # Pulumi ignores a field that it does not know.
+    content |= {} if (own := container()) is None else {"container": own}
     begun = time.monotonic()
     _held.add(name)
     try:
@@ -75,12 +87,28 @@ def stack_lock(
         # Without time for one more request, the caller checks that itself.
         yield hold if not hold.has_time(2) or store.names(folder) == [name] else None
     finally:
-        # If the lock cannot be removed, its note stays.
-        try:
-            store.remove(f"{folder}/{name}")
-        finally:
-            _held.discard(name)
-        owned.forget(note)
+        # A child that was forked in the block leaves the lock to its parent.
+        if name in _held:
+            # If the lock cannot be removed, its note stays.
+            try:
+                store.remove(f"{folder}/{name}")
+            finally:
+                _held.discard(name)
+            owned.forget(note)
+
+
+def clear_dead_locks(store: StackStore, backend: str, owned: Callable[[StackRef], OwnedLocks]) -> None:
+    """Remove our own locks that are not held any more from all stacks of a backend.
+
+    Args:
+        store: Its files.
+        backend: Its URL.
+        owned: Returns the notes of our own locks on a stack.
+    """
+    root = f".pulumi/locks/{ORGANIZATION}"
+    for folder in sorted({path.rpartition("/")[0] for path in store.paths(root)}):
+        project, _, stack = folder.rpartition("/")
+        _locks(store, f"{root}/{folder}", owned(StackRef(backend=backend, project=project, stack=stack)))
 
 
 def lock_folder(place: StackRef) -> str:
@@ -93,16 +121,19 @@ def _locks(store: StackStore, folder: str, owned: OwnedLocks) -> list[str]:
     stay = []
     for name in store.names(folder):
         found = store.read(f"{folder}/{name}")
-        if found is not None and (_is_left(name) or owned.is_dead(lock_of(_json(found.data)))):
+        if found is None:
+            continue
+        value = _json(found.data)
+        if _is_left(name) or is_of_ended_container(value) or owned.is_dead(lock_of(value)):
             store.remove(f"{folder}/{name}")
-        elif found is not None:
+        else:
             stay.append(name)
     return stay
 
 
 def _is_left(name: str) -> bool:
     """Return whether this process took a lock and could not remove it: the store did not answer, or was not mounted."""
-    return name.startswith(_OWN) and name not in _held
+    return name.startswith(_own) and name not in _held
 
 
 def _json(data: bytes) -> Any:

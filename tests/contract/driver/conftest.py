@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,7 @@ class DriverWorld:
 
     def dead_owner(self) -> Owner:
         """Return a process of this machine that ended long ago."""
-        here = this_process()
-        return Owner(host=here.host, pid=here.pid, started="another boot:1")
+        return replace(this_process(), started="never")
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.e2e)])

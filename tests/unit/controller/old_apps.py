@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
@@ -148,12 +149,14 @@ class OldApps:
         namespaces: Sequence[str] | None = None,
         settings: RetentionSettings = SETTINGS,
         now: datetime = NOW,
+        further: Sequence[str] = (),
         **options: Any,
     ) -> Iterator[Retention]:
-        """Yield a retention over the world as it is now."""
+        """Yield a retention over the world as it is now, and further backends."""
         reporter = Reporter(self.world.lines.append)
-        tracked = TrackedStacks([self.world.backend], reporter)
-        tracked.refresh(self.world.backend)
+        tracked = TrackedStacks([self.world.backend, *further], reporter)
+        for backend in (self.world.backend, *further):
+            tracked.refresh(backend)
         view = ClusterView(
             "test",
             cluster or self.world.cluster,
@@ -165,7 +168,7 @@ class OldApps:
             known=lambda _: None,
         )
         yield Retention(
-            replace(settings, log_archive=str(self.logs)),
+            replace(settings, archives=ArchiveRules(own=str(self.logs), allowed=[str(self.world.root / "own")])),
             tracked,
             [view],
             driver or self.world.driver(),

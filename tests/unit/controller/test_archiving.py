@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.archiving import LogArchiver
-from torchx_pulumi.controller.checks import check_archive
+from torchx_pulumi.controller.checks import check_archives
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import Archive, ArchivedRun, open_archive
 from torchx_pulumi.log_archive.archive import newest_copies
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers import find_backend
@@ -33,6 +36,15 @@ GONE = ClusterError("there is no pod", reason="NotFound")
 FORBIDDEN = ClusterError("pods/log is forbidden", reason="Forbidden")
 
 
+LAUNCHED = {
+    "kind": "Job",
+    "metadata": {"name": "train", "namespace": "default", "uid": JOB.uid, "labels": {labels.LAUNCH: "mine"}},
+}
+"""The job object of the launch."""
+FOREIGN = {**LAUNCHED, "metadata": {**LAUNCHED["metadata"], "labels": {labels.LAUNCH: "of a colleague"}}}  # type: ignore[dict-item]
+"""The same, created by another launch."""
+
+
 class Cluster(PodCluster):
     api_server = "https://fake"
 
@@ -48,7 +60,7 @@ def app(**changes: Any) -> TrackedApp:
         variant=find_backend("volcano").variants["job"],
         namespace="default",
         job_name="train",
-        launches=frozenset(),
+        launches=frozenset({"mine"}),
         uid=JOB.uid,
     )
     return replace(known, **changes)
@@ -67,12 +79,21 @@ class Setup:
         self.url = str(folder / "logs")
         self.archive = open_archive(self.url)
         self.lines: list[str] = []
-        options = {"url": self.url, "retry_s": 0.02, "longest_retry_s": 0.1, **options}
-        self.archiver = LogArchiver(Reporter(self.lines.append), **options)
+        own = str(folder / "own")
+        rules = ArchiveRules(**{"own": self.url, "allowed": [own], **options})
+        self.archiver = LogArchiver(Reporter(self.lines.append), rules, retry_s=0.02, longest_retry_s=0.1)
         self.archiver.start()
 
-    def see(self, cluster: PodCluster, found: Any, known: TrackedApp | None = None, *, deleted: bool = False) -> None:
-        self.archiver.pod_changed(known or app(), cluster, found, deleted=deleted)  # type: ignore[arg-type]
+    def see(
+        self,
+        cluster: PodCluster,
+        found: Any,
+        known: TrackedApp | None = None,
+        job: dict[str, Any] | None = LAUNCHED,
+        *,
+        deleted: bool = False,
+    ) -> None:
+        self.archiver.pod_changed(known or app(), cluster, found, job, deleted=deleted)  # type: ignore[arg-type]
 
     def runs(self, archive: Archive | None = None) -> list[ArchivedRun]:
         archive = archive or self.archive
@@ -205,6 +226,49 @@ def test_a_launchs_own_archive_has_the_logs_of_pods_with_secrets(setup: Setup, t
     setup.idle()
     assert setup.runs() == []
     assert len(setup.runs(open_archive(own))) == 1
+    assert setup.lines == []
+
+
+@pytest.mark.parametrize("job", [FOREIGN, LAUNCHED], ids=["another launch's job object", "not allowed"])
+def test_a_stack_cannot_name_the_archive_of_anothers_logs(setup: Setup, tmp_path: Path, job: dict[str, Any]) -> None:
+    named = tmp_path / ("own" if job is FOREIGN else "elsewhere")
+    cluster = Cluster(lines=LINES, pod=pod())
+    setup.see(cluster, owned(with_secret(pod())), app(log_archive=str(named)), job)
+    setup.idle()
+    assert cluster.asked == []
+    setup.see(cluster, owned(pod()), app(log_archive=str(named)), job)
+    setup.idle()
+    assert not named.exists()
+    assert len(setup.runs()) == 1, "as the log of a launch that named no archive"
+    why = "does not show the label of its launch" if job is FOREIGN else "is not allowed (--archive-allow)"
+    assert [why in line for line in setup.said()] == [True, True]
+
+
+def test_a_log_waits_for_the_job_object_that_shows_whose_archive_counts(setup: Setup, tmp_path: Path) -> None:
+    known, cluster = app(log_archive=str(tmp_path / "own")), Cluster(lines=LINES, pod=pod())
+    setup.see(cluster, owned(pod()), known, None)
+    setup.idle()
+    assert cluster.asked == []
+    setup.see(cluster, owned(pod(statuses=[status(state=running())])), known)
+    setup.see(cluster, owned(pod()), known, None, deleted=True)
+    setup.idle()
+    assert (setup.runs(), len(setup.runs(open_archive(str(tmp_path / "own"))))) == ([], 1)
+
+
+def test_a_pod_that_goes_before_its_job_object_was_seen_is_archived_as_of_no_choice(
+    setup: Setup, tmp_path: Path
+) -> None:
+    cluster = Cluster(lines=LINES, pod=pod())
+    setup.see(cluster, owned(pod()), app(log_archive=str(tmp_path / "own")), None, deleted=True)
+    setup.idle()
+    assert (len(setup.runs()), (tmp_path / "own").exists()) == (1, False)
+
+
+def test_the_archive_of_the_controller_may_be_named_in_any_form(setup: Setup) -> None:
+    named = app(log_archive=f"file://{setup.url}/")
+    setup.see(Cluster(lines=LINES, pod=pod()), owned(with_secret(pod())), named)
+    setup.idle()
+    assert len(setup.runs()) == 1
 
 
 def test_secret_pods_are_archived_on_request(tmp_path: Path) -> None:
@@ -231,7 +295,7 @@ def test_pods_of_the_run_before_are_archived_as_its_own(setup: Setup) -> None:
 
 
 def test_an_app_without_an_archive_is_left_alone(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, url=None)
+    setup = Setup(tmp_path, own=None)
     cluster = Cluster(lines=LINES, pod=pod())
     setup.see(cluster, owned(pod()))
     setup.see(cluster, owned(pod()), app(log_archive="ftp://host"))
@@ -239,7 +303,7 @@ def test_an_app_without_an_archive_is_left_alone(tmp_path: Path) -> None:
     setup.archiver.stop(5)
     assert cluster.asked == []
     (line,) = setup.said()
-    assert "'ftp://host', allowed is an absolute path" in line
+    assert line.endswith("the log_archive that the launch named is not allowed (--archive-allow)")
 
 
 def test_stopping_ends_followed_logs_and_stores_what_came(tmp_path: Path) -> None:
@@ -257,20 +321,25 @@ def test_stopping_ends_followed_logs_and_stores_what_came(tmp_path: Path) -> Non
 def test_the_summary_says_where_logs_go_and_which_do_not(tmp_path: Path) -> None:
     assert Setup(tmp_path).archiver.summary() == (
         f"logs are archived in {tmp_path}/logs, without those of pods with secrets (--archive-secret-pods); a launch's "
-        "own archive (log_archive) comes first"
+        f"own archive comes first, if it is {tmp_path}/own"
     )
-    assert "of no others (--log-archive)" in Setup(tmp_path, url=None).archiver.summary()
+    assert "of no others (--log-archive)" in Setup(tmp_path, own=None).archiver.summary()
+    nothing = Setup(tmp_path, own=None, allowed=[]).archiver.summary()
+    assert nothing == "no logs are archived (--log-archive, --archive-allow)"
 
 
 def test_all_problems_of_the_options_are_reported(tmp_path: Path) -> None:
-    assert check_archive(str(tmp_path / "logs"), "1.5Mi", True, pages=False) == ([], 3 << 19)
+    assert check_archives(ArchiveRules(own=str(tmp_path / "logs"), secret_pods=True), "1.5Mi", pages=False) == (
+        [],
+        3 << 19,
+    )
     (tmp_path / "file").write_text("")
-    problems, _ = check_archive(str(tmp_path / "file"), "1k", False, pages=False)
-    assert [problem.path for problem in problems] == ["--log-archive", "--archive-limit"]
-    problems, _ = check_archive(None, "much", True, pages=False)
+    problems, _ = check_archives(ArchiveRules(own=str(tmp_path / "file"), allowed=["logs"]), "1k", pages=False)
+    assert [problem.path for problem in problems] == ["--log-archive", "--archive-allow", "--archive-limit"]
+    problems, _ = check_archives(ArchiveRules(secret_pods=True), "much", pages=False)
     assert [problem.path for problem in problems] == ["--archive-secret-pods", "--archive-limit"]
     # Pages show live logs of such pods.
-    assert check_archive(None, "64Mi", True, pages=True)[0] == []
+    assert check_archives(ArchiveRules(secret_pods=True), "64Mi", pages=True)[0] == []
 
 
 def test_the_controller_archives_the_logs_of_the_apps_that_it_tracks(tmp_path: Path) -> None:
@@ -290,3 +359,28 @@ def test_the_controller_archives_the_logs_of_the_apps_that_it_tracks(tmp_path: P
     (run,) = setup.runs()
     assert (run.app_id, run.uid, run.lines, run.complete) == ("default:train-x1", launched.entry.uid, 2, True)
     assert any(setup.archiver.summary() in line for line in world.lines)
+
+
+def test_a_pod_that_is_seen_before_its_job_object_goes_to_the_archive_of_its_launch(tmp_path: Path) -> None:
+    world, setup = World(root=tmp_path), Setup(tmp_path)
+    launched = world.launch("train-x1")
+    whole = json.loads(launched.path.read_text())
+    for item in whole["checkpoint"]["latest"]["resources"]:
+        if item["urn"].endswith("-app"):
+            item["inputs"]["input"]["log_options"] = {"log_archive": str(tmp_path / "own")}
+    launched.path.write_text(json.dumps(whole))
+    job = world.cluster.find(launched.kind, "default", "train-x1")
+    assert job is not None
+    world.cluster.remove(launched.kind, "default", "train-x1")
+    name = launched.entry.pods["trainer"][0]
+    found = pod(name, owner=str(launched.entry.uid))
+    found["metadata"]["labels"] |= {"volcano.sh/job-name": "train-x1"}
+    world.cluster.put(found)
+    world.cluster._logs["default", name] = ["a", "b"]
+    with world.controller(archiver=setup.archiver):
+        wait_for(lambda: any("in stack" in line for line in world.lines))
+        setup.idle()
+        assert not (tmp_path / "own").exists()
+        world.cluster.put(job)
+        wait_for(lambda: (tmp_path / "own").exists() and bool(setup.runs(open_archive(str(tmp_path / "own")))))
+    assert setup.runs() == []

@@ -28,6 +28,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.runs.driver import Recorded
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
+from torchx_pulumi.stack_state.owner import POD_VARIABLE
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
@@ -526,8 +527,10 @@ class Archiving:
     def start(self) -> None:
         self.seen.clear()
 
-    def pod_changed(self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, *, deleted: bool) -> None:
-        del cluster
+    def pod_changed(
+        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+    ) -> None:
+        del cluster, job_object
         self.seen.append((app.app_id, pod["metadata"]["name"], deleted))
 
     def stop(self, timeout_s: float) -> None:
@@ -716,6 +719,27 @@ def test_a_backend_that_does_not_answer_does_not_hold_up_another_one(world: Worl
         fifo.unlink()
         wait_for(lambda: all(other.state(each) == ("RUNNING", "Running") for each in hanging))
     assert len(said(world, "was read")) == 1
+
+
+def test_a_start_removes_the_lock_of_its_killed_container_from_a_stack_that_is_current(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(POD_VARIABLE, "pod-1")
+    app = world.launch("train-1")
+    folder = world.root / "backend" / lock_folder(app.entry.place)
+    folder.mkdir(parents=True)
+    content = {"pid": 1, "username": "me", "hostname": "pod", "timestamp": "2026-01-01T00:00:00Z"}
+    for pod_uid in ("pod-1", "pod-2"):
+        mark = {"pod_uid": pod_uid, "started": "earlier"}
+        (folder / f"{pod_uid}.json").write_text(json.dumps({**content, "container": mark}))
+    before = app.path.read_text()
+    # A backend that is away is cleared when it is back.
+    (world.root / "backend").rename(world.root / "away")
+    with world.controller():
+        wait_for(lambda: len(said(world, "what was last read of its stacks is used")) == 1)
+        (world.root / "away").rename(world.root / "backend")
+        wait_for(lambda: [path.name for path in folder.iterdir()] == ["pod-2.json"])
+    assert app.path.read_text() == before
 
 
 def test_a_stack_that_is_nested_too_deeply_stops_no_other_one(world: World) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import queue
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torchx_pulumi.controller.observing import DEBOUNCE_S, EVENT_DEBOUNCE_S, ClusterView
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.testing import FakeCluster
 
+from tests.unit.controller.world import World
 from tests.unit.schedulers.volcano.compact import pod_of
 
 
@@ -48,3 +53,20 @@ def test_an_app_of_many_replicas_is_not_looked_at_for_each_of_its_pods(replicas:
         assert dirty.get(timeout=60) == ("key", delay_s)
     finally:
         view.watched.stop()
+
+
+@pytest.mark.parametrize("removed", [0, 1])
+def test_a_job_object_that_two_stacks_name_is_known_until_both_are_gone(tmp_path: Path, removed: int) -> None:
+    world = World(root=tmp_path)
+    app = world.launch("train-x1")
+    paths = [app.path, app.path.with_name("copy.json")]
+    shutil.copy(*paths)
+    tracked = TrackedStacks([world.backend], Reporter(world.lines.append))
+    tracked.refresh(world.backend)
+    assert tracked.of_uid(app.entry.uid)
+    paths[removed].unlink()
+    tracked.refresh(world.backend)
+    assert tracked.of_uid(app.entry.uid)
+    paths[1 - removed].unlink()
+    tracked.refresh(world.backend)
+    assert not tracked.of_uid(app.entry.uid)

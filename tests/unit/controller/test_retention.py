@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.controller import Controller, ControllerSettings
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.checks import check_settings
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention_checks import check_permissions, check_retention
@@ -27,6 +29,7 @@ from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import SECRET
 from torchx_pulumi.stack_state.owner import this_process
 from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_stacks.engine import AutomationDriver
 from torchx_pulumi_stacks.engine.write_lock import lock_folder
 
 from tests.unit.controller.old_apps import NOW, SETTINGS, OldApps, root_of, second_component
@@ -678,18 +681,30 @@ def test_one_run_ends_when_its_time_is_over(old: OldApps) -> None:
     assert said(old, "is over") == ["the time of this run is over, 1 old app not tried; the next start goes on"]
 
 
-def test_the_archive_that_a_launch_named_is_the_one_that_is_cleaned(old: OldApps, tmp_path: Path) -> None:
-    app = old.launch("old-1")
-    old.logs.rename(tmp_path / "own")
-    old.archive(app)
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_archive_that_a_launch_named_is_cleaned_if_it_is_allowed(
+    old: OldApps, tmp_path: Path, allowed: bool
+) -> None:
+    app, named = old.launch("old-1"), tmp_path / ("own" if allowed else "others")
+    shutil.copytree(old.logs, named)
 
-    def own(whole: Any) -> None:
-        note_of(whole, "-app")["log_options"] = {"log_archive": str(tmp_path / "own")}
+    def name(whole: Any) -> None:
+        note_of(whole, "-app")["log_options"] = {"log_archive": str(named)}
 
-    old.change(app, own)
+    old.change(app, name)
     old.forget()
-    assert old.left(app) == ["logs"], "the logs of the archive of --log-archive are of another run of that uid"
-    assert not list((tmp_path / "own").rglob("*.json"))
+    assert old.left(app) == []
+    assert bool(list(named.rglob("*.json"))) is not allowed
+
+
+def test_a_job_object_that_its_launch_did_not_create_is_not_deleted(old: OldApps) -> None:
+    app = old.launch("old-1")
+    found = old.world.cluster.find(app.kind, "default", app.name)
+    assert found is not None
+    old.world.cluster.put({**found, "metadata": {**found["metadata"], "labels": {labels.LAUNCH: "of-a-colleague"}}})
+    assert "which its launch did not create" in old.preview()[1]["default:old-1"]
+    old.forget()
+    assert old.left(app) == ALL
 
 
 def test_services_are_deleted_by_uid_too(old: OldApps) -> None:
@@ -705,7 +720,7 @@ def test_services_are_deleted_by_uid_too(old: OldApps) -> None:
 def test_options_are_checked_with_all_problems_at_once() -> None:
     def check(after: str | None, failed: str | None = None, **options: bool) -> list[str]:
         given = {"dry_run": False, "once": False, **options}
-        problems, settings = check_retention(after, failed, log_archive=None, **given)
+        problems, settings = check_retention(after, failed, **given)
         assert (settings is None) == (bool(problems) or after is None)
         return [f"{problem}" for problem in problems]
 
@@ -721,9 +736,9 @@ def test_options_are_checked_with_all_problems_at_once() -> None:
     ]
     assert "less than --forget-after 3d" in check("3d", "2d")[0]
     assert len(check("x", "y", dry_run=True)) == 3
-    settings = check_retention("30d", None, dry_run=False, once=False, log_archive="s3://b")[1]
+    settings = check_retention("30d", None, dry_run=False, once=False, archives=ArchiveRules(own="s3://b"))[1]
     assert settings is not None
-    assert (settings.after.days, settings.failed_after.days, settings.log_archive) == (30, 60, "s3://b")
+    assert (settings.after.days, settings.failed_after.days, settings.archives.own) == (30, 60, "s3://b")
 
 
 def test_missing_delete_verbs_are_a_problem_at_the_start() -> None:
@@ -742,12 +757,38 @@ def test_missing_delete_verbs_are_a_problem_at_the_start() -> None:
     assert check_permissions("here", cluster, []) == []
 
 
+def test_a_backend_that_is_away_at_the_start_keeps_its_own_apps_only(old: OldApps, tmp_path: Path) -> None:
+    away = OldApps(root_of(tmp_path / "away"))
+    away.world.cluster = old.world.cluster
+    app, kept = old.launch("old-1"), away.launch("old-2")
+    backend, elsewhere = away.world.root / "backend", away.world.root / "not-mounted"
+    backend.rename(elsewhere)
+    old.forget(further=[away.world.backend])
+    elsewhere.rename(backend)
+    assert (old.left(app), away.left(kept)) == ([], ALL)
+
+
+def test_a_controller_starts_without_a_backend_that_is_away_if_another_one_answers(
+    old: OldApps, tmp_path: Path, unreadable: Callable[[Path, int], None]
+) -> None:
+    there, away = old.world.backend, f"file://{tmp_path}/away"
+    settings = ControllerSettings(backends=(away, there))
+    assert list(check_settings(settings, lambda *_: old.world.cluster).values()) == [old.world.cluster]
+    with pytest.raises(TorchxPulumiError, match="is not there, so its stacks are unknown"):
+        check_settings(replace(settings, backends=(away,)), lambda *_: old.world.cluster)
+    with pytest.raises(TorchxPulumiError, match=r"2 problems:(.|\n)*Pulumi CLI only(.|\n)*is not there"):
+        check_settings(replace(settings, backends=(away, "postgres://db/state")), lambda *_: old.world.cluster)
+    unreadable(tmp_path / "away", errno.EACCES)
+    with pytest.raises(TorchxPulumiError, match="this user has no permission"):
+        check_settings(settings, lambda *_: old.world.cluster)
+
+
 def test_a_controller_that_runs_once_writes_the_end_and_then_forgets(old: OldApps) -> None:
     """An end that no stack has yet counts from when it was, and the dry run knows that."""
     ended = old.launch("ended", end={"state": "RUNNING", "reason": "Running", "finished_at": None})
     active = old.launch("active", end={"state": "RUNNING", "reason": "Running", "finished_at": None})
     running(old, active)
-    retention = replace(SETTINGS, log_archive=str(old.logs))
+    retention = replace(SETTINGS, archives=ArchiveRules(own=str(old.logs)))
     seen = old.everything()
 
     def run(settings: RetentionSettings) -> None:
@@ -764,14 +805,21 @@ def test_a_controller_that_runs_once_writes_the_end_and_then_forgets(old: OldApp
     assert (old.left(ended), old.left(active)) == (["entry"], ALL), "the index of this test is not that of the user"
 
 
-def test_a_dry_run_knows_ends_that_no_stack_has_yet(old: OldApps, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_knows_ends_that_no_stack_has_yet(
+    old: OldApps, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[str] = []
+    monkeypatch.setattr(AutomationDriver, "clear_dead_locks", lambda _, backend: cleared.append(backend))
     old.launch("ended", end={"state": "RUNNING", "reason": "Running", "finished_at": None})
     settings = ControllerSettings(
-        backends=(old.world.backend,), once=True, retention=replace(SETTINGS, dry_run=True, log_archive=str(old.logs))
+        backends=(old.world.backend,),
+        once=True,
+        retention=replace(SETTINGS, dry_run=True, archives=ArchiveRules(own=str(old.logs))),
     )
     driver, reporter = old.world.driver(), Reporter(old.world.lines.append)
     Controller(settings, {"test": old.world.cluster}, driver, reporter, now=lambda: NOW).run(threading.Event())
     assert not any("not current" in line for line in old.world.lines)
+    assert cleared == [], "a dry run changes nothing"
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "1 app would be forgotten:"
     assert lines[1] == (

@@ -153,7 +153,7 @@ def test_a_standby_shows_changes_and_writes_once_it_leads(world: World) -> None:
         def start(self) -> None:
             pass
 
-        def pod_changed(self, app: TrackedApp, cluster: Any, pod: Any, *, deleted: bool) -> None:
+        def pod_changed(self, app: TrackedApp, cluster: Any, pod: Any, job_object: Any, *, deleted: bool) -> None:
             pods.append(pod["metadata"]["name"])
 
         def stop(self, timeout_s: float) -> None:
@@ -235,6 +235,24 @@ def test_pages_are_not_ready_before_a_backend_was_read(world: World) -> None:
         assert "not read yet: file://" in controller.not_ready()
         (world.root / "away").rename(backend)
         wait_for(lambda: not controller.not_ready())
+
+
+def test_pages_are_ready_with_the_backend_that_answers_and_the_other_one_is_reported_and_retried(
+    world: World, tmp_path: Path
+) -> None:
+    other = World(root=tmp_path / "other", cluster=world.cluster, lines=world.lines)
+    app, later = world.launch("train-1"), other.launch("train-2")
+    (other.root / "backend").rename(other.root / "away")
+    fleet = LiveFleet()
+    with world.controller(fleet=fleet, backends=(other.backend, world.backend)) as controller:
+        wait_for(lambda: not controller.not_ready())
+        assert [one.app.job_name for one in fleet.apps()] == [app.name]
+        (problem,) = controller.problems()
+        assert other.backend in problem
+        (other.root / "away").rename(other.root / "backend")
+        wait_for(lambda: {one.app.job_name for one in fleet.apps()} == {app.name, later.name})
+        wait_for(lambda: not controller.problems())
+        assert not controller.not_ready()
 
 
 def test_the_cluster_and_the_events_of_an_app_are_found(world: World) -> None:

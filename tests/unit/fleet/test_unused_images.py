@@ -107,10 +107,6 @@ def test_what_nothing_references_is_unused_and_other_tags_are_left(backend: Path
             id="record",
         ),
         pytest.param(
-            checkpoint(record=replace(RECORD, digests={"roles[a].image": digest(f"{REPOSITORY}:{tag(1)}", 1)})),
-            id="record of the first version",
-        ),
-        pytest.param(
             checkpoint(record=replace(RECORD, digests={"roles[a].image": digest(f"{REPOSITORY}:{tag(1)}@{sha(1)}")})),
             id="record of an image that the user pinned",
         ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from torchx_pulumi.images import Builder, ImagePlan, plan_patch, split_planned
 from torchx_pulumi.images.registry import RegistryClient
 from torchx_pulumi.model.errors import ImageError, InvalidJobError
 from torchx_pulumi.model.job_spec import JobSpec, RoleSpec
-from torchx_pulumi.runs.identity import digest
 from torchx_pulumi_components import images as component_images
 from torchx_pulumi_components.images import patched_image
 from torchx_pulumi_stacks import images as stack_images
@@ -175,106 +173,6 @@ def test_the_builder_is_one_of_three_words(tmp_path: Path) -> None:
     assert read(tmp_path, builder="registry").images.builder == "registry"
     with pytest.raises(InvalidJobError, match="torchx:builder: is 'podman', must be 'auto' or 'registry' or 'docker'"):
         read(tmp_path, builder="podman")
-
-
-FIRST_FILES = {
-    ".dockerignore": "**.pem\n*.log\nx/y\n!x\n",
-    "train.py": "print('one')\n",
-    "a/key.pem": "k",
-    "a.log": "l",
-    "x/y": "y",
-    "x/z": "z",
-    ".git/config": "token",
-    "a/__pycache__/b.pyc": "p",
-    "venv/pyvenv.cfg": "home",
-    "venv/bin/x": "x",
-    "Pulumi.dev.yaml": "config:",
-    "Pulumi.yaml": "name: x",
-    ".pulumi/meta.yaml": "v",
-}
-FIRST_TAGS = {
-    "docker": "bbd7df16fd8fb99e442ef4e7e38358082e0536a4",
-    "torchx": "eb072e00cf679223d455b914e090dbfd6b5eeaef",
-}
-"""What release 0.1.0 called an image of these files."""
-
-
-class State(pulumi.runtime.Mocks):
-    """A stack's state with the record of one run."""
-
-    def __init__(self, image: str) -> None:
-        self.image = image
-
-    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
-        return args.name, dict(args.inputs)
-
-    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:
-        urn = "urn:pulumi:dev::proj::torchx:index:VolcanoTrainingJob$pulumi:index:Stash::train-record"
-        note = {"version": 1, "digests": {"queue": "1", "roles[role-0].image": digest(self.image)}}
-        return {"outputs": {urn: {"outputs": {"input": note}}}}
-
-
-@pytest.mark.parametrize("rules", FIRST_TAGS)
-def test_a_run_that_0_1_0_recorded_keeps_its_image_until_the_workspace_changes(
-    engine: Engine, tmp_path: Path, loop: Any, rules: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = tmp_path / "code"
-    for name, text in FIRST_FILES.items():
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text(text)
-    first = f"{REPOSITORY}:{FIRST_TAGS[rules]}"
-    chosen = config(code, platform="linux/amd64", ignore_rules=rules)
-
-    def images() -> list[str]:
-        return [role.image for role in prepare_images(job(BASE), chosen).spec.roles]
-
-    engine.known = {first: "sha256:known"}
-    pulumi.runtime.set_mocks(State(first), project="proj", stack="dev")
-    assert images() == [first]
-    assert prepare_images(job(BASE), chosen).digests == engine.known
-    assert engine.built == []
-    assert any("named by release 0.1.0" in line for line in engine.told)
-    plain = patched_image(BASE, str(code), REPOSITORY, platform="linux/amd64", ignore_rules=rules)
-    assert plain == first
-    with monkeypatch.context() as registry:
-        planned_as(registry, Builder.REGISTRY, digest=DIGEST)
-        (role,) = prepare_images(job(BASE), chosen).spec.roles
-        assert (role.image, role.image_digest) == (first, None)
-        assert patched_image(BASE, str(code), REPOSITORY, platform="linux/amd64", ignore_rules=rules) == first
-    pulumi.runtime.set_mocks(State("another"), project="proj", stack="dev")
-    (new,) = images()
-    assert new != first
-    assert engine.built == [new]
-    assert any("left out by default: .git, .pulumi, Pulumi.dev.yaml" in line for line in engine.told)
-    pulumi.runtime.set_mocks(State(new), project="proj", stack="dev")
-    assert images() == [new]
-    (code / "train.py").write_text("print('two')\n")
-    pulumi.runtime.set_mocks(State(first), project="proj", stack="dev")
-    assert images() not in ([first], [new])
-
-
-def test_flags_among_build_arguments_are_text_and_a_run_of_0_1_0_keeps_its_image(
-    engine: Engine, workspace: Path, loop: Any
-) -> None:
-    first = patched_image(BASE, str(workspace), REPOSITORY, build_args={"DEBUG": "True", "NAME": "x"})
-    chosen = config(workspace, build_args={"DEBUG": "true", "NAME": "x"})
-    engine.built.clear()
-    pulumi.runtime.set_mocks(State(first), project="proj", stack="dev")
-    assert [role.image for role in prepare_images(job(BASE), chosen).spec.roles] == [first]
-    assert engine.built == []
-    pulumi.runtime.set_mocks(State("another"), project="proj", stack="dev")
-    (role,) = prepare_images(job(BASE), chosen).spec.roles
-    assert role.image == patched_image(BASE, str(workspace), REPOSITORY, build_args=chosen.build_args) != first
-
-
-def test_what_0_1_0_could_not_have_sent_is_no_reason_to_fail_now(engine: Engine, tmp_path: Path, loop: Any) -> None:
-    (tmp_path / "code/.git").mkdir(parents=True)
-    (tmp_path / "code/train.py").write_text("print('one')\n")
-    # `git config core.fsmonitor true` makes one; 0.1.0 refused a workspace that has it.
-    os.mkfifo(tmp_path / "code/.git/fsmonitor--daemon.ipc")
-    pulumi.runtime.set_mocks(State("of another job"), project="proj", stack="dev")
-    engine.preview = True
-    assert patched_image(BASE, str(tmp_path / "code"), REPOSITORY, platform="linux/amd64").startswith(REPOSITORY)
 
 
 def test_local_images_are_pushed(engine: Engine) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig, find_access
+from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig, cluster_and_user, find_access, namespace_of
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.runs.whereabouts import ambient
 
 
 def config(*contexts: str, current: str | None = None, **cluster: Any) -> dict[str, Any]:
@@ -66,6 +67,51 @@ def test_several_files_are_merged_and_the_first_wins(home: Path, monkeypatch: py
     monkeypatch.setenv("KUBECONFIG", f"{one}:{home / 'absent'}:{two}")
     assert find_access().context == "a"
     assert find_access(context="b").context == "b"
+
+
+@pytest.mark.parametrize("empty", ["", "\n \n"])
+def test_an_empty_file_is_skipped_as_kubectl_does(home: Path, monkeypatch: pytest.MonkeyPatch, empty: str) -> None:
+    (home / "empty").write_text(empty)
+    full = write(home / "full", config("a"))
+    for order in ([home / "empty", full], [full, home / "empty"]):
+        monkeypatch.setenv("KUBECONFIG", ":".join(map(str, order)))
+        assert find_access().context == "a"
+    monkeypatch.setenv("KUBECONFIG", str(home / "empty"))
+    for given in (None, str(home / "empty")):
+        with pytest.raises(ClusterError, match=r"no kubeconfig: looked for .*/empty \(empty\);"):
+            find_access(given)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert find_access().config is None
+    # An app that was launched so is not looked for in the empty file.
+    assert ambient(None, None) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["1", "yes", "1e3", "0x10", "2026-01-01", "null-ish", "1.50"])
+def test_a_name_without_quotes_is_the_text_that_it_is_written_as(home: Path, name: str) -> None:
+    text = f"""
+clusters: [{{name: {name}, cluster: {{server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}}}]
+users: [{{name: {name}, user: {{token: hush}}}}]
+contexts:
+- {{name: other, context: {{cluster: c, user: u}}}}
+- {{name: {name}, context: {{cluster: {name}, user: {name}, namespace: {name}}}}}
+"""
+    (home / "k").write_text(text)
+    (home / "current").write_text(f"current-context: {name}{text}")
+    for access in (find_access(str(home / "k"), name), find_access(str(home / "current"))):
+        assert access.context == name
+        assert namespace_of(access) == name
+        cluster, user = cluster_and_user(json.loads(access.config or ""), access.context)
+        # Other fields keep their type.
+        assert (cluster["insecure-skip-tls-verify"], user["token"]) == (True, "hush")
+    with pytest.raises(ClusterError, match=f"it has 'other', '{name}'"):
+        find_access(str(home / "k"), "none")
+
+
+def test_a_name_that_is_left_empty_is_no_name(home: Path) -> None:
+    (home / "k").write_text("current-context:\ncontexts: [{name: a, context: {cluster: c, namespace: }}]\n")
+    assert namespace_of(find_access(str(home / "k"), "a")) == "default"
+    with pytest.raises(ClusterError, match="has no current context"):
+        find_access(str(home / "k"))
 
 
 def test_a_wrong_context_names_those_that_exist(home: Path) -> None:

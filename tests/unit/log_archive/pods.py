@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx_pulumi.apps.ownership import Run
 from torchx_pulumi.log_archive import ArchivedJob
 from torchx_pulumi.model import labels
 
 JOB = ArchivedJob(app_id="default:train", scheduler="volcano", uid="9b2c1f0a-0000-4000-8000-000000000001")
+JOB_RUN = Run(namespace="default", job_name="train", job_kind="Job", uid=JOB.uid)
+"""The same in its cluster."""
 CREATED = "2026-01-01T00:00:00Z"
 
 
@@ -22,8 +25,9 @@ def pod(
     inits: list[dict[str, Any]] | None = None,
     containers: tuple[str, ...] = ("main",),
     deleted: bool = False,
+    owner: str = JOB.uid,
 ) -> dict[str, Any]:
-    """Return a pod; without statuses its containers have ended well."""
+    """Return a pod of the job object with the uid `owner`; without statuses its containers have ended well."""
     meta: dict[str, Any] = {
         "name": name,
         "namespace": "default",
@@ -35,6 +39,7 @@ def pod(
             labels.ORGANIZATION: labels.ORGANIZATION_VALUE,
             "volcano.sh/job-name": JOB.job_name,
         },
+        "ownerReferences": [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "uid": owner}],
     }
     if deleted:
         meta["deletionTimestamp"] = "2026-01-01T00:10:00Z"

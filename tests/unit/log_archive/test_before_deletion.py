@@ -14,7 +14,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError
 from torchx_pulumi.testing import FakeCluster
 
 from tests.unit.log_archive.clusters import PodCluster, archive_in, archived_text
-from tests.unit.log_archive.pods import JOB, pod, running, status
+from tests.unit.log_archive.pods import JOB, JOB_RUN, pod, running, status
 from tests.unit.logs.scripted import shown
 
 RUNS = pod(statuses=[status(state=running())])
@@ -62,7 +62,7 @@ def test_logs_of_ended_pods_can_be_read_after_the_deletion(tmp_path: Path) -> No
     cluster = FakeCluster([pod()], logs={("default", "train-trainer-0-0"): ["a", "b", "c"]})
     archive = open_archive(str(tmp_path / "logs"))
     said: list[str] = []
-    with copying_logs(cluster, archive, JOB, progress=said.append):
+    with copying_logs(cluster, archive, JOB, JOB_RUN, progress=said.append):
         pass
     found = ArchivedCluster(archive, JOB, "trainer", 0)
     lines = [*read_lines(found, LogQuery(namespace="default", pod=found.pod, timestamps=False))]
@@ -72,7 +72,7 @@ def test_logs_of_ended_pods_can_be_read_after_the_deletion(tmp_path: Path) -> No
 
 def test_a_running_container_is_followed_to_its_end(tmp_path: Path) -> None:
     cluster, archive, said = Ending(), archive_in(tmp_path), list[str]()
-    with copying_logs(cluster, archive, JOB, [RUNS], progress=said.append):
+    with copying_logs(cluster, archive, JOB, JOB_RUN, [RUNS], progress=said.append):
         cluster.delete()
     assert archived_text(archive) == "".join(map(shown, REST))
     assert said[-1] == f"1 log copied to {archive.name}"
@@ -81,7 +81,7 @@ def test_a_running_container_is_followed_to_its_end(tmp_path: Path) -> None:
 
 def test_a_container_that_does_not_end_in_time_is_stored_as_incomplete(tmp_path: Path) -> None:
     cluster, archive, said = Ending(), archive_in(tmp_path), list[str]()
-    with copying_logs(cluster, archive, JOB, [RUNS], bound_s=0.2, progress=said.append):
+    with copying_logs(cluster, archive, JOB, JOB_RUN, [RUNS], bound_s=0.2, progress=said.append):
         pass
     assert archived_text(archive) == shown(FIRST[0])
     assert said[-1].startswith(f"warning: copied without their ends to {archive.name}: the logs of train-trainer-0-0")
@@ -95,7 +95,7 @@ def test_a_command_that_fails_is_not_held_up_and_nothing_is_stored(tmp_path: Pat
 
     with (
         pytest.raises(DeployError, match="refused"),
-        copying_logs(cluster, archive, JOB, [RUNS], progress=lambda _: None),
+        copying_logs(cluster, archive, JOB, JOB_RUN, [RUNS], progress=lambda _: None),
     ):
         fail()
     assert archive.index() == []
@@ -104,7 +104,9 @@ def test_a_command_that_fails_is_not_held_up_and_nothing_is_stored(tmp_path: Pat
 def test_an_archive_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("in the way")
     acted, said = list[int](), list[str]()
-    with copying_logs(PodCluster(lines=REST, pod=pod()), archive_in(tmp_path), JOB, [pod()], progress=said.append):
+    with copying_logs(
+        PodCluster(lines=REST, pod=pod()), archive_in(tmp_path), JOB, JOB_RUN, [pod()], progress=said.append
+    ):
         acted.append(1)
     assert acted == [1]
     assert said[-1].startswith(f"warning: not copied to {tmp_path}/logs: the logs of train-trainer-0-0/main: ")
@@ -113,7 +115,7 @@ def test_an_archive_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
 def test_pods_that_cannot_be_listed_are_a_warning(tmp_path: Path) -> None:
     said: list[str] = []
     cluster = FakeCluster(error=ClusterError("no answer"))
-    with copying_logs(cluster, archive_in(tmp_path), JOB, progress=said.append):
+    with copying_logs(cluster, archive_in(tmp_path), JOB, JOB_RUN, progress=said.append):
         pass
     assert said == [f"warning: no logs of app default:train are copied to {tmp_path}/logs: no answer"]
 
@@ -122,7 +124,7 @@ def test_what_is_archived_already_is_not_read_again(tmp_path: Path) -> None:
     said: list[str] = []
     for _ in range(2):
         cluster = PodCluster(lines=REST, pod=pod())
-        with copying_logs(cluster, archive_in(tmp_path), JOB, [pod()], progress=said.append):
+        with copying_logs(cluster, archive_in(tmp_path), JOB, JOB_RUN, [pod()], progress=said.append):
             pass
     assert cluster.asked == []
     assert len(said) == 2
@@ -138,7 +140,7 @@ def test_many_running_containers_are_all_copied(tmp_path: Path) -> None:
     there = {found["metadata"]["name"]: found for found in pods}
     cluster.get = lambda kind, namespace, name: there.get(name)  # type: ignore[method-assign]
     ended = pod("train-trainer-100-0", uid="9b2c1f0a-0000-4000-8000-100000000000", replica=100)
-    with copying_logs(cluster, archive, JOB, [*pods, ended], bound_s=30, progress=lambda _: None):
+    with copying_logs(cluster, archive, JOB, JOB_RUN, [*pods, ended], bound_s=30, progress=lambda _: None):
         there.clear()
         cluster.delete()
     assert len(archive.index()) == 101
@@ -147,7 +149,7 @@ def test_many_running_containers_are_all_copied(tmp_path: Path) -> None:
 
 def pods_of(number: int) -> list[dict[str, Any]]:
     return [
-        pod(f"train-trainer-0-{index}", uid=f"9b2c1f0a-0000-4000-8000-{index:012x}", replica=index)
+        pod(f"train-trainer-0-{index}", uid=f"9b2c1f0a-0000-4000-8001-{index:012x}", replica=index)
         for index in range(number)
     ]
 
@@ -156,7 +158,7 @@ def test_an_archive_that_cannot_be_written_is_one_warning_for_all_logs(tmp_path:
     (tmp_path / "logs").write_text("a file")
     pods, said = pods_of(20), list[str]()
     cluster = FakeCluster(pods, logs={("default", one["metadata"]["name"]): ["a"] for one in pods})
-    with copying_logs(cluster, archive_in(tmp_path), JOB, pods, progress=said.append):
+    with copying_logs(cluster, archive_in(tmp_path), JOB, JOB_RUN, pods, progress=said.append):
         pass
     (line,) = said[1:]
     assert "train-trainer-0-0/main" in line
@@ -166,7 +168,7 @@ def test_an_archive_that_cannot_be_written_is_one_warning_for_all_logs(tmp_path:
 def test_many_reasons_are_a_bounded_number_of_warnings(tmp_path: Path) -> None:
     pods, said = pods_of(20), list[str]()
     # No pod exists any more.
-    with copying_logs(FakeCluster([]), archive_in(tmp_path), JOB, pods, progress=said.append):
+    with copying_logs(FakeCluster([]), archive_in(tmp_path), JOB, JOB_RUN, pods, progress=said.append):
         pass
     assert len(said[1:]) == before_deletion.SHOWN + 1
     assert "for similar reasons: train-trainer-0-5/main" in said[-1]
@@ -185,7 +187,7 @@ def test_a_log_that_could_not_be_begun_in_time_is_not_archived_as_an_empty_one(
             return super().logs(*words, **options)
 
     cluster = Held(pods, logs={("default", one["metadata"]["name"]): ["a"] for one in pods})
-    copies = copying_logs(cluster, archive_in(tmp_path), JOB, pods, bound_s=0.1, progress=said.append)
+    copies = copying_logs(cluster, archive_in(tmp_path), JOB, JOB_RUN, pods, bound_s=0.1, progress=said.append)
     threading.Timer(0.6, held.set).start()
     with copies:
         pass
@@ -201,6 +203,6 @@ def test_pods_of_an_earlier_run_that_still_end_are_not_taken_for_those_of_the_jo
     cluster = FakeCluster(pods, logs={("default", one["metadata"]["name"]): ["a"] for one in pods})
     for given in (pods, None):
         archive = open_archive(str(tmp_path / f"logs {given is None}"))
-        with copying_logs(cluster, archive, JOB, given, progress=lambda _: None):
+        with copying_logs(cluster, archive, JOB, JOB_RUN, given, progress=lambda _: None):
             pass
         assert [key.replica for key in archive.index()] == ["0", "2"]

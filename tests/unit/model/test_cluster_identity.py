@@ -13,7 +13,6 @@ from torchx_pulumi.model.cluster_identity import (
     Match,
     authority_digest,
     compare,
-    compare_address,
     read_identity,
     write_identity,
 )
@@ -41,11 +40,6 @@ HERE = ClusterIdentity(uid="u1", ca="c1", address="a1", name="the cluster of con
 def test_uids_decide_and_without_them_address_and_authority(recorded: Any, present: Any, match: Match) -> None:
     base = {"uid": "u1", "ca": "c1", "address": "a1"}
     assert compare(ClusterIdentity(**base | recorded), ClusterIdentity(**base | present)) is match
-
-
-def test_the_address_that_an_older_release_recorded_proves_the_cluster_and_another_one_proves_nothing() -> None:
-    assert compare_address("a1", HERE) is Match.SAME
-    assert compare_address("a2", HERE) is Match.UNDECIDED
 
 
 def test_the_key_is_of_the_uid_where_it_is_known() -> None:

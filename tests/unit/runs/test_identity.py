@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.model.run_record import FIRST_VERSION
-from torchx_pulumi.runs.identity import changed_fields, field_digests, relaunch_hash
+from torchx_pulumi.model.run_record import IDENTITY_VERSION
+from torchx_pulumi.runs.identity import changed_fields, field_digests
+from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
 
 ROLE = RoleSpec(name="trainer", image="app:1", entrypoint="python", args=("-m", "train"), env={"LR": "0.1"})
@@ -17,7 +18,8 @@ def job(**changes: object) -> JobSpec:
 
 def hash_of(spec: JobSpec = SPEC, options: VolcanoOptions = OPTIONS, rerun: str | None = None) -> str:
     launched = {role.name: role.num_replicas for role in spec.roles}
-    return relaunch_hash(field_digests(spec, options, rerun=rerun, version=FIRST_VERSION), launched)
+    digests = field_digests(spec, options, rerun=rerun)
+    return run_hash(digests, launched, spec, options, rerun=rerun, version=IDENTITY_VERSION)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,6 @@ def hash_of(spec: JobSpec = SPEC, options: VolcanoOptions = OPTIONS, rerun: str 
         (job(env={"LR": "0.2"}), "roles[trainer].env[LR]"),
         (job(env={"LR": "0.1", "SEED": "1"}), "roles[trainer].env[SEED]"),
         (job(max_retries=3), "roles[trainer].max_retries"),
-        (job(retry_policy="REPLICA"), "roles[trainer].retry_policy"),
         (job(resource=ResourceSpec(cpu=0.5)), "roles[trainer].resource.cpu"),
         (job(resource=ResourceSpec(gpu=1)), "roles[trainer].resource.gpu"),
         (job(port_map={"http": 80}), "roles[trainer].port_map"),
@@ -39,6 +40,13 @@ def hash_of(spec: JobSpec = SPEC, options: VolcanoOptions = OPTIONS, rerun: str 
 def test_an_immutable_field_of_a_role_changes_the_hash_and_is_named(changed: JobSpec, path: str) -> None:
     assert hash_of(changed) != hash_of()
     assert changed_fields(field_digests(SPEC, OPTIONS), field_digests(changed, OPTIONS)) == [path]
+
+
+def test_the_retry_policy_counts_where_there_are_retries() -> None:
+    once, retried = job(retry_policy="REPLICA"), job(max_retries=3, retry_policy="REPLICA")
+    assert hash_of(once) == hash_of()
+    assert hash_of(retried) != hash_of(job(max_retries=3))
+    assert changed_fields(field_digests(SPEC, OPTIONS), field_digests(once, OPTIONS)) == ["roles[trainer].retry_policy"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,8 @@ def test_min_replicas_keeps_the_hash() -> None:
 
 def test_more_replicas_launched_change_the_hash() -> None:
     digests = field_digests(SPEC, OPTIONS)
-    assert relaunch_hash(digests, {"trainer": 2}) != relaunch_hash(digests, {"trainer": 4})
+    two, four = (run_hash(digests, {"trainer": n}, SPEC, OPTIONS, version=IDENTITY_VERSION) for n in (2, 4))
+    assert two != four
 
 
 def test_rerun_changes_the_hash() -> None:
@@ -112,9 +121,16 @@ def test_no_value_is_in_the_digests() -> None:
     assert all(len(value) == 12 for value in digests.values())
 
 
-def test_the_hash_of_a_job_of_version_1_is_fixed_for_ever() -> None:
-    # A change of this value relaunches every job that 0.1.0 launched and that is still running.
-    assert hash_of() == "e2a137f1bcaecf15"
+def test_the_digests_of_a_job_are_fixed_for_ever() -> None:
+    # A change of one of these relaunches every job that runs.
+    assert field_digests(SPEC, OPTIONS) == {
+        "queue": "1080a60800d9",
+        "roles": "9b00735a2605",
+        "roles[trainer].args": "8a83af3e2f98",
+        "roles[trainer].entrypoint": "2d0edc2f0650",
+        "roles[trainer].env[LR]": "5a4747fcdafe",
+        "roles[trainer].image": "bc1b61cc2017",
+    }
 
 
 OVERLAY = {"spec": {"tolerations": [{"key": "a"}]}}
@@ -137,9 +153,8 @@ OVERLAY = {"spec": {"tolerations": [{"key": "a"}]}}
         ),
     ],
 )
-def test_order_and_form_are_named_where_they_count_since_version_2(one: JobSpec, other: JobSpec, path: str) -> None:
+def test_order_and_form_are_named_where_they_count(one: JobSpec, other: JobSpec, path: str) -> None:
     assert changed_fields(field_digests(one, OPTIONS), field_digests(other, OPTIONS)) == [path]
-    assert hash_of(one) == hash_of(other), "version 1 is as 0.1.0 has it"
 
 
 def test_a_variable_more_is_named_and_not_the_order_of_all() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
 import time
@@ -113,38 +111,17 @@ def test_f9_a_boot_without_an_id_is_known_by_its_time(tmp_path: Path, monkeypatc
     assert life_of(replace(me, boot_id=f"other@{at}", pid=GONE)) is Life.WORKS
 
 
-def test_owners_of_0_1_0_are_judged_by_their_host(tmp_path: Path, index: RunIndex) -> None:
-    here = Owner(host=socket.gethostname(), pid=os.getppid(), started=started(os.getppid()))
-    assert life_of(here) is Life.WORKS
-    assert life_of(replace(here, started="")) is Life.WORKS
-    # Another machine of this name, or a container: it is not in this process table.
-    assert life_of(replace(here, started="another boot:1")) is Life.EXPIRED
-    assert life_of(replace(here, started="another boot:1", lease_until=time.time() + 60)) is Life.WORKS
-    assert life_of(replace(here, pid=GONE)) is Life.ENDED
-    # It wrote no lease. The entry was written when its owner began.
-    index.add(entry(stage=Stage.LAUNCHING, owner=Owner(host="elsewhere", pid=1, started="x")))
-    (path,) = index.folder.glob("volcano/*.json")
-    found = index.get(entry())
-    assert found is not None
-    assert life_of(found.owner) is Life.WORKS
-    os.utime(path, (time.time() - 1e7, time.time() - 1e7))
-    found = index.get(entry())
-    assert found is not None
-    assert life_of(found.owner) is Life.EXPIRED
-    assert "elsewhere (which cannot be seen from here), last seen 116 days ago" in describe_owner(found.owner)
+def test_an_owner_without_a_lease_that_cannot_be_looked_up_has_expired() -> None:
+    elsewhere = replace(this_process(), host="elsewhere", boot_id="another boot", seen_at=time.time() - 1e7)
+    assert life_of(replace(elsewhere, lease_until=None)) is Life.EXPIRED
+    assert "elsewhere (which cannot be seen from here), last seen 116 days ago" in describe_owner(elsewhere)
 
 
-def test_0_1_0_reads_the_owners_that_are_written_now() -> None:
+def test_an_owner_is_read_as_it_was_written() -> None:
     me = this_process()
     written = json.loads(json.dumps(write_entry(entry(owner=me))))
-    assert set(written["owner"]) == {"host", "pid", "started"}
-    assert written["owner"]["started"] == started(os.getpid())
     assert read_entry(written, "test").owner == me
-    # 0.1.0 writes back what it knows.
-    del written["owner_details"]
-    assert read_entry(written, "test").owner == Owner(host=me.host, pid=me.pid, started=me.started)
-    written["owner_details"] = {**write_entry(entry(owner=me))["owner_details"], "later": 1}
-    assert read_entry(written, "test").owner == me
+    assert read_entry({**written, "owner": {**written["owner"], "later": 1}}, "test").owner == me
 
 
 def test_a_lease_is_renewed_and_stays_the_same_claim() -> None:

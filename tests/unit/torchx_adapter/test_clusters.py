@@ -35,14 +35,6 @@ def only_entry() -> RunEntry:
     return entry
 
 
-def as_of_0_1_0(entry: RunEntry, cluster: FakeCluster) -> RunEntry:
-    """Put an entry into the index as 0.1.0 has written it."""
-    RunIndex().update(entry, lambda _: None)
-    old = replace(entry, cluster=cluster.identity, cluster_identity=None)
-    RunIndex().add(old)
-    return old
-
-
 def refused(call: Callable[[], Any]) -> ClusterError:
     with pytest.raises(ClusterError) as caught:
         call()
@@ -152,44 +144,6 @@ def test_the_job_itself_proves_the_cluster(world: World, submit: Callable[..., s
     assert str(scheduler.describe(app_id).state) == "CANCELLED"
     scheduler.delete(app_id)
     assert RunIndex().all() == []
-
-
-# Runs that 0.1.0 recorded: of their cluster the digest of the address is known.
-
-
-def test_a_run_of_the_first_release_gets_an_identity_when_its_job_is_seen(
-    world: World, submit: Callable[..., str]
-) -> None:
-    app_id = submit()
-    for look in (lambda s: s.describe(app_id), lambda s: s.list()):
-        old = as_of_0_1_0(only_entry(), world.cluster)
-        look(world.scheduler())
-        assert only_entry() == replace(old, cluster_identity=world.cluster.identify())
-    world.cluster = FakeCluster(uid="made again")
-    with pytest.raises(ClusterError, match="is another one"):
-        world.scheduler().describe(app_id)
-
-
-def test_a_run_of_the_first_release_is_over_where_its_job_is_gone_at_the_same_address(
-    world: World, submit: Callable[..., str]
-) -> None:
-    app_id = submit(ttl_seconds_after_finished=5)
-    as_of_0_1_0(only_entry(), world.cluster)
-    world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
-    described = world.scheduler().describe(app_id)
-    assert "its objects are gone from the cluster" in described.msg
-    world.scheduler().delete(app_id)
-    assert RunIndex().all() == []
-
-
-def test_of_a_run_of_the_first_release_another_address_tells_nothing(world: World, submit: Callable[..., str]) -> None:
-    app_id = submit()
-    as_of_0_1_0(only_entry(), world.cluster)
-    world.cluster = world.driver._cluster = FakeCluster(api_server=THERE)
-    assert "is not known" in world.scheduler().describe(app_id).msg
-    with pytest.raises(ClusterError, match="is not known"):
-        world.scheduler().delete(app_id)
-    assert only_entry().app_id == app_id
 
 
 # One cluster under two addresses, two clusters behind one.

@@ -239,7 +239,7 @@ def test_the_organization_of_a_service_is_in_the_entry_and_in_the_label(
     app_id = submit(pulumi_backend=service, pulumiOrganization="acme")
     (entry,) = RunIndex().all()
     place = entry.place
-    assert (place.organization, entry.organization, place.cli_name) == ("acme", "acme", f"acme/torchx/{place.stack}")
+    assert (place.organization, place.cli_name) == ("acme", f"acme/torchx/{place.stack}")
     urn = f"urn:pulumi:{place.stack}::torchx::torchx:index:VolcanoTrainingJob::train"
     assert entry.launch == owner_digest("acme", "torchx", place.stack, urn)
     # A colleague with another default organization names it; who does not, looks in another one.

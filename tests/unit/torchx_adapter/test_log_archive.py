@@ -41,6 +41,7 @@ def archived(folder: Path, entry: RunEntry, replica: int = 0) -> list[str]:
 
 def add_pods(cluster: FakeCluster, entry: RunEntry, *, uid: str = "1", **changes: Any) -> None:
     """Give an app pods that have ended, each with two lines of log."""
+    changes = {"owner": entry.uid, **changes}
     for number, name in enumerate(entry.pods["trainer"]):
         pod_uid = f"9b2c1f0a-0000-4000-8000-{uid:0>11}{number}"
         made = pod(name, uid=pod_uid, replica=number, containers=("trainer-0",), **changes)

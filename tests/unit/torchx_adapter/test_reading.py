@@ -13,7 +13,7 @@ from torchx.schedulers import kubernetes_scheduler
 from torchx.schedulers.api import Stream
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model import labels
-from torchx_pulumi.model.app_entry import Owner, Stage
+from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
@@ -263,7 +263,7 @@ def test_describe_finds_the_truth_of_an_interrupted_launch(
     index = RunIndex()
     entry = index.find(app_id, "volcano")
     assert entry is not None
-    dead = Owner(host=this_process().host, pid=1, started="never")
+    dead = replace(this_process(), pid=1, started="never")
     changed = replace(entry, stage=Stage.LAUNCHING, owner=dead, uid=None)
     index.update(changed, lambda _: changed)
     if not made:

@@ -41,7 +41,7 @@ def test_a_request_has_the_fields_of_torchx_and_no_more(world: World, kind: str)
     shown = json.loads(json.dumps(dataclasses.asdict(info.request), default=str))
     assert list(shown) == ["images_to_push", "resource"]
     assert shown["resource"] == yaml.safe_load(str(info)) == info.request.resource
-    # 0.1.0 had plain values here.
+    # Both ways of PyYAML write plain values.
     assert yaml.safe_load(yaml.safe_dump(info.request.resource)) == info.request.resource
     assert yaml.safe_load(yaml.dump(info.request.resource)) == info.request.resource
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.kube import kinds
-from torchx_pulumi.model.app_entry import Owner, Stage
+from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
 from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.runs.index import RunIndex
@@ -184,7 +184,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next(world: World, submit: C
     index = RunIndex()
     entry = index.find(app_id, "volcano")
     assert entry is not None
-    dead = Owner(host=this_process().host, pid=1, started="never")
+    dead = replace(this_process(), pid=1, started="never")
     changed = replace(entry, stage=Stage.DELETING, owner=dead)
     index.update(changed, lambda _: changed)
     world.scheduler().delete(app_id)
@@ -200,7 +200,9 @@ def test_what_another_process_works_on_is_waited_for(
     index = RunIndex()
     entry = index.find(app_id, "volcano")
     assert entry is not None
-    changed = replace(entry, stage=Stage.LAUNCHING, owner=Owner(host="another", pid=5, started="x"))
+    changed = replace(
+        entry, stage=Stage.LAUNCHING, owner=replace(this_process(), host="another", pid=5, boot_id="another")
+    )
     index.update(changed, lambda _: changed)
     monkeypatch.setattr(lookup, "BUSY_WAIT_S", 0.02)
     monkeypatch.setattr(lookup, "POLL_S", 0.01)

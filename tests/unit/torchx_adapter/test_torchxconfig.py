@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import json
 import typing
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,31 @@ def test_the_command_line_wins_over_the_other_spelling_of_the_file(
     run("run", "-s", "pulumi_volcano", "-cfg", f"{option}=given", "--workspace", "", *ECHO)
     (entry,) = RunIndex().all()
     assert entry.options["service_account"] == "given"
+
+
+@pytest.mark.parametrize("line", ["efaDeviceCount = soon", "efa_device_count = soon"])
+@pytest.mark.parametrize("option", ["efa_device_count", "efaDeviceCount"])
+def test_what_the_command_line_gives_is_not_read_in_the_file_in_any_spelling(
+    installed: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, option: str
+) -> None:
+    files(monkeypatch, tmp_path, SECTION + line)
+    run("run", "-s", "pulumi_volcano", "-cfg", f"{option}=0", "--workspace", "", *ECHO)
+    (entry,) = RunIndex().all()
+    assert entry.options["efa_device_count"] == 0
+
+
+def test_given_options_have_all_spellings_and_stay_a_dict() -> None:
+    given: Any = run_options("volcano").cfg_from_str("service_account=a")
+    given["imageRepo"] = "r"
+    given["serviceAccount"] = "b"
+    expected = {"service_account": "b", "image_repo": "r"}
+    assert dict(given) == {**given} == json.loads(json.dumps(given)) == copy.deepcopy(given) == expected
+    names = given.keys()
+    assert sorted(names) == sorted(expected)
+    assert [each for each in ("imageRepo", "image_repo", "queue", "unknown") if each in names] == [
+        "imageRepo",
+        "image_repo",
+    ]
 
 
 def test_an_option_that_is_unknown_and_unset_in_the_file_is_left_out(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.log_archive import ArchivedJob, copy_log, open_archive, runs_of_pod
 from torchx_pulumi.logs import LogStop
@@ -36,8 +37,8 @@ def site() -> Iterator[Site]:
 
 
 def logs(site: Site, url: str | None = None, **options: Any) -> LiveLogs:
-    archives = KnownArchives(url)
-    return LiveLogs(lambda _app: site.view, site.fleet.find, archives, clock=FastClock(), **options)
+    archives = KnownArchives(ArchiveRules(own=url, **options))
+    return LiveLogs(lambda _app: site.view, site.fleet.find, archives, clock=FastClock())
 
 
 def request(**changes: Any) -> LogRequest:
@@ -274,11 +275,36 @@ def test_logs_of_pods_with_secrets_follow_the_rule_of_the_archive(site: Site, tm
         assert status_of(raised.value) == 403
     assert [*logs(site, secret_pods=True).open(site.live, request(), LogStop())][1:] == ["one\n"]
     site.fleet.put_stack(_with_archive(site.app, str(tmp_path)))
-    assert read(site)[1:] == ["one\n"]
+    assert [*logs(site, allowed=[str(tmp_path)]).open(site.live, request(), LogStop())][1:] == ["one\n"]
+
+
+@pytest.mark.parametrize("launch", ["l1", "of a colleague"])
+def test_a_stack_that_names_an_archive_shows_no_secret_log_of_another_launch_or_without_permission(
+    site: Site, tmp_path: Path, launch: str
+) -> None:
+    found = copy.deepcopy(POD)
+    found["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "token"}}]
+    site.put_pod(found, Log("one"))
+    site.fleet.put_stack(replace(_with_archive(site.app, str(tmp_path)), launches=frozenset({launch})))
+    reader = logs(site, allowed=[str(tmp_path)] if launch != "l1" else [])
+    with pytest.raises(ClusterError, match="named no log_archive that this controller allows") as raised:
+        reader.open(site.live, request(), LogStop())
+    assert status_of(raised.value) == 403
+
+
+def test_an_archive_that_is_not_allowed_is_not_read(site: Site, tmp_path: Path) -> None:
+    site.fleet.put_stack(_with_archive(site.app, archive(tmp_path, pod(), "kept")))
+    site.put_pod(POD, Log("one"))
+    first, *_, last = read(site)
+    assert first.startswith(f"{NOTE}the archive that its launch named is not read: {tmp_path}/logs is not allowed")
+    assert last == "one\n"
+    with pytest.raises(ClusterError, match="no archive"):
+        read(site, run="1111")
 
 
 def _with_archive(app: TrackedApp, url: str) -> TrackedApp:
-    return replace(app, log_archive=url)
+    """Return an app whose launch, which created its job object, named an archive."""
+    return replace(app, log_archive=url, launches=frozenset({"l1"}))
 
 
 def test_an_unknown_role_or_replica_is_named_with_what_there_is(site: Site) -> None:
@@ -302,7 +328,9 @@ def test_pods_of_an_earlier_job_object_are_not_those_of_the_run(site: Site) -> N
 
 def test_an_app_of_a_cluster_that_is_not_watched_has_its_archive_only(site: Site, tmp_path: Path) -> None:
     for url, expected in ((archive(tmp_path, pod(), "kept"), "kept 0\n"), (None, "")):
-        elsewhere = LiveLogs(lambda _app: None, site.fleet.find, KnownArchives(url), clock=FastClock())
+        elsewhere = LiveLogs(
+            lambda _app: None, site.fleet.find, KnownArchives(ArchiveRules(own=url)), clock=FastClock()
+        )
         if expected:
             assert [*elsewhere.open(site.live, request(), LogStop())][-1] == expected
         else:
@@ -313,7 +341,7 @@ def test_an_app_of_a_cluster_that_is_not_watched_has_its_archive_only(site: Site
 def test_an_archive_that_cannot_be_opened_is_a_note(site: Site) -> None:
     site.fleet.put_stack(_with_archive(site.app, "ftp://host/logs"))
     site.put_pod(POD, Log("one"))
-    first, *_, last = read(site)
+    first, *_, last = [*logs(site, allowed=["ftp://host/logs"]).open(site.live, request(), LogStop())]
     assert first.startswith(f"{NOTE}an archive of its logs cannot be opened: log_archive: found 'ftp://host/logs'")
     assert last == "one\n"
 

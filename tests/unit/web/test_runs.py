@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import Archive, open_archive
 from torchx_pulumi.log_archive.storage import FolderStorage
@@ -39,7 +40,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def history(site: Site, url: str | None = None, **options: Any) -> dict[str, Any]:
-    return RunHistory(lambda _app: site.view, KnownArchives(url), **options).of(site.live)
+    return RunHistory(lambda _app: site.view, KnownArchives(ArchiveRules(own=url)), **options).of(site.live)
 
 
 def numbered(run: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -67,7 +68,7 @@ def test_attempts_of_pods_and_archive_have_the_numbers_by_which_their_logs_are_r
     }
     assert (earlier["uid"], earlier["current"], earlier["state"]) == (EARLIER, False, None)
     assert (earlier["started_at"], earlier["finished_at"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z")
-    logs = LiveLogs(lambda _app: site.view, site.fleet.find, KnownArchives(url), clock=FastClock())
+    logs = LiveLogs(lambda _app: site.view, site.fleet.find, KnownArchives(ArchiveRules(own=url)), clock=FastClock())
     for run, text in ((present, {2: "second", 1: "first 0"}), (earlier, {1: "of the earlier run 0"})):
         for item in run["attempts"]:
             names = {name: item[name] for name in ("role", "replica", "attempt", "container")}
@@ -124,7 +125,7 @@ def test_the_record_of_a_complete_copy_is_read_once(site: Site, tmp_path: Path) 
     )
     archive(tmp_path, still, "x")
     storage = Counting(tmp_path / "logs")
-    archives = KnownArchives("s3://logs", opened=lambda url: Archive(storage, url))
+    archives = KnownArchives(ArchiveRules(own="s3://logs"), opened=lambda url: Archive(storage, url))
     runs = RunHistory(lambda _app: site.view, archives, kept_s=0)
     first = runs.of(site.live)["runs"]
     assert (storage.reads, [item["complete"] for item in first[0]["attempts"]]) == (2, [True, False])
@@ -140,7 +141,9 @@ class Broken(FolderStorage):
 def test_an_archive_that_cannot_be_read_is_a_note_and_hides_nothing_else(site: Site, tmp_path: Path) -> None:
     site.put_pod(pod())
     site.fleet.put_stack(replace(site.app, log_archive="ftp://host/logs"))
-    archives = KnownArchives("s3://logs", opened=lambda url: _opened(url, tmp_path))
+    archives = KnownArchives(
+        ArchiveRules(own="s3://logs", allowed=["ftp://host/logs"]), opened=lambda url: _opened(url, tmp_path)
+    )
     found = RunHistory(lambda _app: site.view, archives).of(site.live)
     assert numbered(found["runs"][0]) == [(1, "main", 0, False, False, None)]
     assert "found 'ftp://host/logs'" in found["notes"][0]
@@ -215,7 +218,7 @@ def test_the_last_updates_are_read_and_damaged_ones_are_left_out(tmp_path: Path)
 
 
 def test_readers_share_what_was_read_until_the_app_is_launched_again(site: Site, tmp_path: Path) -> None:
-    shared = RunHistory(lambda _app: site.view, KnownArchives(str(tmp_path / "logs")), kept_s=60)
+    shared = RunHistory(lambda _app: site.view, KnownArchives(ArchiveRules(own=str(tmp_path / "logs"))), kept_s=60)
     assert shared.of(site.live)["runs"][0]["archived"] is False
     archive(tmp_path, pod(), "x")
     assert shared.of(site.live)["runs"][0]["archived"] is False

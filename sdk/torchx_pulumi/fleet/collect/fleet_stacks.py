@@ -50,7 +50,7 @@ class LocalObservations:
         """Return the last observation of a stack's app, in the shape of `observed`. None: not observed here."""
         owner, _, stack = name.stack.rpartition("/")
         there = self._known().get(StackName(project=name.project, stack=stack), [])
-        # The CLI omits the default organization; 0.1.0 stored none.
+        # The CLI omits the default organization, also in the entry of an app that was found by a listing.
         entry = next((one for one in there if not owner or one.place.organization in (owner, ORGANIZATION)), None)
         if entry is None:
             return None

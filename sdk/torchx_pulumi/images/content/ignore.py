@@ -10,7 +10,7 @@ import contextlib
 import fnmatch
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -215,13 +215,6 @@ class TorchxRules:
 Rules = DockerRules | TorchxRules
 
 
-def docker_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a `.dockerignore` with their numbers, without comments."""
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        if not line.startswith("#"):
-            yield number, line
-
-
 def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
     """Parse a `.dockerignore` by Docker's rules.
 
@@ -233,7 +226,9 @@ def docker_rules(text: str, defaults: Sequence[str] = ()) -> DockerRules:
         ImageError: Lines are not valid patterns. The message lists them.
     """
     patterns, wrong = [], []
-    for number, line in docker_lines(text):
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if line.startswith("#"):
+            continue
         try:
             pattern = clean(line)
             if pattern:

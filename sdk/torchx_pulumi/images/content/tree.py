@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from torchx_pulumi.images.content.files import FileKind, Found, Source, open_source
-from torchx_pulumi.images.content.first_rules import FirstRules
 from torchx_pulumi.images.content.ignore import (
     DEFAULTS,
     ENVIRONMENT_FILE,
     IGNORE_FILE,
     Rules,
-    docker_lines,
     docker_rules,
     torchx_rules,
 )
@@ -49,18 +47,14 @@ class Tree:
     """Warnings for the user."""
     left_out: Sequence[str] = ()
     """Files and folders that are excluded by default, not by a rule of the workspace."""
-    has_rules: bool = False
-    """The workspace has a `.dockerignore` with rules."""
 
 
 @dataclass(slots=True)
 class _Walk:
     """State of a walk."""
 
-    rules: Rules | FirstRules
+    rules: Rules
     keep: frozenset[str]
-    defaults: Rules | None
-    """Rules that exclude files by default. None: no defaults, as in release 0.1.0."""
     left_out: set[str] = field(default_factory=set)
     """Paths that are excluded by default, without their contents."""
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -88,40 +82,17 @@ def read_tree(
     rules: Rules = (docker_rules if ignore_rules == "docker" else torchx_rules)(text, DEFAULTS)
     tree = _read(workspace, sources, rules, dockerfile)
     warnings = _differences(tree.entries, text) if ignore_rules == "docker" and text.strip() else []
-    return replace(tree, warnings=warnings, has_rules=bool(text.strip()))
-
-
-def read_first_tree(
-    workspace: str | Mapping[str, str], *, ignore_rules: str = "docker", dockerfile: str | None = None
-) -> Tree | None:
-    """Return the context of release 0.1.0; see `read_tree`. None: that release refused the rules.
-
-    Raises:
-        ImageError: As `read_tree`.
-    """
-    sources = [(open_source(place), _destination(place, to)) for place, to in _places(workspace).items()]
-    text = _read_text(sources, IGNORE_FILE)
-    try:
-        first = (
-            torchx_rules(text)
-            if ignore_rules == "torchx"
-            else FirstRules(line for _, line in docker_lines(text) if line.strip())
-        )
-    except ValueError:
-        return None
-    return _read(workspace, sources, first, dockerfile, defaults=False)
+    return replace(tree, warnings=warnings)
 
 
 def _read(
     workspace: str | Mapping[str, str],
     sources: Sequence[tuple[Source, str]],
-    rules: Rules | FirstRules,
+    rules: Rules,
     dockerfile: str | None,
-    *,
-    defaults: bool = True,
 ) -> Tree:
     keep = frozenset((IGNORE_FILE, dockerfile)) if dockerfile else frozenset((IGNORE_FILE,))
-    walk = _Walk(rules=rules, keep=keep, defaults=None if isinstance(rules, FirstRules) or not defaults else rules)
+    walk = _Walk(rules=rules, keep=keep)
     for source, prefix in sources:
         _walk(walk, source, prefix)
     if walk.problems:
@@ -186,9 +157,7 @@ def _is_environment(children: Sequence[Found]) -> bool:
 
 def _enter_environment(walk: _Walk, folder: str) -> bool:
     """Exclude a virtual environment. Return whether its contents must be read nevertheless."""
-    rules = walk.defaults
-    if rules is None:
-        return True
+    rules = walk.rules
     rules.leave_out(folder)
     if not rules.ignores(folder):
         return True
@@ -199,7 +168,7 @@ def _enter_environment(walk: _Walk, folder: str) -> bool:
 
 def _note_left_out(walk: _Walk, path: str) -> None:
     """Record a path that is excluded by default, unless a folder above it is recorded."""
-    if walk.defaults is None or not walk.defaults.by_default(path):
+    if not walk.rules.by_default(path):
         return
     above = path
     while above := posixpath.dirname(above):

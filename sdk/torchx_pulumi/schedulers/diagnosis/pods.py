@@ -91,7 +91,7 @@ REPLICA_REASONS: Final[Mapping[Reason, Reason]] = {
     Reason.INIT_FAILED: Reason.EXIT_CODE,
     Reason.SIDECAR_FAILED: Reason.EXIT_CODE,
 }
-"""Reason of a problem -> reason of the replica, where stack outputs have the more general one since 0.1.0."""
+"""Reason of a problem -> reason of the replica, where stack outputs have the more general one."""
 
 
 def diagnose_pods(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem]]:

@@ -133,7 +133,7 @@ def test_the_age_counts_from_the_launch_where_nobody_saw_when_the_object_was_mad
         launched_at="2026-01-02T11:50:00+00:00",
     )  # fmt: skip
     write_stack(tmp_path, "a", checkpoint(output("a", observed=never), record=run))
-    # As `torchx status` of 0.1.0 noted it, two seconds ago.
+    # As `torchx status` noted it, two seconds ago, without the times of the job.
     seen = {"state": "RUNNING", "reason": "Running", "attempt": 1, "observed_at": "2026-01-02T11:59:58Z"}
     (row,) = fleet(tmp_path, observations=lambda _: seen).rows
     assert (row.source, row.age_s, row.freshness_s) == ("local", 600, 2)

@@ -107,7 +107,7 @@ def test_a_name_that_no_organization_has_is_refused() -> None:
 @pytest.fixture
 def entry(make_order: Callable[..., Any]) -> RunEntry:
     place = StackRef(backend=SERVICE, project="torchx", stack="default.train-1", organization="acme")
-    made: RunEntry = replace(make_order().entry, place=place, organization="acme", stage=Stage.LAUNCHED)
+    made: RunEntry = replace(make_order().entry, place=place, stage=Stage.LAUNCHED)
     return made
 
 
@@ -134,9 +134,8 @@ def test_every_command_names_the_organization(cli: Cli, entry: RunEntry, make_or
     assert calls[-1][1:4] == ["stack", "init", full]
 
 
-def test_an_app_of_0_1_0_is_looked_for_in_the_default_organization_of_the_user(cli: Cli, entry: RunEntry) -> None:
-    old = replace(entry, place=replace(entry.place, organization="organization"), organization="organization")
-    AutomationDriver().find(old.place)
+def test_a_stack_without_an_organization_is_that_of_the_default_one(cli: Cli, entry: RunEntry) -> None:
+    AutomationDriver().find(replace(entry.place, organization="organization"))
     assert [call[1:] for call in cli.calls()] == [["stack", "export", "--stack", "default.train-1"]]
 
 
@@ -153,15 +152,11 @@ def test_the_organization_of_a_listed_stack_is_known(cli: Cli) -> None:
     }
 
 
-def test_entries_of_0_1_0_read_and_are_read(entry: RunEntry) -> None:
-    old = replace(entry, place=replace(entry.place, organization="organization"), organization="organization")
-    written = write_entry(old)
-    assert written["organization"] == "organization"
-    assert set(written["place"]) == {"backend", "project", "stack", "secrets_provider"}
-    for one in (entry, old, replace(old, place=entry.place)):
+def test_an_entry_keeps_the_organization_of_its_stack(entry: RunEntry) -> None:
+    default = replace(entry, place=replace(entry.place, organization="organization"))
+    for one in (entry, default):
         assert read_entry(json.loads(json.dumps(write_entry(one))), "here") == one
-        assert "organization" not in write_entry(one)["place"]
-    assert place_key(old.place) != place_key(entry.place)
+    assert place_key(default.place) != place_key(entry.place)
 
 
 def test_a_fleet_of_a_service_is_read_by_organization(cli: Cli) -> None:

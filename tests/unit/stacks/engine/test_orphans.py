@@ -26,16 +26,13 @@ GANG = {(VOLCANO_POD_GROUP, "train-1"), (SERVICE, "train-1"), *((POD, name) for 
 class Lab:
     """A gang of pods in a cluster, as a launch made it."""
 
-    def __init__(self, make_order: Callable[..., Any], *, marked: bool = True) -> None:
-        roles = [{"name": "trainer", "image": "app:1"}]
-        order = make_order("pods", pods={"trainer": list(PODS)}, declared={"roles": roles})
+    def __init__(self, make_order: Callable[..., Any]) -> None:
+        order = make_order("pods", pods={"trainer": list(PODS)})
         self.entry: RunEntry = order.entry
         self.cluster = FakeCluster()
         self.told: list[str] = []
         for manifest in plan_registration(order).objects:
             made = copy.deepcopy(dict(manifest))
-            if not marked and made["kind"] != "PodGroup":
-                del made["metadata"]["annotations"][labels.LAUNCH]
             self.cluster.create(objects_of(made)[0][0], "default", made)
 
     def delete(self) -> None:
@@ -51,11 +48,8 @@ class Lab:
         self.cluster.put({**found, "metadata": {**found["metadata"], **metadata}})
 
 
-@pytest.mark.parametrize("marked", [True, False], ids=["this release", "0.1.0"])
-def test_pods_service_and_pod_group_of_a_gang_go_the_pod_group_last(
-    make_order: Callable[..., Any], marked: bool
-) -> None:
-    lab = Lab(make_order, marked=marked)
+def test_pods_service_and_pod_group_of_a_gang_go_the_pod_group_last(make_order: Callable[..., Any]) -> None:
+    lab = Lab(make_order)
     assert lab.there() == GANG
     lab.delete()
     assert lab.there() == set()
@@ -64,11 +58,8 @@ def test_pods_service_and_pod_group_of_a_gang_go_the_pod_group_last(
     assert len(lab.told) == 4
 
 
-@pytest.mark.parametrize("marked", [True, False], ids=["this release", "0.1.0"])
-def test_what_is_left_of_a_gang_goes_although_its_pod_group_is_gone(
-    make_order: Callable[..., Any], marked: bool
-) -> None:
-    lab = Lab(make_order, marked=marked)
+def test_what_is_left_of_a_gang_goes_although_its_pod_group_is_gone(make_order: Callable[..., Any]) -> None:
+    lab = Lab(make_order)
     lab.cluster.remove(VOLCANO_POD_GROUP, "default", "train-1")
     lab.cluster.remove(POD, "default", PODS[0])
     lab.delete()
@@ -76,7 +67,7 @@ def test_what_is_left_of_a_gang_goes_although_its_pod_group_is_gone(
 
 
 def test_a_deletion_that_broke_off_is_finished_by_the_next_one(make_order: Callable[..., Any]) -> None:
-    lab = Lab(make_order, marked=False)
+    lab = Lab(make_order)
     delete = lab.cluster.delete
 
     def break_off(kind: Kind, *where: Any, uid: str | None = None) -> bool:
@@ -93,44 +84,44 @@ def test_a_deletion_that_broke_off_is_finished_by_the_next_one(make_order: Calla
     assert lab.there() == set()
 
 
-def test_another_runs_gang_of_that_name_is_left_alone(make_order: Callable[..., Any]) -> None:
-    for marked in (True, False):
-        lab = Lab(make_order, marked=marked)
-        lab.entry = replace(lab.entry, launch="another")
-        lab.delete()
-        assert lab.there() == GANG
+def test_another_launchs_gang_of_that_name_is_left_alone(make_order: Callable[..., Any]) -> None:
+    lab = Lab(make_order)
+    lab.entry = replace(lab.entry, launch="another")
+    lab.delete()
+    assert lab.there() == GANG
+
+
+def test_a_job_object_that_the_launch_did_not_create_is_left_alone_although_its_uid_is_known(
+    make_order: Callable[..., Any],
+) -> None:
+    lab = Lab(make_order)
+    group = lab.cluster.get(VOLCANO_POD_GROUP, "default", "train-1")
+    assert group is not None
+    lab.entry = replace(lab.entry, launch="another", uid=group["metadata"]["uid"])
+    lab.delete()
+    assert lab.there() == GANG
 
 
 @pytest.mark.parametrize(
     "metadata",
     [
-        {"annotations": {labels.LAUNCH: "another", labels.GROUP_NAME: "train-1"}},
-        {"annotations": {labels.GROUP_NAME: "another"}},
-        {"annotations": {labels.GROUP_NAME: "train-1"}, "ownerReferences": [{"uid": "u", "name": "train-1"}]},
-        {"annotations": {labels.GROUP_NAME: "train-1"}, "creationTimestamp": "2025-12-31T23:50:00Z"},
+        {"annotations": {labels.LAUNCH: "another"}},
+        {"annotations": {labels.GROUP_NAME: "train-1"}},
+        {"ownerReferences": [{"kind": "PodGroup", "uid": "u", "name": "train-1"}]},
     ],
-    ids=["another launch", "another group", "of a controller", "older than the launch"],
+    ids=["another launch", "no mark", "of another job object"],
 )
-def test_without_its_pod_group_a_pod_of_that_name_must_be_known_as_ours(
+def test_a_pod_of_that_name_is_left_alone_that_is_not_known_as_ours(
     make_order: Callable[..., Any], metadata: dict[str, Any]
 ) -> None:
-    lab = Lab(make_order, marked=False)
-    lab.cluster.remove(VOLCANO_POD_GROUP, "default", "train-1")
+    lab = Lab(make_order)
     lab.change(POD, PODS[0], **metadata)
     lab.delete()
     assert lab.there() == {(POD, PODS[0])}
 
 
-def test_without_its_pod_group_a_pod_of_another_image_is_not_ours(make_order: Callable[..., Any]) -> None:
-    lab = Lab(make_order, marked=False)
-    lab.cluster.remove(VOLCANO_POD_GROUP, "default", "train-1")
-    lab.entry = replace(lab.entry, declared={"roles": [{"name": "trainer", "image": "other:1"}]})
-    lab.delete()
-    assert lab.there() == {(POD, name) for name in PODS}
-
-
 def test_a_pod_that_only_has_the_jobs_label_is_left_alone(make_order: Callable[..., Any]) -> None:
-    lab = Lab(make_order, marked=False)
+    lab = Lab(make_order)
     debug = {"name": "debug", "namespace": "default", "labels": {VOLCANO_JOB_NAME: "train-1"}}
     lab.cluster.create(POD, "default", {"apiVersion": "v1", "kind": "Pod", "metadata": debug})
     lab.delete()

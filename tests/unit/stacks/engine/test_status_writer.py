@@ -324,6 +324,46 @@ def test_a_lock_in_a_folder_that_was_unmounted_meanwhile_is_removed_when_it_is_b
     assert store.names(lock_folder(PLACE)) == []
 
 
+@pytest.mark.parametrize("forked", ["before", "while it is held"])
+def test_a_forked_process_leaves_the_lock_of_its_parent_alone(locks: OwnedLocks, tmp_path: Path, forked: str) -> None:
+    (tmp_path / ".pulumi").mkdir()
+    # Not in this process: pytest has threads.
+    script = f"""
+import os
+from pathlib import Path
+from torchx_pulumi.model.app_entry import StackRef
+from torchx_pulumi.stack_state.stack_locks import OwnedLocks
+from torchx_pulumi.stack_state.store import FolderStore
+from torchx_pulumi_stacks.engine.write_lock import lock_folder, stack_lock
+
+store, owned = FolderStore(Path({str(tmp_path)!r})), OwnedLocks(Path({str(tmp_path / "work")!r}))
+place = StackRef(backend="", project="torchx", stack="default.train-1")
+locked = os.pipe()
+
+def child():
+    os.read(locked[0], 1)
+    with stack_lock(store, place, owned) as hold:
+        pass
+    os._exit(0 if hold is None else 3)
+
+pid = None
+if {forked == "before"!r}:
+    pid = os.fork() or child()
+with stack_lock(store, place, owned):
+    own = store.names(lock_folder(place))
+    pid = pid or os.fork()
+    if pid:
+        os.write(locked[1], b"x")
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), store.names(lock_folder(place)) == own)
+if not pid:
+    # It has left the block of its parent.
+    child()
+print(store.names(lock_folder(place)))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert ended.stdout.splitlines() == ["0 True", "[]"]
+
+
 @pytest.mark.parametrize(
     ("backend", "root"),
     [

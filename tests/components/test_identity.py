@@ -1,4 +1,4 @@
-"""B11: two owners' equal jobs have two names. Runs of 0.1.0 keep the names that they have."""
+"""Equal jobs of two owners have two names, and a run whose identity is of another version is refused."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ NEEDED = [
     },
 ]
 
-OF_0_1_0 = "train-f4cab80b"
-"""Name that 0.1.0 gave the job."""
-
 
 def note(engine: Any, suffix: str) -> Any:
     (stash,) = [item for item in engine.mocks.of_type(STASH) if item.name.endswith(suffix)]
@@ -53,18 +50,6 @@ def running(job: Any) -> Any:
     return {**live, "status": {"state": {"phase": "Running"}}}
 
 
-def by_0_1_0(engine: Any) -> Any:
-    """Let the stack have the job as 0.1.0 launched it, and return the object."""
-    job = launch(engine)
-    job["metadata"]["name"] = OF_0_1_0
-    engine.mocks.state = {}
-    for suffix in ("-intent", "-record"):
-        value = {**note(engine, suffix), "job_name": OF_0_1_0, "app_id": OF_0_1_0}
-        del value["identity_version"]
-        engine.mocks.state[f"{URN}$pulumi:index:Stash::train{suffix}"] = {"input": value}
-    return running(job)
-
-
 def test_equal_jobs_of_two_stacks_have_two_names(engine: Any) -> None:
     one, other = launch(engine), launch(engine, stack="prod")
     assert one["metadata"]["name"] != other["metadata"]["name"]
@@ -85,55 +70,13 @@ def test_the_job_of_another_stack_is_no_obstacle(engine: Any) -> None:
     assert launch(engine, other)["metadata"]["name"] != other["metadata"]["name"]
 
 
-def test_a_run_of_0_1_0_keeps_name_and_record(engine: Any) -> None:
-    live = by_0_1_0(engine)
-    job = launch(engine, live)
-    assert job["metadata"]["name"] == OF_0_1_0
-    assert job["metadata"]["annotations"][RUN] == live["metadata"]["annotations"][RUN]
-    assert note(engine, "-record")["job_name"] == OF_0_1_0
-    assert "identity_version" not in note(engine, "-record")
-    assert "identity_version" not in note(engine, "-intent")
-
-
-def test_a_change_of_a_run_of_0_1_0_is_found_as_before(engine: Any) -> None:
-    live = by_0_1_0(engine)
-    with pytest.raises(pulumi.RunError, match=r"changing queue would relaunch run train-f4cab80b"):
-        launch(engine, live, queue="other")
-
-
-def test_the_run_after_one_of_0_1_0_has_the_new_identity(engine: Any) -> None:
-    live = by_0_1_0(engine)
-    new = launch(engine, {**live, "status": {"state": {"phase": "Completed"}}}, rerun="2")
-    assert new["metadata"]["name"] != OF_0_1_0
-    assert (note(engine, "-record")["identity_version"], note(engine, "-record")["attempt"]) == (2, 2)
-    assert note(engine, "-record")["hash"] == new["metadata"]["annotations"][RUN]
-
-
-@pytest.mark.parametrize("owner", ["mine", "another"])
-def test_a_job_of_0_1_0_whose_record_is_lost_is_taken_up_by_its_label(engine: Any, owner: str) -> None:
-    live = by_0_1_0(engine)
-    engine.mocks.state = {}
-    if owner == "another":
-        live["metadata"]["labels"][LAUNCH] = "another"
-    job = launch(engine, live)
-    assert (job["metadata"]["name"] == OF_0_1_0) is (owner == "mine")
-    assert note(engine, "-record").get("identity_version") == (None if owner == "mine" else 2)
-
-
-def test_a_launch_that_0_1_0_began_and_did_not_record_is_kept(engine: Any) -> None:
-    live = by_0_1_0(engine)
-    del engine.mocks.state[f"{URN}$pulumi:index:Stash::train-record"]
-    job = launch(engine, live)
-    assert job["metadata"]["name"] == OF_0_1_0
-    assert note(engine, "-record")["uid"] == "uid-of-train"
-    assert "identity_version" not in note(engine, "-record")
-
-
-def test_a_launch_that_0_1_0_began_and_of_which_nothing_is_there_is_launched_with_the_new_name(engine: Any) -> None:
-    by_0_1_0(engine)
-    del engine.mocks.state[f"{URN}$pulumi:index:Stash::train-record"]
-    assert launch(engine)["metadata"]["name"] != OF_0_1_0
-    assert (note(engine, "-record")["identity_version"], note(engine, "-record")["attempt"]) == (2, 2)
+@pytest.mark.parametrize("version", [None, 1, 3])
+def test_a_run_whose_identity_is_of_an_unknown_version_is_refused(engine: Any, version: int | None) -> None:
+    launch(engine)
+    value = {**note(engine, "-record"), "identity_version": version}
+    engine.mocks.state = {f"{URN}$pulumi:index:Stash::train-record": {"input": value}}
+    with pytest.raises(pulumi.RunError, match=r"identity_version.*knows 2; install the release that wrote it"):
+        launch(engine)
 
 
 def test_a_new_parent_with_an_alias_keeps_the_run(engine: Any) -> None:
