@@ -16,10 +16,10 @@ from torchx_pulumi.fleet.collect import read_fleet
 from torchx_pulumi.kube import KubernetesCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import variant_named
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
 from torchx_pulumi_stacks.entrypoints import make_driver
 
@@ -192,7 +192,7 @@ def costs(world: World, scheduler: PulumiScheduler, app_id: str, form: str) -> d
     """Return how many requests each way of looking at a healthy job makes."""
     cluster = world.connect(world.admin)(None, None)
     choice = {"volcano": ("volcano", "job"), "mcad": ("mcad", "v1beta1"), "pods": ("volcano", "pods")}[form]
-    looking = variant_named(*choice)
+    looking = find_variant(*choice)
     namespace, _, name = app_id.partition(":")
 
     def fleet() -> None:

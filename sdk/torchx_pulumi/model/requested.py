@@ -15,6 +15,7 @@ class RequestedAction(str, Enum):
 
     CANCEL = "cancel"
     RESUME = "resume"
+    """The run is to go on: after a cancellation, or because the cluster refused one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

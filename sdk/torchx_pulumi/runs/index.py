@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +12,9 @@ from typing import Any
 from torchx_pulumi.model.app_entry import RunEntry, read_entry, write_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
 from torchx_pulumi.model.errors import DeployError, Problem, invalid_job
-from torchx_pulumi.runs.observation import Observation, newer, read_observation, write_observation
+from torchx_pulumi.model.object_fields import text_at
+from torchx_pulumi.model.status import Reason
+from torchx_pulumi.runs.observation import Noted, read_noted, write_noted
 from torchx_pulumi.runs.whereabouts import describe_access, match_identity
 from torchx_pulumi.stack_state.backend import state_folder
 from torchx_pulumi.stack_state.file_lock import locked
@@ -170,29 +171,51 @@ class RunIndex:
         paths = [folder / name for folder in folders for name in self._names(folder) if "@" in name]
         return [entry for path in paths if (entry := read(path)) is not None]
 
-    def observe(self, entry: RunEntry, observation: Observation) -> Observation:
-        """Write an observation of an app, unless a newer one is written.
+    def observe(
+        self, entry: RunEntry, decide: Callable[[Mapping[str, Any] | None], Mapping[str, Any] | None]
+    ) -> Noted | None:
+        """Decide from the last observation of an app which one is kept, while no other process can write one.
 
-        Of an app that is not in the index, for example a colleague's, only the end is written.
+        Of an app that is not in the index, for example a colleague's, only the end is written. That objects are gone
+        is not kept: what was seen before says more.
+
+        Args:
+            entry: The app.
+            decide: Takes the last observation (None: there is none) and returns the one to keep: the last one itself,
+                or another one. None: there is none.
 
         Returns:
-            The observation that is written now.
+            What was decided. None: nothing.
 
         Raises:
-            DeployError: It cannot be written.
+            DeployError: It cannot be read or written.
         """
-        path = self._observed_path(entry)
-        last = self.observation(entry)
-        now = newer(last, observation)
-        if now != last:
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(locked(self._folder))
-                if self._is_there(self._path(entry)) or (now.state.terminal and entry.has_stack):
-                    now = newer(self.observation(entry), observation)
-                    write_json(path, write_observation(now))
-        return now
+        now = self._decided(entry, decide)
+        if now is None or now[1]:
+            return now and now[0]
+        with locked(self._folder):
+            now = self._decided(entry, decide)
+            is_kept = now is not None and (now[0].state.terminal and entry.has_stack)
+            if now is not None and not now[1] and (is_kept or self._is_there(self._path(entry))):
+                write_json(self._observed_path(entry), write_noted(now[0]))
+            return now and now[0]
 
-    def note_recorded(self, entry: RunEntry, noted: Observation, recorded: str, at: str) -> None:
+    def _decided(
+        self, entry: RunEntry, decide: Callable[[Mapping[str, Any] | None], Mapping[str, Any] | None]
+    ) -> tuple[Noted, bool] | None:
+        """Return what is decided of an app, and whether nothing has to be written for it."""
+        last = self.noted(entry)
+        found = decide(None if last is None else last.observed)
+        if found is None:
+            return None
+        if last is not None and found is last.observed:
+            return last, True
+        now = Noted(observed=found)
+        if last is not None and last.of_end == now.of_end:
+            now = replace(now, recorded=last.recorded, recorded_at=last.recorded_at)
+        return now, found.get("reason") == Reason.NOT_FOUND.value
+
+    def note_recorded(self, entry: RunEntry, noted: Noted, recorded: str, at: str) -> None:
         """Write the outcome of recording an end in the app's stack.
 
         Args:
@@ -205,14 +228,19 @@ class RunIndex:
             DeployError: It cannot be written.
         """
         with locked(self._folder):
-            last = self.observation(entry)
-            if last is not None and (last.uid, last.attempt, last.state) == (noted.uid, noted.attempt, noted.state):
+            last = self.noted(entry)
+            if last is not None and last.of_end == noted.of_end:
                 write_json(
                     self._observed_path(entry),
-                    write_observation(replace(last, recorded=recorded, recorded_at=at)),
+                    write_noted(replace(last, recorded=recorded, recorded_at=at)),
                 )
 
-    def observation(self, entry: RunEntry) -> Observation | None:
+    def observation(self, entry: RunEntry) -> Mapping[str, Any] | None:
+        """Return the last observation of an app, as `noted` does, in the shape of the output `torchx.observed`."""
+        noted = self.noted(entry)
+        return None if noted is None else noted.observed
+
+    def noted(self, entry: RunEntry) -> Noted | None:
         """Return the last observation of an app. None: it was not observed yet, or the observation is of another run.
 
         Raises:
@@ -222,8 +250,8 @@ class RunIndex:
         value = read_json(path)
         if value is None:
             return None
-        found = read_observation(value, str(path))
-        return None if entry.uid and found.uid not in (None, entry.uid) else found
+        found = read_noted(value, str(path))
+        return None if entry.uid and text_at(found.observed, "uid") not in (None, entry.uid) else found
 
     def _named(self, app_id: str, scheduler: str) -> list[RunEntry]:
         """Return the apps of an id, one for each cluster."""

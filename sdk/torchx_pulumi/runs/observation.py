@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from torchx_pulumi.model.codec import Fallbacks, check_version, from_json, to_json, without_none
+from torchx_pulumi.model.codec import Fallbacks, check_version, from_json, without_none
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.status import JobState, JobStatus, Reason
-from torchx_pulumi.model.timestamps import EPOCH
-from torchx_pulumi.outputs.building import build_observed, listed_replicas
-from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.model.object_fields import number_at, text_at
+from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
+from torchx_pulumi.outputs.building import observe_role
 
 OBSERVATION_VERSION = 1
 """Version of the written form. A reader refuses a newer one."""
@@ -24,115 +22,61 @@ _LATER: Fallbacks = {JobState: JobState.UNKNOWN, Reason: Reason.UNREADABLE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """The last observation of an app."""
+class Noted:
+    """The last observation of an app in the index."""
 
-    state: JobState
-    reason: Reason
-    message: str
-    observed_at: str
-    """When it was observed, ISO 8601 in UTC."""
-    attempt: int = 1
-    phase: str | None = None
-    """The scheduler's own word for the state."""
-    roles: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
-    """Role name to its replicas."""
-    uid: str | None = None
-    """Uid of the observed job object. None: not known."""
-    queued_at: str | None = None
-    """When the job object was made, ISO 8601 in UTC. None: not known."""
-    started_at: str | None = None
-    """When the first container ran, ISO 8601 in UTC. None: none did yet, or not known."""
-    finished_at: str | None = None
-    """When the job ended, ISO 8601 in UTC. None: it did not, or not known."""
+    observed: Mapping[str, Any]
+    """It, in the shape of the output `torchx.observed`; each role lists up to `MOST_NOTED` replicas."""
     recorded: str | None = None
-    """Outcome of recording this end in the app's stack (`driver.Recorded`). None: it was not tried."""
+    """Outcome of writing it to the app's stack, where it is an end (`driver.Recorded`). None: it was not tried."""
     recorded_at: str | None = None
-    """When that was tried last, ISO 8601 in UTC."""
+    """When that was tried last, ISO 8601 in UTC. None: it was not tried."""
+
+    @property
+    def state(self) -> JobState:
+        """Return the observed state."""
+        return read_state(self.observed.get("state"))
+
+    @property
+    def of_end(self) -> tuple[str | None, int, JobState]:
+        """Return what two observations of one end have in common."""
+        return end_of(self.observed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listed:
-    """The roles in the shape of the output `torchx.observed`."""
-
-    roles: tuple[Mapping[str, Any], ...] = ()
+def end_of(observed: Mapping[str, Any]) -> tuple[str | None, int, JobState]:
+    """Return uid, attempt and state of an observation, which say whether two are of the same end."""
+    return text_at(observed, "uid"), number_at(observed, "attempt") or 1, read_state(observed.get("state"))
 
 
-def observed(status: JobStatus, at: str) -> Observation:
-    """Return a status as an observation.
+def status_of(observed: Mapping[str, Any]) -> JobStatus:
+    """Return an observation as a status, to show it; states and reasons that a later release added are not known.
+
+    Raises:
+        ValueError: It is not in the shape of the output.
+    """
+    return from_json(JobStatus, observed, fallbacks=_LATER)
+
+
+def with_replicas(observed: Mapping[str, Any], status: JobStatus | None) -> Mapping[str, Any]:
+    """Return an observation with as many replicas as the index notes.
 
     Args:
-        status: The observed status. Its conditions and diagnoses are not part of the observation, nor are replicas of a
-            role that has more than `MOST_NOTED`, but for those that failed.
-        at: Time of the observation, ISO 8601 in UTC.
+        observed: The observation, with as many replicas as an output lists.
+        status: The status that it was made of. None: no status was read, and it stays as it is.
     """
-    roles = {
-        role.name: [without_none(to_json(replica)) for replica in listed_replicas(role, MOST_NOTED)]
-        for role in status.roles
-    }
-    plain = to_json(dataclasses.replace(status, roles=()))
-    return from_json(Observation, {**plain, "roles": roles, "observed_at": at})
+    if status is None or not observed.get("roles"):
+        return observed
+    return {**observed, "roles": [observe_role(role, MOST_NOTED) for role in status.roles]}
 
 
-def remembered(observation: Observation) -> JobStatus:
-    """Return an observation as a status; states and reasons of replicas that a later release added are not known.
-
-    Raises:
-        ValueError: A replica of it cannot be read.
-    """
-    roles = [{"name": name, "replicas": replicas} for name, replicas in observation.roles.items()]
-    return from_json(JobStatus, {**to_json(observation), "roles": roles}, fallbacks=_LATER)
-
-
-def from_stack(value: Mapping[str, Any]) -> Observation:
-    """Return `observed` of the stack output `torchx` as an observation.
-
-    Raises:
-        ValueError: It is not in the shape of the output, or a later release wrote it.
-    """
-    listed = from_json(_Listed, value).roles
-    roles = {str(role.get("name")): role.get("replicas") or () for role in listed}
-    found = from_json(Observation, {**value, "roles": roles}, fallbacks={Reason: Reason.UNREADABLE})
-    remembered(found)
-    return found
-
-
-def newer(last: Observation | None, now: Observation) -> Observation:
-    """Return which of two observations to keep, by the rule of `outputs.newer`.
-
-    `observed_at` moves only when something else does. That an end was written to the stack stays known as long as it
-    is the same end.
-    """
-    if last is None:
-        return now
-    if is_newer(_standing(last), _standing(now)):
-        return last
-    if (last.uid, last.attempt, last.state) == (now.uid, now.attempt, now.state):
-        now = dataclasses.replace(now, recorded=last.recorded, recorded_at=last.recorded_at)
-    same = dataclasses.replace(now, observed_at=last.observed_at)
-    return last if same == last else now
-
-
-def _standing(observation: Observation) -> dict[str, Any]:
-    """Return what decides which of two observations is newer."""
-    names = ("attempt", "uid", "queued_at", "observed_at")
-    words = {"state": observation.state.value, "reason": observation.reason.value}
-    return {**words, **{name: getattr(observation, name) for name in names}}
-
-
-def as_observed(observation: Observation) -> dict[str, Any]:
-    """Return an observation in the shape of the output `torchx.observed`, its time as it is noted."""
-    shape = build_observed(remembered(observation), observed_at=EPOCH, source="record")
-    return {**shape, "observed_at": observation.observed_at}
-
-
-def write_observation(observation: Observation) -> dict[str, Any]:
+def write_noted(noted: Noted) -> dict[str, Any]:
     """Return an observation as plain JSON values."""
-    return {"version": OBSERVATION_VERSION, **without_none(to_json(observation))}
+    outcome = {"recorded": noted.recorded, "recorded_at": noted.recorded_at}
+    return {"version": OBSERVATION_VERSION, "observed": dict(noted.observed), **without_none(outcome)}
 
 
-def read_observation(value: Any, where: str) -> Observation:
-    """Return what `write_observation` wrote.
+def read_noted(value: Any, where: str) -> Noted:
+    """Return what `write_noted` wrote.
 
     Args:
         value: The JSON value.
@@ -144,9 +88,9 @@ def read_observation(value: Any, where: str) -> Observation:
     what = "an observation of an app"
     check_version(value, where, what, OBSERVATION_VERSION)
     try:
-        found = from_json(Observation, value, fallbacks={Reason: Reason.UNREADABLE})
-        # Replicas are kept as they were written. One that cannot be read is found here, not when it is shown.
-        remembered(found)
-        return found
+        noted = from_json(Noted, value)
+        # What cannot be read is found here, not when it is shown.
+        status_of(noted.observed)
+        return noted
     except ValueError as error:
         raise DeployError(f"{where} is not {what}: {error}; it was changed by hand") from error

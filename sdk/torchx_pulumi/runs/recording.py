@@ -1,24 +1,27 @@
-"""Record observations of an app: all in the index, and the end of its run in the outputs of its stack too."""
+"""Keep how an app stands: each look is noted in the index, and ends and requests are written to its stack too."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer, StackChange
+from torchx_pulumi.apps.judge import Weight, judge, latest, weight
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.app_entry import RunEntry, Stage
-from torchx_pulumi.model.errors import DeployError, TorchxPulumiError
-from torchx_pulumi.model.object_fields import time_at
-from torchx_pulumi.model.status import JobState, JobStatus, Reason
+from torchx_pulumi.model.errors import TorchxPulumiError
+from torchx_pulumi.model.object_fields import text_at, time_at
+from torchx_pulumi.model.requested import Requested, RequestedAction
+from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.model.timestamps import EPOCH, format_time
-from torchx_pulumi.outputs.building import build_observed
-from torchx_pulumi.runs.driver import Driver, Recorded
+from torchx_pulumi.outputs.building import build_observed, same
+from torchx_pulumi.runs.driver import Driver, Recorded, Written
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import Observation, as_observed, from_stack, newer, observed
-from torchx_pulumi.schedulers import find_backend
+from torchx_pulumi.runs.observation import Noted, end_of, status_of, with_replicas
 
 logger = logging.getLogger(__name__)
 
@@ -28,190 +31,291 @@ RETRY_AFTER_S = {Recorded.DEFERRED.value: 5.0, Recorded.LEFT.value: 3600.0}
 REQUEST_PAUSES_S = (0.2, 0.4, 0.8)
 """Pauses between attempts to write a request: others that write a state hold the stack's lock for at most 1 s."""
 
-TIME_STEP = timedelta(seconds=1)
-"""Times are written in whole seconds."""
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecords:
+    """The index of this machine and the stacks, in which the standing of apps is kept."""
 
-def note(
-    index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime
-) -> Observation:
-    """Write an observation to the index, the end of the run to the stack, and return the newest observation.
+    index: RunIndex
+    driver: Callable[[], Driver]
+    """Returns the engine; called only where a stack is read or written."""
 
-    A write that fails is logged. Of an app that was resumed, the cancellation is removed, and its state is written to
-    the stack.
+    def note(self, entry: RunEntry, look: Look) -> Mapping[str, Any] | None:
+        """Judge a look, note the result, write an end to the stack, and return how the run stands.
 
-    Args:
-        index: Where it is noted.
-        driver: Returns the engine; called only where an end is to be written.
-        entry: The app.
-        status: What was seen of its live objects.
-        now: When, aware.
-    """
-    seen, resumed = observed(status, format_time(now)), False
-    try:
-        resumed = _is_resumed(entry, index.observation(entry), status)
-        if entry.cancelled_at is not None and resumed:
-            index.change(entry, lambda now: dataclasses.replace(now, cancelled_at=None))
-        noted = index.observe(entry, seen)
-    except TorchxPulumiError as error:
-        logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
-        noted = seen
-    record_end(index, driver, entry, noted, now, status, resumed=resumed)
-    return noted
+        The stack is read only where it may say more: the objects do not show a run that goes on, and the index has no
+        end that came from the stack or was written to it. What cannot be read or written is logged. A request that is
+        in the index only is written first.
 
+        Returns:
+            An `Observation`, of which roles may list more replicas than in the output. None: nothing is known.
+        """
+        entry, answer = self.write_request(self._as_kept(entry), look)
+        last = None
+        try:
+            last = self.index.noted(entry)
+            found = _judged(look, entry.requested, None if last is None else last.observed)
+            if answer is None and _stack_may_say_more(look, found, last):
+                answer = self.answer(entry)
+            if answer is not None:
+                entry = self._with_request(entry, answer)
+            known = answer.observed if answer is not None else {}
+            noted = self.index.observe(entry, lambda now: _judged(look, entry.requested, _later(now, known)))
+        except TorchxPulumiError as error:
+            logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
+            found = _judged(look, entry.requested, answer.observed if answer is not None and answer.observed else None)
+            noted = None if found is None else Noted(observed=found)
+        if noted is None or not noted.state.terminal:
+            if noted is not None and last is not None and last.state.terminal and _has_stack(entry):
+                # The run was resumed, and its stack may say that it was cancelled.
+                written = self._try(entry, StackChange(uid=entry.uid or "", look=look))
+                if (now := _readable(written.answer, entry)) is not None:
+                    self._with_request(entry, now)
+            return None if noted is None else noted.observed
+        return self._record_end(entry, look, noted, answer)
 
-def last_seen(index: RunIndex, driver: Callable[[], Driver], entry: RunEntry, now: datetime) -> Observation | None:
-    """Return the last observation of an app: that of the index, or that of its stack where that one is newer.
+    def answer(self, entry: RunEntry) -> Answer | None:
+        """Return what the stack of an app says of its run. None: nothing, or it cannot be read."""
+        if entry.uid is None or not _has_stack(entry):
+            return None
+        try:
+            return _readable(self.driver().answer(entry), entry)
+        except TorchxPulumiError as error:
+            logger.debug("what the stack of %s says is not known: %s", entry.app_id, error)
+            return None
 
-    The stack is read only where the index does not have the end of the run; of a cancelled run also, since somebody
-    else may have resumed it. An observation in the stack that is of another run, that only says that the objects are
-    gone, or that cannot be read, changes nothing.
+    def request(self, entry: RunEntry, look: Look, action: RequestedAction, *, by: str | None) -> tuple[RunEntry, bool]:
+        """Write that an app is to be cancelled or resumed, before the cluster is asked.
 
-    Args:
-        index: The observations of this machine; what is newer in the stack is noted here.
-        driver: Returns the engine; called only where the stack is read.
-        entry: The app.
-        now: The time, aware.
+        Where it is to be cancelled already, that request stays. Where another one got in between, the next number is
+        taken. A request that cannot be written stays in the index, with a warning.
 
-    Raises:
-        DeployError: The index cannot be read.
-    """
-    last = index.observation(entry)
-    is_over = last is not None and last.state.terminal and last.state is not JobState.CANCELLED
-    if is_over or entry.uid is None or entry.stage is not Stage.LAUNCHED or not entry.has_stack:
-        return last
-    try:
-        value = driver().observed(entry)
-        seen = from_stack(value) if value else None
-    except (TorchxPulumiError, ValueError) as error:
-        logger.debug("what the stack of %s has is not known: %s", entry.app_id, error)
-        return last
-    if seen is None or seen.uid != entry.uid or seen.reason is Reason.NOT_FOUND:
-        return last
-    if seen.state.terminal:
-        seen = dataclasses.replace(seen, recorded=Recorded.KNOWN.value, recorded_at=format_time(now))
-    found = newer(last, seen)
-    if seen.reason is Reason.CANCELLED and (last is None or not last.state.terminal):
-        # What was seen since then does not take the request back.
-        found = seen
-    if found == last:
-        return last
-    try:
-        index.observe(entry, found)
-    except TorchxPulumiError as error:
-        logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
-    return found
+        Args:
+            entry: The app.
+            look: What was read of it just now.
+            action: What is requested.
+            by: User who requests it. None: not known.
 
+        Returns:
+            The app with its last request, and whether that is a new one.
+        """
+        asked = Requested(
+            action=action,
+            at=format_time(look.at),
+            by=by,
+            uid=entry.uid,
+            attempt=1 if look.status is None else look.status.attempt,
+            resource_version=look.resource_version,
+        )
+        waits = entry.requested
+        if waits is not None and not entry.request_written and _covers(waits, asked):
+            return self._write_next(entry, look, waits)[0], False
+        return self._write_next(entry, look, asked)
 
-def note_request(driver: Callable[[], Driver], entry: RunEntry, status: JobStatus, now: datetime) -> None:
-    """Write to the stack of an app what was requested of it, as its newest observation.
+    def take_back(self, entry: RunEntry, look: Look, before: RunEntry, *, by: str | None) -> None:
+        """Take a request back that the cluster refused: the one before it stands again, as a request of its own.
 
-    Its time is later than that of the observation in the stack, which another clock may have written. A write that is
-    not possible is logged, and prevents nothing.
+        Where there was none, the opposite is requested.
 
-    Args:
-        driver: Returns the engine.
-        entry: The app.
-        status: Its status, of which the message says what was requested.
-        now: The time, aware.
-    """
-    if entry.stage is not Stage.LAUNCHED or not entry.has_stack:
-        return
-    try:
-        before: Mapping[str, Any] | None = None
+        Args:
+            entry: The app with the refused request.
+            look: What was read of it before the request.
+            before: The app before the request.
+            by: User who made the refused request. None: not known.
+        """
+        if not entry.request_written:
+            # No stack has it.
+            self._keep(entry, before.requested, written=before.request_written)
+        elif before.requested is not None:
+            self._write_next(entry, look, before.requested)
+        else:
+            cancelled = entry.requested is not None and entry.requested.action is RequestedAction.CANCEL
+            self.request(entry, look, RequestedAction.RESUME if cancelled else RequestedAction.CANCEL, by=by)
+
+    def write_request(self, entry: RunEntry, look: Look) -> tuple[RunEntry, Answer | None]:
+        """Write the request of an app that only the index has, if there is one.
+
+        Returns:
+            The app, and what its stack says. None: nothing was written.
+        """
+        request = entry.requested
+        if request is None or entry.request_written or entry.uid is None or not _has_stack(entry):
+            return entry, None
+        written = self._try(entry, StackChange(uid=entry.uid, look=look, request=request))
+        answer = _readable(written.answer, entry)
+        if answer is None and written.outcome is not Recorded.KNOWN:
+            return entry, None
+        present = None if answer is None else answer.requested
+        if present != request:
+            now = "another run" if answer is None else present.words if present is not None else "nothing"
+            logger.warning(
+                "app %s: that it was %s is not written any more; its stack says: %s", entry.app_id, request.words, now
+            )
+        return self._keep(entry, present, written=True), answer
+
+    def _write_next(self, entry: RunEntry, look: Look, asked: Requested) -> tuple[RunEntry, bool]:
+        """Write a request with the number that follows that of the last one, unless that one covers it.
+
+        Returns:
+            The app with its last request, and whether that is a new one.
+        """
+        outcome = Recorded.LEFT
         for pause_s in (0.0, *REQUEST_PAUSES_S):
             time.sleep(pause_s)
-            known = driver().observed(entry) or {}
-            if known == before:
-                # It has another run, or the end of this one.
-                return
-            at = max(now, (time_at(known, "observed_at") or EPOCH) + TIME_STEP)
-            value = {**build_observed(status, observed_at=at), "uid": status.uid or entry.uid}
-            outcome = driver().record(entry, value)
-            if outcome in (Recorded.WRITTEN, Recorded.LEFT):
-                return
-            # KNOWN: a controller may have written something newer since it was read.
-            before = known if outcome is Recorded.KNOWN else None
-        raise DeployError("another process changes the stack")
-    except TorchxPulumiError as error:
-        logger.warning("%s: the stack does not say yet that it was %s: %s", entry.app_id, status.message, error)
+            answer = self.answer(entry)
+            last = answer.requested if answer is not None else entry.requested if entry.request_written else None
+            if last is not None and _covers(last, asked):
+                return self._keep(entry, last, written=True), False
+            request = replace(asked, counter=_next_number(entry, answer))
+            entry = self._keep(entry, request, written=False)
+            if entry.uid is None or not _has_stack(entry):
+                break
+            written = self._try(entry, StackChange(uid=entry.uid, look=look, request=request))
+            outcome = written.outcome
+            if written.answer is not None and written.answer.requested == request:
+                return self._keep(entry, request, written=True), True
+            if outcome is Recorded.LEFT or (written.answer is None and outcome is Recorded.KNOWN):
+                break
+        stack = f"stack {entry.place.cli_name} in {entry.place.backend}" if entry.has_stack else "its stack"
+        logger.warning(
+            "app %s: %s does not say yet that it was %s: %s. Controllers and colleagues do not know of it. The next "
+            "`torchx status` of this user writes it",
+            *(entry.app_id, stack, asked.words, _WHY[outcome]),
+        )
+        return entry, True
+
+    def _record_end(self, entry: RunEntry, look: Look, noted: Noted, answer: Answer | None) -> Mapping[str, Any]:
+        """Write an end to the stack of its app where that is due, and return the end that the stack has then."""
+        if not _has_stack(entry) or entry.uid is None or not _is_due(noted, look.at):
+            return noted.observed
+        if answer is not None and end_of(answer.observed) == noted.of_end:
+            written = Written(outcome=Recorded.KNOWN, answer=answer)
+        else:
+            written = self._try(entry, StackChange(uid=entry.uid, look=look, observed=_for_stack(noted, look)))
+        now = _readable(written.answer, entry)
+        try:
+            if now is not None:
+                entry = self._with_request(entry, now)
+                if read_state(now.observed.get("state")).terminal and end_of(now.observed) != noted.of_end:
+                    # It was judged under the lock of the stack, with requests that are not known here.
+                    noted = self.index.observe(entry, lambda _: now.observed) or noted
+            self.index.note_recorded(entry, noted, written.outcome.value, format_time(look.at))
+        except TorchxPulumiError as error:
+            logger.debug("that the end of %s was written is not kept: %s", entry.app_id, error)
+        return noted.observed
+
+    def _try(self, entry: RunEntry, change: StackChange) -> Written:
+        try:
+            return self.driver().record(entry, change)
+        except TorchxPulumiError as error:
+            logger.warning("what is known of %s is not in its stack yet: %s", entry.app_id, error)
+            return Written(outcome=Recorded.DEFERRED)
+
+    def _with_request(self, entry: RunEntry, answer: Answer) -> RunEntry:
+        """Return an app with the request that its stack has, unless a later one of this user is not written yet."""
+        waits = entry.requested is not None and not entry.request_written
+        if waits or answer.requested in (None, entry.requested):
+            return entry
+        return self._keep(entry, answer.requested, written=True)
+
+    def _as_kept(self, entry: RunEntry) -> RunEntry:
+        """Return an app with the request that the index has by now."""
+        try:
+            now = self.index.get(entry)
+        except TorchxPulumiError:
+            return entry
+        if now is None or (now.launch, now.uid) != (entry.launch, entry.uid):
+            return entry
+        return replace(entry, requested=now.requested, request_written=now.request_written)
+
+    def _keep(self, entry: RunEntry, request: Requested | None, *, written: bool) -> RunEntry:
+        """Keep a request in the index, if the app is in it, and return the app with it."""
+        try:
+            kept = self.index.change(entry, lambda now: replace(now, requested=request, request_written=written))
+        except TorchxPulumiError as error:
+            logger.warning("what was requested of %s is not kept: %s", entry.app_id, error)
+            kept = None
+        return kept or replace(entry, requested=request, request_written=written)
 
 
-def record_end(
-    index: RunIndex,
-    driver: Callable[[], Driver],
-    entry: RunEntry,
-    noted: Observation,
-    now: datetime,
-    status: JobStatus | None = None,
-    *,
-    resumed: bool = False,
-) -> None:
-    """Write the noted end of a run to its stack, unless that was done, or was tried a moment ago.
+_WHY = {
+    Recorded.DEFERRED: "another process works on the stack, or it cannot be reached",
+    Recorded.LEFT: "it is not known here, is gone, or may not be written by this user",
+    Recorded.KNOWN: "it has another run, or other requests got in between",
+    Recorded.WRITTEN: "other requests got in between",
+}
 
-    Args:
-        index: Where the outcome is noted.
-        driver: Returns the engine.
-        entry: The app.
-        noted: What is noted of it.
-        now: The time, aware.
-        status: The same with all that was seen, where it was seen just now. None: only what is noted is known.
-        resumed: The run is active again, and its stack may say that it was cancelled.
-    """
-    if not (noted.state.terminal or resumed) or entry.stage is not Stage.LAUNCHED or not entry.has_stack:
-        return
-    if not _is_due(noted, now):
-        return
-    whole = as_observed(noted)
-    if status is not None and (status.state, status.attempt) == (noted.state, noted.attempt):
-        whole = dict(build_observed(status, observed_at=time_at(whole, "observed_at") or now))
+
+def _judged(look: Look, request: Requested | None, last: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return `judge` with as many replicas as the index notes; `last` itself if nothing has changed."""
+    found = judge(look, request, last)
+    if found is None or found is last:
+        return last
+    whole = with_replicas(found, look.status)
+    return last if last is not None and same(last, whole) else whole
+
+
+def _later(last: Mapping[str, Any] | None, stack: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return which of the observations of index and stack says more. That objects are gone is judged anew."""
+    if not stack or stack.get("reason") == Reason.NOT_FOUND.value:
+        return last
+    return stack if last is None else latest(last, stack)
+
+
+def _stack_may_say_more(look: Look, found: Mapping[str, Any] | None, noted: Noted | None) -> bool:
+    if found is None:
+        return True
+    if noted is not None and noted.recorded is not None and weight(found) is Weight.SEEN:
+        # A run that was cancelled may have been resumed by somebody else.
+        return read_state(found.get("state")) is JobState.CANCELLED
+    goes_on = look.objects is not None and not look.gone and weight(found) is Weight.ACTIVE
+    return not goes_on or found.get("reason") == Reason.CANCELLED.value
+
+
+def _covers(last: Requested, asked: Requested) -> bool:
+    """Return whether a run is to be cancelled already, and was not started again since."""
+    same_run = last.is_about(asked.uid) and last.attempt >= asked.attempt
+    return last.action is asked.action is RequestedAction.CANCEL and same_run
+
+
+def _readable(answer: Answer | None, entry: RunEntry) -> Answer | None:
+    """Return what a stack says of the run that is known here, without an observation that cannot be read."""
+    if answer is None or text_at(answer.observed, "uid") not in (None, entry.uid):
+        return None
+    if answer.requested is not None and not answer.requested.is_about(entry.uid):
+        answer = replace(answer, requested=None)
     try:
-        outcome = driver().record(entry, {**whole, "uid": whole.get("uid") or entry.uid})
-    except TorchxPulumiError as error:
-        logger.warning("the end of %s is not in its stack yet: %s", entry.app_id, error)
-        outcome = Recorded.DEFERRED
-    try:
-        index.note_recorded(entry, noted, outcome.value, format_time(now))
-    except TorchxPulumiError as error:
-        logger.debug("that the end of %s was written is not kept: %s", entry.app_id, error)
+        known = answer.observed.get("state") in JobState.__members__ and text_at(answer.observed, "uid") is not None
+        return answer if known and status_of(answer.observed) else replace(answer, observed={})
+    except ValueError:
+        return replace(answer, observed={})
 
 
-def with_cancel(entry: RunEntry, status: JobStatus, job_object: Mapping[str, Any] | None) -> JobStatus:
-    """Return a status as CANCELLED where the app was cancelled and its object shows that.
+def _next_number(entry: RunEntry, answer: Answer | None) -> int:
+    if answer is not None:
+        return 1 if answer.requested is None else answer.requested.counter + 1
+    known = entry.requested
+    if known is None or not known.is_about(entry.uid):
+        return 1
+    return known.counter + 1 if entry.request_written else known.counter
 
-    A job that failed by itself stays FAILED: the cancellation may not have reached it, or a colleague resumed it.
 
-    Args:
-        entry: The app.
-        status: What was read of its objects.
-        job_object: The object that stands for the job. None: it was not found.
-    """
-    if entry.cancelled_at is None or status.state not in (JobState.FAILED, JobState.UNKNOWN):
-        return status
-    variant = find_backend(entry.scheduler).variants.get(entry.choice)
-    if variant is None or not variant.shows_cancel(status, job_object):
-        return status
-    return dataclasses.replace(
-        status, state=JobState.CANCELLED, reason=Reason.CANCELLED, message=cancelled_words(entry)
+def _for_stack(noted: Noted, look: Look) -> Mapping[str, Any]:
+    """Return a noted end with as many replicas as an output lists."""
+    seen = look.objects is not None and not look.gone
+    return build_observed(
+        status_of(noted.observed),
+        observed_at=time_at(noted.observed, "observed_at") or EPOCH,
+        source="live" if seen else "record",
+        resource_version=text_at(noted.observed, "resource_version"),
     )
 
 
-def cancelled_words(entry: RunEntry) -> str:
-    """Return when it was asked to cancel an app."""
-    return f"cancelled at {entry.cancelled_at}"
+def _has_stack(entry: RunEntry) -> bool:
+    return entry.stage is Stage.LAUNCHED and entry.has_stack
 
 
-def _is_resumed(entry: RunEntry, last: Observation | None, status: JobStatus) -> bool:
-    """Return whether a job that was observed as suspended is active again."""
-    variant = find_backend(entry.scheduler).variants.get(entry.choice)
-    control = None if variant is None else variant.control
-    if control is None or last is None or last.state is not JobState.CANCELLED:
-        return False
-    active = status.state in (JobState.SUBMITTED, JobState.PENDING, JobState.RUNNING)
-    return active and control.is_suspended(last.phase) and not control.is_suspended(status.phase)
-
-
-def _is_due(noted: Observation, now: datetime) -> bool:
+def _is_due(noted: Noted, now: datetime) -> bool:
     if noted.recorded is None:
         return True
     tried = time_at({"at": noted.recorded_at}, "at") or EPOCH

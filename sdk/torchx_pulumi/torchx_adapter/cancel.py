@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.app_entry import RunEntry, Stage
@@ -16,22 +19,20 @@ from torchx_pulumi.model.errors import (
     TorchxPulumiError,
     invalid_job,
 )
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.progress import ProgressCallback
-from torchx_pulumi.model.status import JobState, Reason
-from torchx_pulumi.model.timestamps import format_time
+from torchx_pulumi.model.requested import RequestedAction
+from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.lease import Lease, claim
-from torchx_pulumi.runs.recording import cancelled_words, note_request
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import check_cluster, is_of_stack, is_ours
 from torchx_pulumi.schedulers import ObservedObjects, Variant
-from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.context import AdapterContext, current_user
 from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion, pods_of
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import (
-    gone_status,
-    last_seen,
-    note,
+    look_at,
     uid_of,
-    variant_named,
 )
 
 logger = logging.getLogger(__name__)
@@ -64,33 +65,22 @@ def cancel_app(
     if found is None:
         return False
     entry, cluster, variant, seen = found
-    if seen.job_object is None or not is_ours(entry, seen.job_object):
-        if not gone_status(entry, last_seen(context, entry)).state.terminal:
-            _note_cancel(lookup, entry)
+    job_object = seen.job_object
+    own = job_object is not None and is_ours(entry, job_object)
+    look = look_at(context, entry, seen if own else ObservedObjects(at=seen.at))
+    observed = context.records.note(entry, look) or {}
+    if read_state(observed.get("state")).terminal:
         return True
-    status = variant.read_status(seen)
-    note(context, entry, status)
-    if status.state.terminal:
+    if job_object is None or not own:
+        _request(lookup, entry, look, RequestedAction.CANCEL)
         return True
-    known = context.index.get(entry)
-    entry = _note_cancel(lookup, entry)
-    # Before the cluster is asked, so that other readers of the stack know that the end was requested.
-    if entry.cancelled_at is not None:
-        requested = replace(status, reason=Reason.CANCELLED, message=cancelled_words(entry), diagnoses=())
-        note_request(context.driver, entry, requested, context.now())
-    uid = uid_of(seen.job_object) or ""
-    with copying_before_deletion(context, entry, progress, seen.job_object):
-        try:
+    uid = uid_of(job_object) or ""
+    with copying_before_deletion(context, entry, progress, job_object):
+        with _requested(lookup, entry, look, RequestedAction.CANCEL):
             if variant.control is None:
                 cluster.delete(variant.job_object, entry.namespace, entry.job_name, uid=uid or None)
-            elif not variant.control.is_suspended(status.phase):
+            elif not variant.control.is_suspended(text_at(observed, "phase")):
                 variant.control.suspend(cluster, entry.namespace, entry.job_name, uid)
-        except ClusterError as error:
-            # A request that may be tried again, after a timeout for example, may have reached the cluster.
-            if not error.retryable and (known is None or known.cancelled_at is None):
-                context.index.change(entry, lambda now: replace(now, cancelled_at=None))
-                note_request(context.driver, entry, status, context.now())
-            raise
         if variant.makes_pods:
             _delete_pods(cluster, entry)
     return True
@@ -125,17 +115,13 @@ def resume_app(
         raise invalid_job(app_id, [Problem("app_id", text)])
     if seen.job_object is None or not is_ours(entry, seen.job_object):
         raise invalid_job(app_id, [Problem("app_id", "has no job in the cluster any more; launch it again")])
+    look = look_at(context, entry, seen)
     status = variant.read_status(seen)
     if not variant.control.is_suspended(status.phase):
         text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
         raise invalid_job(app_id, [Problem("app_id", text)])
-    variant.control.resume(cluster, entry.namespace, entry.job_name, uid_of(seen.job_object) or "")
-    if lookup.adopt(entry) is not None:
-        context.index.change(entry, lambda now: replace(now, cancelled_at=None))
-    now = context.now()
-    words = f"resumed at {format_time(now)}"
-    active = replace(status, state=JobState.PENDING, reason=Reason.RESTARTING, message=words, finished_at=None)
-    note_request(context.driver, entry, replace(active, conditions=(), diagnoses=(), roles=()), now)
+    with _requested(lookup, entry, look, RequestedAction.RESUME):
+        variant.control.resume(cluster, entry.namespace, entry.job_name, uid_of(seen.job_object) or "")
 
 
 def delete_app(
@@ -236,7 +222,7 @@ def _found(
     entry = lookup.settled(app_id, progress, take_over=take_over)
     if entry is None:
         return None
-    cluster, variant = context.cluster_of(entry), variant_named(entry.scheduler, entry.choice)
+    cluster, variant = context.cluster_of(entry), find_variant(entry.scheduler, entry.choice)
     seen = variant.observe(cluster, entry.namespace, entry.job_name, entry.made_pods)
     if seen.job_object is not None and is_ours(entry, seen.job_object):
         return entry, cluster, variant, seen
@@ -245,17 +231,37 @@ def _found(
         if now is None:
             return None
         if now is not entry:
-            entry, cluster, variant = now, context.cluster_of(now), variant_named(now.scheduler, now.choice)
+            entry, cluster, variant = now, context.cluster_of(now), find_variant(now.scheduler, now.choice)
             seen = variant.observe(cluster, entry.namespace, entry.job_name, entry.made_pods)
     check_cluster(entry, cluster, seen.job_object)
     return entry, cluster, variant, seen
 
 
-def _note_cancel(lookup: AppLookup, entry: RunEntry) -> RunEntry:
-    if lookup.adopt(entry) is None:
-        return entry
-    at = format_time(lookup.context.now())
-    return lookup.context.index.change(entry, lambda now: replace(now, cancelled_at=now.cancelled_at or at)) or entry
+@contextmanager
+def _requested(lookup: AppLookup, entry: RunEntry, look: Look, action: RequestedAction) -> Iterator[None]:
+    """Write a request before the cluster is asked, so that all readers of the stack know of it.
+
+    A request that the cluster refuses is taken back.
+    """
+    records = lookup.context.records
+    before, asked, is_new = _request(lookup, entry, look, action)
+    try:
+        yield
+    except ClusterError as error:
+        # A request that may be tried again, after a timeout for example, may have reached the cluster.
+        if is_new and not error.retryable:
+            records.take_back(asked, look, before, by=current_user())
+        raise
+
+
+def _request(
+    lookup: AppLookup, entry: RunEntry, look: Look, action: RequestedAction
+) -> tuple[RunEntry, RunEntry, bool]:
+    """Write a request; return the app before and after it, and whether it is a new one."""
+    adopted = lookup.adopt(entry) is not None
+    before = lookup.context.index.get(entry) if adopted else None
+    asked, is_new = lookup.context.records.request(before or entry, look, action, by=current_user())
+    return before or entry, asked, is_new
 
 
 def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:

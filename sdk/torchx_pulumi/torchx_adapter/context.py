@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from torchx_pulumi.logs import LogClock, SystemClock
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.runs.driver import Driver
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.runs.recording import RunRecords
 from torchx_pulumi.runs.whereabouts import Connect, reachable
 
 MAX_CLUSTERS = 32
@@ -46,6 +48,11 @@ class AdapterContext:
             if self._driver is None:
                 self._driver = self.make_driver()
             return self._driver
+
+    @property
+    def records(self) -> RunRecords:
+        """Return where it is kept how apps stand."""
+        return RunRecords(index=self.index, driver=self.driver)
 
     def cluster(self, kubeconfig: str | None = None, context: str | None = None) -> LiveCluster:
         """Return the cluster that options name.
@@ -93,6 +100,14 @@ class AdapterContext:
             driver, self._driver = self._driver, None
         if driver is not None:
             driver.close()
+
+
+def current_user() -> str:
+    """Return the name of the user who calls."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a pod's user often has no name
+        return "unknown"
 
 
 def _stamp(path: Path) -> tuple[str, int, int] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import getpass
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -32,12 +31,11 @@ from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.run_record import IDENTITY_VERSION
 from torchx_pulumi.model.status import JobStatus
 from torchx_pulumi.model.timestamps import format_time
-from torchx_pulumi.outputs.building import build_declared
+from torchx_pulumi.outputs.building import build_declared, build_observed
 from torchx_pulumi.outputs.ui_url import fill_ui_url
 from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.identity import field_digests, owner_digest
 from torchx_pulumi.runs.lease import Lease
-from torchx_pulumi.runs.observation import observed
 from torchx_pulumi.runs.registration import pod_names
 from torchx_pulumi.runs.run_hash import run_hash
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
@@ -48,7 +46,7 @@ from torchx_pulumi.schedulers.registry import component_type
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, stack_name
 from torchx_pulumi.stack_state.cli import check_provider, choose_organization
 from torchx_pulumi.stack_state.owner import this_process
-from torchx_pulumi.torchx_adapter.context import AdapterContext
+from torchx_pulumi.torchx_adapter.context import AdapterContext, current_user
 from torchx_pulumi.torchx_adapter.dryrun import PulumiJob
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import observe_app
@@ -164,7 +162,7 @@ def make_entry(
     digests = field_digests(plan.spec, _without_own_labels(plan.options))
     replicas = {role.name: role.replicas for role in plan.roles}
     run = run_hash(digests, replicas, plan.spec, plan.options, version=IDENTITY_VERSION)
-    user, queue = _user(), getattr(plan.options, "queue", None)
+    user, queue = current_user(), getattr(plan.options, "queue", None)
     named = chosen.get("kubeconfig"), chosen.get("kube_context")
     ambient_kubeconfig, ambient_context = (None, None) if context.client is not None else ambient(*named)
     return RunEntry(
@@ -247,7 +245,8 @@ def _launch(context: AdapterContext, order: LaunchRequest, progress: ProgressCal
         keep = _left_over(context, entry)
         _give_up(lease, lambda now: now if keep else None, progress)
         if keep and isinstance(error, RefusedError) and isinstance(error.status, JobStatus):
-            context.index.observe(entry, observed(error.status, format_time(context.now())))
+            refused = build_observed(error.status, observed_at=context.now())
+            context.index.observe(entry, lambda _: refused)
         raise
     except BaseException:
         # An interrupt, or an unexpected error: recover the app now, or leave it to the next call.
@@ -326,10 +325,3 @@ def _in_force(options: Mapping[str, Any], plan: JobPlan[Any]) -> dict[str, Any]:
 
 def _link(template: str | None, **fields: Any) -> str | None:
     return fill_ui_url(template, **fields) if template else None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a pod's user often has no name
-        return "unknown"

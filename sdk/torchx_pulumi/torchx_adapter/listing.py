@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchx_pulumi.apps.judge import judge
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.apps.ownership import Run, is_job_object, owns, run_of_object
 from torchx_pulumi.kube import LiveCluster
 from torchx_pulumi.kube.kinds import POD, Kind
@@ -15,15 +17,16 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import Match
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobState, JobStatus
-from torchx_pulumi.runs.recording import with_cancel
+from torchx_pulumi.model.status import JobState, read_state
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.torchx_adapter.compat import listed
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import last_seen, note, observe_app, shown, variant_named
+from torchx_pulumi.torchx_adapter.observe import last_seen, look_at, observe_app
 from torchx_pulumi.torchx_adapter.responses import app_state
 
 logger = logging.getLogger(__name__)
@@ -164,7 +167,7 @@ def _list_cluster(
 ) -> list[tuple[str, str, str, JobState]]:
     """Return id, name, uid and state of the apps in a cluster."""
     known = {
-        (variant_named(scheduler, entry.choice).job_object, entry.namespace, entry.job_name): entry for entry in entries
+        (find_variant(scheduler, entry.choice).job_object, entry.namespace, entry.job_name): entry for entry in entries
     }
     if isinstance(cluster, ClusterError):
         raise cluster
@@ -178,17 +181,15 @@ def _list_cluster(
         metadata = (seen.job_object or {})["metadata"]
         app_id, uid = f"{metadata.get('namespace')}:{metadata['name']}", str(metadata.get("uid") or "")
         entry = known.get((kind, str(metadata.get("namespace")), metadata["name"]))
-        variant = _variant_of_kind(scheduler, kind)
         own = entry is not None and is_ours(entry, seen.job_object or {})
-        status = variant.read_status(replace(seen, expected=entry.made_pods) if entry is not None and own else seen)
         # An app that a colleague launched again has another uid than is known here, and is the same app.
         if entry is not None and (own or _is_relaunched(entry, cluster, seen.job_object or {})):
             del known[kind, entry.namespace, entry.job_name]
-            state = _noted_state(context, entry, with_cancel(entry, status, seen.job_object)) if own else status.state
+            state = _noted_state(context, entry, seen) if own else _state_of(context, scheduler, kind, seen)
             rows.append((app_id, entry.name, uid, state))
         elif entry is None and list_filter.session in (None, (metadata.get("labels") or {}).get(labels.SESSION)):
             name = (metadata.get("labels") or {}).get(labels.KUBE_APP_NAME) or metadata["name"]
-            rows.append((app_id, name, uid, status.state))
+            rows.append((app_id, name, uid, _state_of(context, scheduler, kind, seen)))
 
     def unlisted(entry: RunEntry) -> JobState:
         return (_last_state if entry.namespace in listing.refused else _unlisted_state)(context, entry)
@@ -254,18 +255,30 @@ def _is_relaunched(entry: RunEntry, cluster: LiveCluster, job_object: Manifest) 
     return is_of_stack(entry, job_object) and match_cluster(entry, cluster, job_object) is Match.SAME
 
 
-def _noted_state(context: AdapterContext, entry: RunEntry, status: JobStatus) -> JobState:
-    """Note the listed status of an app, and return its state. Where the end is new, the whole app is observed."""
+def _state_of(context: AdapterContext, scheduler: str, kind: Kind, seen: ObservedObjects) -> JobState:
+    """Return the state of a listed job of which no more is known here."""
+    variant, uid = _variant_of_kind(scheduler, kind), text_at(seen.job_object, "metadata", "uid")
+    observed = judge(Look(variant=variant, at=context.now(), uid=uid, objects=seen), None, None) or {}
+    return read_state(observed.get("state"))
+
+
+def _noted_state(context: AdapterContext, entry: RunEntry, seen: ObservedObjects) -> JobState:
+    """Note the listed objects of an app, and return its state. Where the end is new, the whole app is observed."""
+    look = look_at(context, entry, replace(seen, expected=entry.made_pods))
     try:
-        last = context.index.observation(entry)
-        if status.state.terminal and (last is None or not last.state.terminal):
+        noted = context.index.noted(entry)
+        found = judge(look, entry.requested, None if noted is None else noted.observed) or {}
+        state = read_state(found.get("state"))
+        waits = entry.requested is not None and not entry.request_written
+        if waits or (state.terminal and not (noted is not None and noted.state.terminal)):
             # A list shows neither the replicas nor why.
             return observe_app(context, entry).status.state
-        if last is None or last.state is not status.state:
-            return shown(status, note(context, entry, status)).state
+        if noted is None or noted.state is not state:
+            return read_state((context.records.note(entry, look) or {}).get("state"))
     except TorchxPulumiError as error:
         logger.warning("%s", error)
-    return status.state
+        return JobState.UNKNOWN
+    return state
 
 
 def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
@@ -274,7 +287,7 @@ def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
     It may be there all the same: the labels of the object are the caller's to change.
     """
     try:
-        last = context.index.observation(entry)
+        last = context.index.noted(entry)
         # Only a cancelled app may run again.
         if last is not None and last.state.terminal and last.state is not JobState.CANCELLED:
             return last.state
@@ -288,8 +301,7 @@ def _unlisted_state(context: AdapterContext, entry: RunEntry) -> JobState:
 
 
 def _last_state(context: AdapterContext, entry: RunEntry) -> JobState:
-    last = last_seen(context, entry)
-    return last.state if last is not None else JobState.UNKNOWN
+    return read_state((last_seen(context, entry) or {}).get("state"))
 
 
 def _at_once(state: Callable[[RunEntry], JobState], entries: Sequence[RunEntry]) -> list[JobState]:

@@ -21,12 +21,13 @@ from torchx_pulumi.model.errors import ClusterError, Problem, invalid_job
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import Reason
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.waiting import progress_line
 from torchx_pulumi.runs.whereabouts import UNDECIDED_CLUSTER
 from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
-from torchx_pulumi.torchx_adapter.observe import AppSnapshot, variant_named, warn_if_undecided
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, warn_if_undecided
 from torchx_pulumi.torchx_adapter.polling import WAITS, SharedObservation
 from torchx_pulumi.torchx_adapter.responses import dns_names
 
@@ -137,7 +138,7 @@ class _LiveLog:
             ClusterError: The log cannot be read.
         """
         entry, kept, observation, clock = self.entry, self.kept, self._observation, self.context.clock
-        variant = variant_named(entry.scheduler, entry.choice)
+        variant = find_variant(entry.scheduler, entry.choice)
         query = replace(query, pod=self.pod_name(query))
         label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
         reached = self.context.cluster_of(entry)
@@ -160,7 +161,7 @@ class _LiveLog:
         Raises:
             ClusterError: It cannot be read, and is not known without.
         """
-        if variant_named(self.entry.scheduler, self.entry.choice).fixed_pod_names:
+        if find_variant(self.entry.scheduler, self.entry.choice).fixed_pod_names:
             return query.pod
         kept, clock = self.kept, self.context.clock
         return _observed_pod(self.entry, kept.role, kept.replica, self._observation, clock, follow=query.follow)
@@ -171,7 +172,7 @@ class _LiveLog:
         Raises:
             ClusterError: It cannot be read, or the cluster is not the one of the launch.
         """
-        entry, kind = self.entry, variant_named(self.entry.scheduler, self.entry.choice).job_object
+        entry, kind = self.entry, find_variant(self.entry.scheduler, self.entry.choice).job_object
         cluster = self.context.cluster_of(entry)
         job_object = cluster.get(kind, entry.namespace, entry.job_name)
         warn_if_undecided(entry, cluster, job_object)

@@ -22,6 +22,7 @@ from torchx_pulumi.planning.names import HASH_LENGTH
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import is_ours, match_identity
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.stack_state.backend import DEFAULT_PROJECT, choose_backend, own_backend, stack_name
@@ -29,7 +30,6 @@ from torchx_pulumi.stack_state.cli import choose_organization
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion
-from torchx_pulumi.torchx_adapter.observe import variant_named
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ class AppLookup:
 
     def _is_there(self, entry: RunEntry) -> bool:
         """Return whether the cluster in force has the object of an entry."""
-        variant = variant_named(entry.scheduler, entry.choice)
+        variant = find_variant(entry.scheduler, entry.choice)
         try:
             job_object = self._cluster_in_force().get(variant.job_object, entry.namespace, entry.job_name)
         except ClusterError:

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
+from torchx_pulumi.apps.look import Remembered
 from torchx_pulumi.kube import Cluster, LogLines, Selector
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.kube.pod_list import PodList
@@ -89,6 +90,7 @@ class SharedObservation:
         self._uid: str | None = None
         self._at: float | None = None
         self._snapshot: AppSnapshot | ClusterError | None = None
+        self._remembered: Remembered | None = None
         self._polls = 0
 
     def now(self, entry: RunEntry) -> AppSnapshot:
@@ -148,6 +150,8 @@ class SharedObservation:
         now = self._clock.monotonic()
         polled = self._waits and self._at is not None and now - self._at < POLLING_S
         self._polls = self._polls + 1 if polled else 0
+        if entry.uid != self._uid:
+            self._remembered = None
         self._at, self._uid = now, entry.uid
         since = now - EXPLAIN_EVERY_S if polled else now
         try:
@@ -155,7 +159,9 @@ class SharedObservation:
                 self._context,
                 entry,
                 lambda cluster, kind: _CachingCluster(cluster, kind, self._explanations, since, now),
+                self._remembered,
             )
+            self._remembered = self._snapshot.remembered
         except ClusterError as error:
             self._snapshot = error
         if not self._waits:

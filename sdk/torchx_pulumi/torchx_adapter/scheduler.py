@@ -18,6 +18,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobErro
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.handle import delete_command
+from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import is_ours
 from torchx_pulumi.stack_state.backend import know_backend
 from torchx_pulumi.stack_state.owner import Life, describe_owner, life_of
@@ -40,7 +41,7 @@ from torchx_pulumi.torchx_adapter.dryrun import (
 from torchx_pulumi.torchx_adapter.launch import launch_app
 from torchx_pulumi.torchx_adapter.listing import ListFilter, list_apps
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, variant_named, warn_if_undecided
+from torchx_pulumi.torchx_adapter.observe import AppSnapshot, observe_app, warn_if_undecided
 from torchx_pulumi.torchx_adapter.polling import PollLimits, SharedObservations
 from torchx_pulumi.torchx_adapter.responses import describe_app
 from torchx_pulumi.torchx_adapter.run_opts import CheckedOptions, scheduler_options, workspace_options
@@ -240,7 +241,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         entry = self._lookup.find(app_id)
         if entry is None:
             return None
-        variant, cluster = variant_named(entry.scheduler, entry.choice), self._context.cluster_of(entry)
+        variant, cluster = find_variant(entry.scheduler, entry.choice), self._context.cluster_of(entry)
         job_object = cluster.get(variant.job_object, entry.namespace, entry.job_name)
         warn_if_undecided(entry, cluster, job_object)
         if job_object is None or not is_ours(entry, job_object):

@@ -23,9 +23,7 @@ from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
-from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.driver import Forgotten
-from torchx_pulumi.runs.observation import Observation
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB, VOLCANO_JOB_NAME
 from torchx_pulumi.schedulers.volcano.options import Gang
 from torchx_pulumi.stack_state.checkpoint import SECRET
@@ -353,10 +351,10 @@ def test_the_entry_of_a_later_launch_of_its_name_is_not_removed(old: OldApps) ->
 def test_what_this_user_saw_of_a_colleagues_app_goes_too(old: OldApps) -> None:
     app = old.launch("old-1")
     entry = replace(app.entry, stage=Stage.LAUNCHED)
-    end = {"state": JobState.SUCCEEDED, "reason": Reason.COMPLETED, "message": ""}
-    old.index.observe(entry, Observation(**end, uid=entry.uid, observed_at="2026-01-01T00:01:00Z"))
+    end = {"state": "SUCCEEDED", "reason": "Completed", "message": "", "uid": entry.uid}
+    old.index.observe(entry, lambda _: {**end, "observed_at": "2026-01-01T00:01:00Z"})
     old.index.update(entry, lambda _: None)
-    old.index.observe(entry, Observation(**end, uid=entry.uid, observed_at="2026-01-01T00:02:00Z"))
+    old.index.observe(entry, lambda _: {**end, "observed_at": "2026-01-01T00:02:00Z"})
     assert old.index.observation(entry) is not None
     old.index.forget(replace(entry, uid="of an earlier run"))
     assert old.index.observation(entry) is not None

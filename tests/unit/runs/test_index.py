@@ -4,19 +4,21 @@ import errno
 import json
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError, InvalidJobError
+from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import Observation, newer, remembered
+from torchx_pulumi.runs.observation import Noted, status_of
 from torchx_pulumi.stack_state import files
 from torchx_pulumi.stack_state.backend import (
     backend_url,
@@ -52,9 +54,16 @@ def entry(name: str = "train-1", **changes: Any) -> RunEntry:
     return RunEntry(**{**fields, **changes})
 
 
-def seen(state: JobState, at: str = "2026-01-01T00:00:00Z", **changes: Any) -> Observation:
-    fields: dict[str, Any] = {"state": state, "reason": Reason.RUNNING, "message": "m", "observed_at": at}
-    return Observation(**{**fields, **changes})
+def seen(state: JobState, at: str = "2026-01-01T00:00:00Z", **changes: Any) -> Mapping[str, Any]:
+    fields = {"state": state.value, "reason": Reason.RUNNING.value, "message": "m", "observed_at": at}
+    return {**fields, **changes}
+
+
+def observe(index: RunIndex, given: RunEntry, observed: Mapping[str, Any]) -> Noted:
+    """Keep what says more."""
+    noted = index.observe(given, lambda last: observed if last is None else latest(last, observed))
+    assert noted is not None
+    return noted
 
 
 @pytest.fixture
@@ -115,67 +124,92 @@ def test_a_damaged_entry_is_named(index: RunIndex) -> None:
     assert "install the release that wrote it" in problems[0]
 
 
-def test_the_last_observation_is_kept_and_a_final_one_stays(index: RunIndex) -> None:
+def test_the_last_observation_is_kept_as_it_was_decided(index: RunIndex) -> None:
     index.add(entry())
     assert index.observation(entry()) is None
+    assert index.observe(entry(), lambda last: last) is None
     first = seen(JobState.RUNNING)
-    assert index.observe(entry(), first) == first
-    again = index.observe(entry(), seen(JobState.RUNNING, "2026-01-02T00:00:00Z"))
-    assert again.observed_at == first.observed_at
-    ended = seen(
-        JobState.FAILED,
-        "2026-01-03T00:00:00Z",
-        roles={"a": ({"id": 0, "pod": "p", "state": "FAILED", "reason": "ExitCode", "message": ""},)},
-    )
-    index.observe(entry(), ended)
-    assert index.observe(entry(), seen(JobState.UNKNOWN, "2026-01-04T00:00:00Z")) == ended
+    assert observe(index, entry(), first).observed == first
+    (path,) = index.folder.glob("observed/*/*.json")
+    written = path.stat().st_mtime_ns
+    asked: list[Any] = []
+    assert index.observe(entry(), lambda last: asked.append(last) or last) == index.noted(entry())
+    assert (asked, path.stat().st_mtime_ns) == ([first], written)
+    replica = {"id": 0, "pod": "p", "state": "FAILED", "reason": "ExitCode", "message": ""}
+    ended = seen(JobState.FAILED, reason="ExitCode", roles=[{"name": "a", "replicas": [replica]}])
+    observe(index, entry(), ended)
+    assert observe(index, entry(), seen(JobState.RUNNING, "2026-01-04T00:00:00Z")).observed == ended
     assert index.observation(entry()) == ended
 
 
+def test_that_objects_are_gone_is_not_kept(index: RunIndex) -> None:
+    index.add(entry())
+    running, gone = seen(JobState.RUNNING), seen(JobState.UNKNOWN, reason="NotFound")
+    observe(index, entry(), running)
+    assert observe(index, entry(), gone).observed == gone
+    assert index.observation(entry()) == running
+
+
+def test_of_two_that_observe_at_once_the_second_sees_the_first(index: RunIndex) -> None:
+    index.add(entry())
+    ended, lasts = seen(JobState.SUCCEEDED, reason="Completed"), list[Any]()
+
+    def decide(last: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        lasts.append(last)
+        if len(lasts) == 1:
+            observe(index, entry(), ended)
+            return seen(JobState.RUNNING)
+        assert last is not None
+        return last
+
+    noted = index.observe(entry(), decide)
+    assert noted is not None
+    assert (noted.observed, lasts) == (ended, [None, ended])
+
+
 def test_nothing_is_noted_of_an_app_that_is_gone(index: RunIndex) -> None:
-    index.observe(entry(), seen(JobState.RUNNING))
+    observe(index, entry(), seen(JobState.RUNNING))
     assert index.observation(entry()) is None
 
 
 def test_the_end_of_a_colleagues_app_is_noted(index: RunIndex) -> None:
     ended = seen(JobState.SUCCEEDED)
-    index.observe(entry(), ended)
+    observe(index, entry(), ended)
     assert index.observation(entry()) == ended
 
 
 def test_what_was_seen_of_another_run_is_not_taken_for_this_one(index: RunIndex) -> None:
     index.add(entry())
-    index.observe(entry(), seen(JobState.FAILED, uid="u-1"))
+    observe(index, entry(), seen(JobState.FAILED, uid="u-1"))
     assert index.observation(replace(entry(), uid="u-2")) is None
     running = seen(JobState.RUNNING, uid="u-2")
-    assert index.observe(replace(entry(), uid="u-2"), running) == running
+    assert observe(index, replace(entry(), uid="u-2"), running).observed == running
 
 
 def test_what_came_of_writing_an_end_stays_with_that_end(index: RunIndex) -> None:
     index.add(entry())
-    ended = index.observe(entry(), seen(JobState.FAILED))
+    ended = observe(index, entry(), seen(JobState.FAILED))
     index.note_recorded(entry(), ended, "written", "2026-01-02T00:00:00Z")
-    again = index.observe(entry(), seen(JobState.FAILED, "2026-01-03T00:00:00Z", message="other words"))
-    assert (again.recorded, again.message) == ("written", "other words")
-    assert index.observe(entry(), seen(JobState.RUNNING, attempt=2)).recorded is None
-
-
-def test_a_resumed_run_leaves_its_end() -> None:
-    resumed = seen(JobState.RUNNING, "2026-01-02T00:00:00Z")
-    assert newer(seen(JobState.CANCELLED), resumed) == resumed
+    other = seen(JobState.FAILED, "2026-01-03T00:00:00Z", message="other words")
+    again = index.observe(entry(), lambda _: other)
+    assert again is not None
+    assert (again.recorded, again.observed["message"]) == ("written", "other words")
+    assert observe(index, entry(), seen(JobState.RUNNING, attempt=2)).recorded is None
 
 
 def test_a_change_sees_the_entry_as_it_is_now(index: RunIndex) -> None:
     given = entry()
     index.add(given)
     index.change(given, lambda now: replace(now, uid="u"))
-    after = index.change(given, lambda now: replace(now, cancelled_at="t"))
+    asked = Requested(action=RequestedAction.CANCEL, at="2026-01-01T00:00:00Z", by="me", uid="u")
+    after = index.change(given, lambda now: replace(now, requested=asked))
     assert after is not None
-    assert (after.uid, after.cancelled_at) == ("u", "t")
+    assert (after.uid, after.requested) == ("u", asked)
+    assert index.get(given) == after
 
 
 def test_a_change_does_not_bring_back_an_app_that_is_gone(index: RunIndex) -> None:
-    assert index.change(entry(), lambda now: replace(now, cancelled_at="t")) is None
+    assert index.change(entry(), lambda now: replace(now, uid="u")) is None
     assert index.all() == []
 
 
@@ -312,17 +346,19 @@ REPLICA = {"id": 0, "pod": "p", "state": "PREEMPTED", "reason": "new", "message"
 
 def test_a_replica_state_of_a_newer_release_is_unknown(index: RunIndex) -> None:
     index.add(entry())
-    noted = index.observe(entry(), seen(JobState.RUNNING, roles={"a": (REPLICA,)}))
-    assert index.observation(entry()) == noted
-    assert remembered(noted).roles[0].replicas[0].state is JobState.UNKNOWN
+    noted = observe(index, entry(), seen(JobState.RUNNING, roles=[{"name": "a", "replicas": [REPLICA]}]))
+    assert index.noted(entry()) == noted
+    assert status_of(noted.observed).roles[0].replicas[0].state is JobState.UNKNOWN
 
 
 @pytest.mark.parametrize("replica", [5, {"id": 0}])
 def test_a_damaged_replica_is_named_by_its_file(index: RunIndex, replica: Any) -> None:
     index.add(entry())
-    index.observe(entry(), seen(JobState.RUNNING))
+    observe(index, entry(), seen(JobState.RUNNING))
     (path,) = index.folder.glob("observed/*/*.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "roles": {"a": [replica]}}))
+    path.write_text(
+        json.dumps({"version": 1, "observed": seen(JobState.RUNNING, roles=[{"name": "a", "replicas": [replica]}])})
+    )
     with pytest.raises(DeployError, match=path.name):
         index.observation(entry())
 

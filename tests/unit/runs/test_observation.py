@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.runs.observation import MOST_NOTED, observed, remembered
+from torchx_pulumi.outputs.building import MAX_REPLICAS_LISTED, build_observed
+from torchx_pulumi.runs.observation import MOST_NOTED, status_of, with_replicas
 
 
 def status(replicas: int, failed: int = 0) -> JobStatus:
@@ -20,12 +23,24 @@ def status(replicas: int, failed: int = 0) -> JobStatus:
     )
 
 
-def test_each_replica_of_a_role_is_noted() -> None:
-    seen = status(MOST_NOTED, failed=2)
-    assert remembered(observed(seen, "2026-01-01T00:00:00Z")).roles == seen.roles
+def noted(seen: JobStatus) -> JobStatus:
+    whole = with_replicas(build_observed(seen, observed_at=datetime(2026, 1, 1, tzinfo=timezone.utc)), seen)
+    return status_of(whole)
 
 
-@pytest.mark.parametrize(("failed", "noted"), [(0, 0), (3, 3), (MOST_NOTED + 1, MOST_NOTED)])
-def test_of_a_larger_role_only_failed_replicas_are_noted(failed: int, noted: int) -> None:
-    (role,) = remembered(observed(status(MOST_NOTED + 1, failed), "2026-01-01T00:00:00Z")).roles
-    assert [replica.id for replica in role.replicas] == list(range(noted))
+@pytest.mark.parametrize("replicas", [1, MAX_REPLICAS_LISTED + 1, MOST_NOTED])
+def test_each_replica_of_a_role_is_noted(replicas: int) -> None:
+    seen = status(replicas, failed=2)
+    assert noted(seen).roles == seen.roles
+
+
+@pytest.mark.parametrize(("failed", "count"), [(0, 0), (3, 3), (MOST_NOTED + 1, MOST_NOTED)])
+def test_of_a_larger_role_only_failed_replicas_are_noted(failed: int, count: int) -> None:
+    (role,) = noted(status(MOST_NOTED + 1, failed)).roles
+    assert [replica.id for replica in role.replicas] == list(range(count))
+
+
+def test_an_observation_without_replicas_gets_none() -> None:
+    gone = {"state": "UNKNOWN", "reason": "NotFound", "roles": []}
+    assert with_replicas(gone, status(2)) is gone
+    assert with_replicas({"state": "RUNNING", "roles": [1]}, None) == {"state": "RUNNING", "roles": [1]}

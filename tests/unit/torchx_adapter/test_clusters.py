@@ -66,7 +66,7 @@ def test_a_cluster_that_was_made_again_is_an_error_and_no_state(
         error = refused(call)
         assert error.reason == DIFFERENT_CLUSTER
         assert "uid made again" in str(error)
-    assert only_entry().cancelled_at is None
+    assert only_entry().requested is None
 
 
 def test_in_a_cluster_that_was_made_again_apps_are_listed_as_last_seen(
@@ -129,7 +129,7 @@ def test_where_the_cluster_is_not_known_reading_warns_and_changes_are_refused(
     assert scheduler.describe_native(app_id) is None
     for call in (scheduler.cancel, scheduler.resume, scheduler.delete):
         assert refused(lambda call=call: call(app_id)).reason == UNDECIDED_CLUSTER  # type: ignore[misc]
-    assert only_entry().cancelled_at is None
+    assert only_entry().requested is None
 
 
 def test_the_job_itself_proves_the_cluster(world: World, submit: Callable[..., str]) -> None:
@@ -159,7 +159,7 @@ def test_one_cluster_under_two_addresses_is_one_cluster(world: World, submit: Ca
     scheduler = world.scheduler()
     assert [item.app_id for item in scheduler.list()] == [app_id]
     world.cluster.remove(VOLCANO_JOB, *app_id.split(":"))
-    assert "its cancellation was not requested" in scheduler.describe(app_id).msg
+    assert "its objects are gone from the cluster" in scheduler.describe(app_id).msg
     scheduler.delete(app_id)
     assert RunIndex().all() == []
 

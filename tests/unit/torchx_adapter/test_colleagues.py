@@ -13,6 +13,7 @@ import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
 from torchx_pulumi.model.errors import ClusterError, DeployError
+from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -161,7 +162,7 @@ def test_a_backend_that_cannot_be_read_makes_nothing_gone(
 
     monkeypatch.setattr(world.driver, "find", refuse)
     with caplog.at_level(logging.WARNING):
-        assert str(alice.describe(app_id).state) == "FAILED"
+        assert str(alice.describe(app_id).state) == "UNKNOWN"
     assert "cannot be read" in caplog.text
     assert [entry.app_id for entry in RunIndex().all()] == [app_id]
 
@@ -254,13 +255,15 @@ def test_a_job_that_a_colleague_resumed_and_that_failed_has_failed_for_who_cance
     assert str(alice.describe(app_id).state) == "CANCELLED"
     bob = user("bob")
     bob.resume(app_id)
-    world.phase(app_id, "Running", version=3)
+    world.phase(app_id, "Running", version=3, retryCount=1)
     bob.describe(app_id)
     alice = user("alice")
     if seen_running:
         assert str(alice.describe(app_id).state) == "RUNNING"
-        assert [entry.cancelled_at for entry in RunIndex().all()] == [None]
-    world.phase(app_id, "Failed", version=4)
+        (entry,) = RunIndex().all()
+        assert entry.requested is not None
+        assert entry.requested.action is RequestedAction.RESUME
+    world.phase(app_id, "Failed", version=4, retryCount=1)
     assert str(user("bob").describe(app_id).state) == "FAILED"
     assert str(user("alice").describe(app_id).state) == "FAILED"
     (stack,) = world.driver.stacks.values()

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from torchx import specs
+from torchx_pulumi.kube.kinds import POD, Kind
+from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.index import RunIndex
+from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 
 from .conftest import CONFIG, World, app
@@ -78,11 +81,11 @@ def test_an_end_that_could_not_be_written_is_written_later(
 ) -> None:
     app_id, at, asked = submit(), [NOW], []
 
-    def record(*given: Any) -> Recorded:
+    def record(*given: Any) -> Written:
         asked.append(given)
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome
+        return Written(outcome=outcome)
 
     really = world.driver.record
     monkeypatch.setattr(world.driver, "record", record)
@@ -158,5 +161,52 @@ def test_an_observation_has_the_times_and_the_uid_of_what_was_seen(world: World,
     head = world.head(app_id)
     assert seen is not None
     assert head is not None
-    assert (seen.uid, seen.queued_at) == (head["metadata"]["uid"], head["metadata"]["creationTimestamp"])
-    assert seen.recorded is None
+    assert (seen["uid"], seen["queued_at"]) == (head["metadata"]["uid"], head["metadata"]["creationTimestamp"])
+
+
+def being_deleted(world: World, app_id: str, kind: Kind, **status: Any) -> None:
+    """Let `kubectl delete` begin: the kubelet ends the pods, and the job object stays until they are gone."""
+    job_object = world.head(app_id, kind)
+    assert job_object is not None
+    job_object["metadata"]["deletionTimestamp"] = "2026-01-01T00:02:00Z"
+    world.cluster.put({**job_object, "status": {**(job_object.get("status") or {}), **status}})
+
+
+@pytest.mark.parametrize("finished_at", [None, "2026-01-01T00:01:56Z", "2026-01-01T00:02:01Z"])
+@pytest.mark.parametrize("command", ["describe", "list"])
+def test_a_run_that_is_deleted_with_kubectl_did_not_fail(
+    world: World, submit: Callable[..., str], finished_at: str | None, command: str
+) -> None:
+    app_id, scheduler = submit("mcad"), world.scheduler("mcad")
+    name = app_id.partition(":")[2]
+
+    def state() -> str:
+        return str(scheduler.describe(app_id).state if command == "describe" else scheduler.list()[0].state)
+
+    wrapper = world.head(app_id, APP_WRAPPER)
+    assert wrapper is not None
+    world.cluster.put({**wrapper, "status": {"state": "Running"}})
+    (entry,) = RunIndex().all()
+    # The image cannot be pulled, or the node's clock is behind that of the API server.
+    ended = {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": finished_at}
+    for number, pod_name in enumerate(entry.pods["trainer"]):
+        found = pod(pod_name, name, "Pending" if number else "Running")
+        found["metadata"]["labels"] |= {labels.UNIQUE_NAME: name}
+        world.cluster.put(found)
+    assert state() in ("PENDING", "RUNNING")
+    being_deleted(world, app_id, APP_WRAPPER)
+    for pod_name in entry.pods["trainer"]:
+        dying = world.cluster.get(POD, "default", pod_name)
+        assert dying is not None
+        dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:02:00Z"
+        status = [{"name": "trainer-0", "state": {"terminated": ended}}]
+        world.cluster.put({**dying, "status": {"phase": "Failed", "containerStatuses": status}})
+    assert state() == "RUNNING"
+    assert "Stopping" in scheduler.describe(app_id).msg
+    for pod_name in entry.pods["trainer"]:
+        world.cluster.remove(POD, "default", pod_name)
+    assert state() == "RUNNING"
+    world.cluster.remove(APP_WRAPPER, "default", name)
+    assert state() == "UNKNOWN"
+    assert scheduler.describe(app_id).msg.startswith("NotFound: ")
+    assert in_stack(world).get("state") != "FAILED"

@@ -14,7 +14,7 @@ from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobErro
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import remembered
+from torchx_pulumi.runs.observation import status_of
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal, refused_status
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -106,7 +106,7 @@ def test_a_refused_launch_whose_rest_cannot_be_removed_is_failed_and_refused(
     (entry,) = RunIndex().all()
     noted = RunIndex().observation(entry)
     assert noted is not None
-    status = remembered(noted)
+    status = status_of(noted)
     assert (status.state, status.reason) == (JobState.FAILED, Reason.REFUSED)
     assert status.message == "namespace 'x' does not exist: namespaces \"x\" not found"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import itertools
 import logging
 from collections.abc import Callable
@@ -11,14 +12,17 @@ from typing import Any
 
 import jsonschema
 import pytest
+from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.kube import kinds
+from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, DeployError, JobFailedError
-from torchx_pulumi.outputs.newer import is_newer
+from torchx_pulumi.model.requested import Requested, RequestedAction, read_requested
 from torchx_pulumi.outputs.reader import read_schema
-from torchx_pulumi.runs.driver import Recorded
+from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.runs.waiting import WaitGoal, wait_until
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
+from torchx_pulumi.schedulers.volcano.control import VolcanoControl
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.torchx_adapter.observe import observe_app
 
@@ -66,6 +70,16 @@ def seen_by_another(world: World, app_id: str, state: str, reason: str, **change
         "source": "live",
         **changes,
     }
+
+
+def requested_in(world: World) -> Any:
+    """Return what the only stack says that was requested."""
+    (stack,) = world.driver.stacks.values()
+    return stack.outputs["torchx"].get("requested")
+
+
+def request(action: RequestedAction, counter: int, uid: str | None) -> Requested:
+    return Requested(action=action, at="2026-01-01T00:00:00Z", by="somebody", counter=counter, uid=uid)
 
 
 def gone(world: World, app_id: str) -> None:
@@ -133,8 +147,8 @@ def test_the_stack_is_read_once_for_an_end_and_not_again(
     gone(world, app_id)
     seen_by_another(world, app_id, "SUCCEEDED", "Completed")
     reads: list[Any] = []
-    observed = world.driver.observed
-    monkeypatch.setattr(world.driver, "observed", lambda entry: reads.append(entry) or observed(entry))
+    answer = world.driver.answer
+    monkeypatch.setattr(world.driver, "answer", lambda entry: reads.append(entry) or answer(entry))
     for _ in range(2):
         assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
         assert [str(item.state) for item in world.scheduler().list()] == ["SUCCEEDED"]
@@ -146,7 +160,8 @@ def test_a_job_that_is_there_is_read_from_the_cluster_alone(
 ) -> None:
     app_id = running(world, "volcano", submit)
     seen_by_another(world, app_id, "FAILED", "ExitCode")
-    monkeypatch.setattr(world.driver, "observed", lambda _: pytest.fail("the stack was read"))
+    monkeypatch.setattr(world.driver, "answer", lambda _: pytest.fail("the stack was read"))
+    monkeypatch.setattr(world.driver, "record", lambda *_: pytest.fail("the stack was written"))
     assert str(world.scheduler().describe(app_id).state) == "RUNNING"
     assert [str(item.state) for item in world.scheduler().list()] == ["RUNNING"]
 
@@ -168,7 +183,7 @@ def test_while_the_cluster_is_away_the_later_state_of_the_stack_is_shown(
     [
         {"uid": "of-another-run"},
         {"uid": None},
-        {"observed_at": "2000-01-01T00:00:00Z", "state": "PENDING"},
+        {"resource_version": "1", "state": "PENDING"},
         {"state": "UNKNOWN", "reason": "NotFound"},
         {"state": "BROKEN"},
         {"roles": "none"},
@@ -193,7 +208,7 @@ def test_a_stack_that_cannot_be_read_changes_nothing(
         raise DeployError("the backend is away")
 
     app_id = running(world, "volcano", submit)
-    monkeypatch.setattr(world.driver, "observed", refuse)
+    monkeypatch.setattr(world.driver, "answer", refuse)
     away(world, app_id)
     assert str(world.scheduler().describe(app_id).state) == "RUNNING"
     assert [str(item.state) for item in world.scheduler().list()] == ["RUNNING"]
@@ -222,13 +237,16 @@ def test_a_cancellation_is_in_the_stack_before_the_cluster_is_asked(
     for name in ("create", "delete"):
         real = getattr(world.cluster, name)
         monkeypatch.setattr(
-            world.cluster, name, lambda *a, real=real, **k: noted.append(in_stack(world)) or real(*a, **k)
+            world.cluster,
+            name,
+            lambda *a, real=real, **k: noted.append((in_stack(world), requested_in(world))) or real(*a, **k),
         )
     world.scheduler(kind).cancel(app_id)
-    seen = noted[0]
+    seen, asked = noted[0]
     (entry,) = RunIndex().all()
     assert (seen["state"], seen["reason"], seen["uid"]) == (state, "Cancelled", entry.uid)
-    assert seen["message"] == f"cancelled at {entry.cancelled_at}"
+    assert (entry.requested, entry.request_written) == (read_requested(asked), True)
+    assert seen["message"] == f"cancelled at {asked['at']}"
     jsonschema.validate(seen, {"$defs": read_schema()["$defs"], "$ref": "#/$defs/Observed"})
     (stack,) = world.driver.stacks.values()
     assert stack.outputs["reason"] == "Cancelled"
@@ -236,49 +254,80 @@ def test_a_cancellation_is_in_the_stack_before_the_cluster_is_asked(
     assert in_stack(world)["state"] == "CANCELLED"
 
 
-def test_a_cancellation_is_newer_than_what_a_clock_that_is_ahead_wrote(
-    world: World, submit: Callable[..., str]
-) -> None:
-    app_id = running(world, "volcano", submit)
+def test_what_others_observe_after_a_request_does_not_replace_it(world: World, submit: Callable[..., str]) -> None:
+    app_id = running(world, "mcad", submit)
+    world.scheduler("mcad").cancel(app_id)
     seen_by_another(world, app_id, "RUNNING", "Running")
-    world.scheduler().cancel(app_id)
-    assert (in_stack(world)["reason"], in_stack(world)["observed_at"]) == ("Cancelled", "2100-01-01T00:00:01Z")
+    assert str(world.scheduler("mcad").describe(app_id).state) == "CANCELLED"
+    assert in_stack(world)["state"] == "CANCELLED"
 
 
-def test_a_cancellation_is_newer_than_what_a_controller_writes_at_the_same_time(
+def test_a_request_that_got_in_between_gets_the_number_before(
     world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = running(world, "volcano", submit)
     record, count = world.driver.record, itertools.count()
+    (entry,) = RunIndex().all()
 
-    def after_a_controller(*given: Any) -> Recorded:
+    def after_another(given: RunEntry, change: StackChange) -> Written:
         if next(count) == 0:
-            seen_by_another(world, app_id, "RUNNING", "Running")
-        return record(*given)
+            record(given, StackChange(uid=change.uid, request=request(RequestedAction.RESUME, 1, entry.uid)))
+        return record(given, change)
 
     monkeypatch.setattr("torchx_pulumi.runs.recording.REQUEST_PAUSES_S", (0.0,))
-    monkeypatch.setattr(world.driver, "record", after_a_controller)
+    monkeypatch.setattr(world.driver, "record", after_another)
     world.scheduler().cancel(app_id)
-    assert (in_stack(world)["reason"], in_stack(world)["observed_at"]) == ("Cancelled", "2100-01-01T00:00:01Z")
+    asked = requested_in(world)
+    assert (asked["action"], asked["counter"], asked["by"]) == ("cancel", 2, getpass.getuser())
+    assert in_stack(world)["reason"] == "Cancelled"
 
 
-def test_a_cancellation_that_the_cluster_refused_is_taken_back(world: World, submit: Callable[..., str]) -> None:
-    app_id = running(world, "mcad", submit)
-    world.cluster.denied.add(("delete", APP_WRAPPER))
-    with pytest.raises(ClusterError):
-        world.scheduler("mcad").cancel(app_id)
+def test_a_cancellation_that_the_cluster_refused_is_taken_back(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    app_id = running(world, kind, submit)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ClusterError("it may not be cancelled", reason="Forbidden")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VolcanoControl, "suspend", refuse)
+        patch.setattr(world.cluster, "delete", refuse)
+        with pytest.raises(ClusterError, match="may not be cancelled"):
+            world.scheduler(kind).cancel(app_id)
     assert in_stack(world)["reason"] != "Cancelled"
+    asked = requested_in(world)
+    assert (asked["action"], asked["counter"]) == ("resume", 2)
+    gone(world, app_id)
+    assert str(world.scheduler(kind).describe(app_id).state) == "UNKNOWN"
 
 
-def test_a_cancellation_whose_stack_is_busy_is_tried_again_and_then_said(
+def test_a_resumption_that_the_cluster_refused_is_taken_back(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ClusterError("it may not be resumed", reason="Forbidden")
+
+    app_id = running(world, "volcano", submit)
+    world.scheduler().cancel(app_id)
+    cancelled = requested_in(world)
+    monkeypatch.setattr(VolcanoControl, "resume", refuse)
+    with pytest.raises(ClusterError, match="may not be resumed"):
+        world.scheduler().resume(app_id)
+    assert requested_in(world) == {**cancelled, "counter": 3}
+    assert in_stack(world)["state"] == "CANCELLED"
+    assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
+
+
+def test_a_request_whose_stack_is_busy_is_tried_again(
     world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app_id, tried = running(world, "volcano", submit), []
     record = world.driver.record
 
-    def busy(*given: Any) -> Recorded:
+    def busy(*given: Any) -> Written:
         tried.append(given)
-        return Recorded.DEFERRED if len(tried) < 3 else record(*given)
+        return Written(outcome=Recorded.DEFERRED) if len(tried) < 3 else record(*given)
 
     monkeypatch.setattr("torchx_pulumi.runs.recording.REQUEST_PAUSES_S", (0.0, 0.0, 0.0))
     monkeypatch.setattr(world.driver, "record", busy)
@@ -286,12 +335,74 @@ def test_a_cancellation_whose_stack_is_busy_is_tried_again_and_then_said(
         world.scheduler().cancel(app_id)
     assert (len(tried), caplog.messages) == (3, [])
     assert in_stack(world)["reason"] == "Cancelled"
-    monkeypatch.setattr(world.driver, "record", lambda *_: Recorded.DEFERRED)
-    second = running(world, "mcad", submit)
+
+
+NEXT: dict[str, Callable[[Any, str], Any]] = {
+    "status": lambda scheduler, app_id: scheduler.describe(app_id),
+    "list": lambda scheduler, _: scheduler.list(),
+    "cancel": lambda scheduler, app_id: scheduler.cancel(app_id),
+    "log": lambda scheduler, app_id: scheduler.logs.replicas(app_id),
+}
+
+
+@pytest.fixture
+def unwritten(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> str:
+    """Cancel an app while its stack is locked."""
+    app_id = running(world, "mcad", submit)
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr("torchx_pulumi.runs.recording.REQUEST_PAUSES_S", ())
+        patch.setattr(world.driver, "record", lambda *_: Written(outcome=Recorded.DEFERRED))
+        world.scheduler("mcad").cancel(app_id)
+    (entry,) = RunIndex().all()
+    assert world.head(app_id, APP_WRAPPER) is None
+    assert f"stack {entry.place.stack} in file://" in caplog.text
+    assert "does not say yet that it was cancelled at" in caplog.text
+    assert "The next `torchx status` of this user writes it" in caplog.text
+    assert (requested_in(world), entry.requested is None, entry.request_written) == (None, False, False)
+    caplog.clear()
+    return app_id
+
+
+@pytest.mark.parametrize("command", NEXT)
+def test_a_cancellation_that_could_not_be_written_is_written_by_the_next_command(
+    world: World, unwritten: str, command: str
+) -> None:
+    NEXT[command](world.scheduler("mcad"), unwritten)
+    (entry,) = RunIndex().all()
+    assert (entry.requested, entry.request_written) == (read_requested(requested_in(world)), True)
+    assert in_stack(world)["state"] == "CANCELLED"
+
+
+def test_a_resumption_after_a_cancellation_that_could_not_be_written_takes_its_number(
+    world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id, scheduler = running(world, "volcano", submit), world.scheduler()
+    with monkeypatch.context() as patch:
+        patch.setattr("torchx_pulumi.runs.recording.REQUEST_PAUSES_S", ())
+        patch.setattr(world.driver, "record", lambda *_: Written(outcome=Recorded.LEFT))
+        scheduler.cancel(app_id)
+    scheduler.resume(app_id)
+    assert (requested_in(world)["action"], requested_in(world)["counter"]) == ("resume", 1)
+    assert (in_stack(world)["state"], in_stack(world)["reason"]) == ("PENDING", "Restarting")
+    assert str(scheduler.describe(app_id).state) == "PENDING"
+
+
+def test_a_cancellation_that_was_overtaken_before_it_was_written_is_dropped_with_a_line(
+    world: World, unwritten: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (entry,) = RunIndex().all()
+    other = request(RequestedAction.RESUME, 1, entry.uid)
+    world.driver.record(entry, StackChange(uid=entry.uid or "", request=other))
     with caplog.at_level(logging.WARNING):
-        world.scheduler("mcad").cancel(second)
-    assert "the stack does not say yet that it was cancelled at" in caplog.text
-    assert world.head(second, APP_WRAPPER) is None
+        assert str(world.scheduler("mcad").describe(unwritten).state) == "UNKNOWN"
+    assert "is not written any more; its stack says: resumed at 2026-01-01T00:00:00Z" in caplog.text
+    (entry,) = RunIndex().all()
+    assert (entry.requested, entry.request_written) == (other, True)
+    caplog.clear()
+    world.scheduler("mcad").describe(unwritten)
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("look_between", [True, False])
@@ -303,15 +414,14 @@ def test_a_resume_takes_the_cancellation_back(world: World, submit: Callable[...
     at[0] += timedelta(minutes=1)
     if look_between:
         assert str(scheduler.describe(app_id).state) == "CANCELLED"
-    cancelled = in_stack(world)
     at[0] += timedelta(minutes=1)
     scheduler.resume(app_id)
     resumed = in_stack(world)
     assert (resumed["state"], resumed["reason"]) == ("PENDING", "Restarting")
     assert resumed["message"].startswith("resumed at 2026-01-01T00:0")
-    assert is_newer(resumed, cancelled)
+    assert (requested_in(world)["action"], requested_in(world)["counter"]) == ("resume", 2)
     at[0] += timedelta(minutes=1)
-    world.phase(app_id, "Running")
+    world.phase(app_id, "Running", retryCount=1)
     assert str(scheduler.describe(app_id).state) == "RUNNING"
     gone(world, app_id)
     assert str(scheduler.describe(app_id).state) == "UNKNOWN"

@@ -8,6 +8,7 @@ import pytest
 from torchx_pulumi.kube import kinds
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError
+from torchx_pulumi.model.requested import RequestedAction
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB
@@ -73,7 +74,11 @@ def test_a_cancel_that_the_cluster_refused_leaves_no_trace(
         world.scheduler(kind).cancel(app_id)
     entry = RunIndex().find(app_id, kind)
     assert entry is not None
-    assert entry.cancelled_at is None
+    assert entry.requested is not None
+    assert entry.requested.action is RequestedAction.RESUME
+    world.cluster.denied.clear()
+    world.scheduler(kind).cancel(app_id)
+    assert str(world.scheduler(kind).describe(app_id).state) == "CANCELLED"
 
 
 def test_a_cancel_without_an_answer_is_kept_and_a_failure_afterwards_is_a_failure(
@@ -98,7 +103,7 @@ def test_a_cancel_without_an_answer_is_kept_and_a_failure_afterwards_is_a_failur
     assert str(scheduler.describe(app_id).state) == "FAILED"
 
 
-def test_an_appwrapper_that_fails_while_a_cancel_deletes_it_is_cancelled(
+def test_an_appwrapper_that_fails_while_a_cancel_deletes_it_is_cancelled_once_it_is_gone(
     world: World, submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = submit("mcad")
@@ -108,6 +113,10 @@ def test_an_appwrapper_that_fails_while_a_cancel_deletes_it_is_cancelled(
     assert wrapper is not None
     wrapper["metadata"]["deletionTimestamp"] = "2026-01-02T11:00:00Z"
     world.cluster.put({**wrapper, "status": {"state": "Failed"}})
+    ending = world.scheduler("mcad").describe(app_id)
+    assert str(ending.state) == "RUNNING"
+    assert "cancelled at" in ending.msg
+    world.cluster.remove(APP_WRAPPER, *app_id.split(":"))
     assert str(world.scheduler("mcad").describe(app_id).state) == "CANCELLED"
 
 
@@ -126,7 +135,8 @@ def test_resume_lets_an_aborted_job_run_again(world: World, submit: Callable[...
     assert str(scheduler.describe(app_id).state) == "PENDING"
     entry = RunIndex().find(app_id, "volcano")
     assert entry is not None
-    assert entry.cancelled_at is None
+    assert entry.requested is not None
+    assert (entry.requested.action, entry.requested.counter) == (RequestedAction.RESUME, 2)
 
 
 def test_resume_of_mcad_says_that_it_cannot(world: World, submit: Callable[..., str]) -> None:

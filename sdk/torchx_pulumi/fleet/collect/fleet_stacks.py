@@ -17,7 +17,6 @@ from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import as_observed
 from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, choose_backend
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
 from torchx_pulumi.stack_state.files import is_folder, path_exists
@@ -61,7 +60,7 @@ class LocalObservations:
             self.problems.append(str(error))
             return None
         # An observation without a time cannot be compared with the stack's.
-        return None if observation is None or parse_time(observation.observed_at) is None else as_observed(observation)
+        return None if observation is None or parse_time(observation.get("observed_at")) is None else observation
 
     @property
     def apps(self) -> int:

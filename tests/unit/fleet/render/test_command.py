@@ -10,9 +10,7 @@ import pytest
 from torchx_pulumi.cli.main import main
 from torchx_pulumi.fleet.collect.fleet_stacks import LocalObservations
 from torchx_pulumi.model.app_entry import RunEntry, StackRef
-from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import Observation
 
 from tests.doc_blocks import commands
 from tests.unit.fleet.collect.states import checkpoint, output, write_stack
@@ -150,10 +148,8 @@ def test_what_this_machine_saw_later_is_shown(backend: str, capsys: pytest.Captu
     index = RunIndex()
     mine = entry(backend, "a")
     index.add(mine)
-    seen = Observation(
-        state=JobState.SUCCEEDED, reason=Reason.COMPLETED, message="", observed_at="2026-01-03T00:00:00Z"
-    )
-    index.observe(mine, seen)
+    seen = {"state": "SUCCEEDED", "reason": "Completed", "message": "", "observed_at": "2026-01-03T00:00:00Z"}
+    index.observe(mine, lambda _: seen)
     assert main(["fleet", "--backend", backend, "--json", "--state", "succeeded"]) == 0
     (app,) = json.loads(capsys.readouterr().out)["apps"]
     assert (app["app_id"], app["reason"], app["source"]) == ("team:a", "Completed", "local")
