@@ -159,10 +159,13 @@ class Truth:
 class Fleet:
     """Apps of one namespace."""
 
-    def __init__(self, watch: ClusterWatch, namespace: str, image: str, nowhere: str, *, seed: int = 0) -> None:
+    def __init__(
+        self, watch: ClusterWatch, namespace: str, image: str, nowhere: str, *, seed: int = 0, only: str = ""
+    ) -> None:
+        """Prepare apps; `only` is how the names of their recipes end."""
         self.apps: list[App] = []
         self._watch, self._namespace, self._image = watch, namespace, image
-        self._recipes = recipes(nowhere)
+        self._recipes = [recipe for recipe in recipes(nowhere) if recipe.name.endswith(only)]
         self._random = random.Random(seed)
         self._over = threading.Event()
         self._acting = threading.Thread(target=self._act_on, daemon=True)

@@ -15,6 +15,7 @@ import itertools
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ APPS = int(os.environ.get("TORCHX_PULUMI_CONTROLLER_APPS", "30"))
 """Apps that are launched; 300 in the long run."""
 KILLS = int(os.environ.get("TORCHX_PULUMI_CONTROLLER_KILLS", "3"))
 """How often the controller is killed; 30 in the long run."""
+CANCELS = int(os.environ.get("TORCHX_PULUMI_CANCELS", "2"))
+"""Apps of each scheduler that are cancelled while their image cannot be pulled; 50 in the long run."""
 SETTLE_S = 90.0
 """Time in which the stacks have the truth once nothing is killed any more; the longest retry takes 30 s."""
 DELAY_S = 5.0
@@ -78,6 +81,7 @@ def backend_of(cli: TorchxCli) -> Path:
     return Path(cli.env["XDG_STATE_HOME"]) / "torchx-pulumi" / "backend"
 
 
+@pytest.mark.idle
 def test_every_stack_has_the_truth_after_kills(
     cli: TorchxCli,
     schedulers: dict[str, Any],
@@ -143,6 +147,74 @@ def test_every_stack_has_the_truth_after_kills(
         )
     slowest = "; ".join(f"{delay.app} {delay.seconds:.1f} s" for delay in whole[-5:] if not delay.disturbed)
     assert percentile(delays, 0.99) <= DELAY_S, slowest
+
+
+def test_what_waits_for_an_image_that_does_not_exist_is_always_cancelled(
+    cli: TorchxCli,
+    schedulers: dict[str, Any],
+    watch: ClusterWatch,
+    cluster: Any,
+    namespace: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The kubelet ends such a pod with an exit code once it is deleted; nobody may take that for the end of the run."""
+    if "mcad" not in cluster.settings.features or not cluster.images:
+        pytest.skip("the local cluster has no MCAD or no real node")
+    nowhere = f"{cluster.registry}/none-such:1"
+    fleet = Fleet(watch, namespace, cluster.images["busybox"], nowhere, seed=CANCELS, only="-image")
+    backend = backend_of(cli)
+    backend.mkdir(parents=True)
+    stacks = StackWatch(backend)
+    controller = ControllerProcess(cli.env, tmp_path, "--namespace", namespace)
+    reader = Reader(schedulers, fleet)
+    try:
+        fleet.launch(schedulers, 2 * CANCELS, each=lambda: None)
+        eventually(fleet.over, timeout_s=120 + 30 * CANCELS)
+        eventually(lambda: all(is_told(fleet, stacks, app) for app in fleet.apps), timeout_s=SETTLE_S)
+    except AssertionError as error:
+        raise AssertionError(
+            "\n".join([str(error), *fleet.unfinished(), *differences(fleet, stacks), controller.said()])
+        ) from error
+    finally:
+        reader.close()
+        fleet.close()
+        stacks.close()
+        controller.close()
+    told: dict[str, list[str]] = {"volcano": [], "mcad": []}
+    for app in fleet.apps:
+        written = stacks.last(app.app_id)
+        told[app.recipe.scheduler].append(written.state if written is not None else "not written")
+    assert {name: set(states) for name, states in told.items()} == {"volcano": {"CANCELLED"}, "mcad": {"CANCELLED"}}
+    assert reader.seen.isdisjoint({"FAILED", "SUCCEEDED"}), reader.seen
+    with capsys.disabled():
+        counts = ", ".join(f"{name} {states.count('CANCELLED')} of {len(states)}" for name, states in told.items())
+        sys.stdout.write(f"\ncancelled while their image could not be pulled: {counts}; {reader.reads} statuses read\n")
+
+
+class Reader:
+    """Reads the status of every app of a fleet again and again, as `torchx status` does."""
+
+    def __init__(self, schedulers: dict[str, Any], fleet: Fleet) -> None:
+        self._schedulers, self._fleet, self._over = schedulers, fleet, threading.Event()
+        self.seen: set[str] = set()
+        """Names of the states that were read."""
+        self.reads = 0
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._over.set()
+        self._thread.join(timeout=60)
+
+    def _read(self) -> None:
+        while not self._over.wait(0.2):
+            for app in [*self._fleet.apps]:
+                described = self._schedulers[app.recipe.scheduler].describe(app.app_id)
+                if described is not None:
+                    self.seen.add(described.state.name)
+                    self.reads += 1
 
 
 class Killer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -322,6 +323,26 @@ def test_a_log_is_followed_to_its_end_and_stays_where_the_reader_is(browser: Bro
         assert (asked.run, asked.attempt, asked.container, asked.timestamps) == ("uid-1", 1, "main", False)
         page.keyboard.press("Escape")
         eventually(lambda: log.open_now == 0)
+        view.check()
+
+
+def test_a_role_with_absurdly_many_replicas_leaves_the_page_usable(browser: Browser) -> None:
+    huge = app("train")
+    whole = huge.output.output
+    (role,), (seen,) = whole["declared"]["roles"], whole["observed"]["roles"]
+    listed = [*seen["replicas"], {"id": 20_000, "state": "FAILED"}, {"id": 1e300, "state": "FAILED"}]
+    declared = {
+        **whole["declared"],
+        "roles": [{**role, "replicas": 1e11}, {**role, "name": "second", "replicas": 1e11}],
+    }
+    observed = {**whole["observed"], "roles": [{**seen, "replicas": listed}]}
+    output = replace(huge.output, output={**whole, "declared": declared, "observed": observed})
+    with viewed(browser) as view:
+        view.server.fleet.put_stack(replace(huge, output=output))
+        page = view.open(f"#{identity('train')}/log")
+        options = page.locator("#log-replica option")
+        expect(page.locator('#log-replica option[value="trainer/20000"]')).to_have_text("trainer/20000 FAILED")
+        assert 5_000 < options.count() <= 10_000
         view.check()
 
 

@@ -177,15 +177,17 @@ def test_logs_are_followed_and_outlive_their_pods(
 
         look.delete(VOLCANO_JOB, namespace, endless)
         got = follower.end()
-        assert numbers(got) == [*range(1, len(numbers(got)) + 1)]
-        assert got[-2] == "end"
         assert got[-1].startswith("# torchx-pulumi: end of the log: ")
+        # If the pod goes before the reader knows that its log has ended, a note says that the rest is from the archive.
+        lines = [line for line in got if not line.startswith("# torchx-pulumi: ")]
+        assert numbers(lines) == [*range(1, len(numbers(lines)) + 1)]
+        assert lines[-1] == "end"
         eventually(lambda: api.json(f"apps/{app}/runs")["runs"][0]["archived"], 120)
         # Until the pod is gone, its log is read from it.
         archive = "read from the archive"
         archived = eventually(lambda: found if archive in (found := api.log_if_any(app) or [""])[0] else None)
         assert archived[-1] == "end"
-        assert archived[1:] == got[1:-1]
+        assert archived[1:] == lines
         assert api.log(app, follow="true")[1:-1] == archived[1:]
 
         eventually(lambda: attempts(api, failing).get(1, {}).get("archived"), 180)

@@ -86,11 +86,8 @@ def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] |
     if look.objects is None:
         return None
     status = look.status
-    if look.gone:
-        ended = status is not None and status.state.terminal and not by_absence(status)
-        return status if ended else _gone(look, request, previous)
-    if status is None:
-        return None
+    if status is None or (look.gone and (not status.state.terminal or by_absence(status))):
+        return _gone(look, request, previous) if look.gone else None
     cancel = request if request is not None and request.action is RequestedAction.CANCEL else None
     if cancel is not None and status.state is not JobState.SUCCEEDED:
         return _cancelled(look, status, cancel)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime, timezone
 
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.stack_state.backend import without_credentials
+
+MOST_FACTS = 10_000
+"""Facts that are remembered as written: those that came up last. An earlier one may be written again."""
 
 
 def _now() -> datetime:
@@ -35,7 +39,7 @@ class Reporter:
         self._now = now
         self._guard = threading.Lock()
         self._problems: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._told: OrderedDict[str, None] = OrderedDict()
 
     def line(self, text: str) -> None:
         """Write a text as one line with the time; credentials of backends are left out."""
@@ -64,18 +68,22 @@ class Reporter:
         self.line(text)
 
     def once(self, fact: str, text: str) -> None:
-        """Write a line about a fact that has no end, unless it was written already."""
+        """Write a line about a fact that has no end, unless it was written already (see `MOST_FACTS`)."""
         with self._guard:
-            if fact in self._told:
-                return
-            self._told.add(fact)
+            known = fact in self._told
+            self._told[fact] = None
+            self._told.move_to_end(fact)
+            if len(self._told) > MOST_FACTS:
+                self._told.popitem(last=False)
+        if known:
+            return
         self.line(text)
 
     def forget(self, subject: str) -> None:
         """Drop a problem or a fact whose subject is gone, without a line."""
         with self._guard:
             self._problems.pop(subject, None)
-            self._told.discard(subject)
+            self._told.pop(subject, None)
 
     def problems(self) -> tuple[str, ...]:
         """Return the texts of the problems that have begun and not ended, the oldest first, without credentials."""

@@ -7,7 +7,6 @@ default, and whole numbers may be floats, as Pulumi's state has one kind of numb
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,7 +15,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.object_fields import time_at
+from torchx_pulumi.model.object_fields import is_finite, time_at
 from torchx_pulumi.model.timestamps import format_time
 
 Value = TypeVar("Value")
@@ -79,7 +78,7 @@ def check_version(value: Any, where: str, what: str, newest: int) -> None:
         DeployError: The value has no `version`, or a later one.
     """
     version = value.get("version") if isinstance(value, Mapping) else None
-    if not isinstance(version, (int, float)) or not math.isfinite(version):
+    if not is_finite(version):
         raise DeployError(f"{where} is not {what}: found {type(value).__name__} without a version")
     if int(version) > newest:
         raise DeployError(
@@ -134,6 +133,8 @@ class _Reader:
         allowed = (int, float) if kind in (int, float) else kind
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
             return self._wrong(value, _NAMES[kind], path)
+        if kind in (int, float) and not is_finite(value):
+            return self._wrong(value, f"{_NAMES[kind]} that a float can hold", path)
         return int(value) if kind is int and float(value).is_integer() else value
 
     def _dataclass(self, kind: Any, value: Any, path: str) -> Any:

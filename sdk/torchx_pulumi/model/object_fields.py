@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeGuard
 
 from torchx_pulumi.model.timestamps import parse_time
 
@@ -30,15 +31,28 @@ def text_at(obj: object, *path: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def is_finite(value: object) -> TypeGuard[float]:
+    """Return whether a value is a number that a float can hold. JSON has larger ones, and Python reads NaN in it.
+
+    >>> [is_finite(value) for value in (1, 2.5, True, "1", float("nan"), float("inf"), 10**400)]
+    [True, True, False, False, False, False, False]
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def number_at(obj: object, *path: str) -> int | None:
     """Return the whole number at a path, also where it is written as text or as 2.0."""
     value = at(obj, *path)
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
     try:
-        return int(value)
-    except (ValueError, OverflowError):
+        number = int(value) if isinstance(value, str) else value
+    except ValueError:
         return None
+    return int(number) if is_finite(number) else None
 
 
 def mapping_at(obj: object, *path: str) -> Mapping[str, Any]:

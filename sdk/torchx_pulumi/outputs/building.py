@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import shlex
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, Final, cast
 
 from torchx_pulumi.model.codec import to_json
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import ResourceSpec
-from torchx_pulumi.model.status import JobState, JobStatus, ReplicaStatus, RoleStatus
+from torchx_pulumi.model.status import Diagnosis, JobState, JobStatus, ReplicaStatus, RoleStatus
 from torchx_pulumi.model.timestamps import format_time
 from torchx_pulumi.outputs.types import (
     SCHEMA_VERSION,
@@ -31,15 +33,20 @@ from torchx_pulumi.outputs.types import (
     TorchxOutput,
 )
 from torchx_pulumi.schedulers import backend_of
+from torchx_pulumi.schedulers.diagnosis.evidence import MAX_OBJECTS
+from torchx_pulumi.schedulers.diagnosis.ranking import MAX_DIAGNOSES
 
 MAX_REPLICAS_LISTED: Final = 64
 """A role with more replicas lists the failed ones only, and at most this many; `omitted` counts the rest."""
 
 MAX_OBSERVED_BYTES: Final = 60_000
-"""Longest `observed` as JSON; where it would be longer, fewer replicas are listed."""
+"""Longest `observed` as JSON; see `build_observed`."""
 
-MAX_DETAIL: Final = 2000
-"""Characters of a diagnosis' detail."""
+MAX_TEXT: Final = 2000
+"""Characters of a message, of a phase, and of each text of a diagnosis."""
+
+RESERVED_BYTES: Final = 100
+"""Bytes that are left for the number of roles that are not listed, and for another form of `observed_at`."""
 
 _STATUS_FIELDS: Final = (
     *("state", "phase", "reason", "message", "diagnoses", "conditions", "roles"),
@@ -171,23 +178,67 @@ def build_observed(
     previous: Mapping[str, Any] | None = None,
     resource_version: str | None = None,
 ) -> Observed:
-    """Return the part `observed`; it keeps the time of `previous` if nothing else differs."""
-    shortened = [replace(one, detail=one.detail[:MAX_DETAIL]) for one in status.diagnoses]
-    plain = to_json(replace(status, roles=(), diagnoses=tuple(shortened)))
-    values = {name: plain[name] for name in _STATUS_FIELDS}
-    observed = cast("Observed", {**values, "observed_at": format_time(observed_at), "source": source})
-    if status.uid is not None:
-        observed["uid"] = status.uid
+    """Return the part `observed`; it keeps the time of `previous` if nothing else differs.
+
+    As JSON it has at most `MAX_OBSERVED_BYTES`. In this order, as far as needed: texts are cut until everything but the
+    roles takes at most half of that; fewer replicas are listed, then none; the last roles are left out, and
+    `roles_omitted` counts them.
+    """
+    most = MAX_TEXT
+    observed = _without_roles(status, most)
+    while most and _size(observed) > MAX_OBSERVED_BYTES // 2:
+        most //= 2
+        observed = _without_roles(status, most)
+    observed |= {"observed_at": format_time(observed_at), "source": source}
     if resource_version is not None:
         observed["resource_version"] = resource_version
-    listed = MAX_REPLICAS_LISTED
-    observed["roles"] = [observe_role(role, listed) for role in status.roles]
-    while listed and len(json.dumps(observed)) > MAX_OBSERVED_BYTES:
-        listed //= 2
-        observed["roles"] = [observe_role(role, listed) for role in status.roles]
+    _add_roles(observed, status.roles, MAX_OBSERVED_BYTES - RESERVED_BYTES - _size(observed))
     if previous and isinstance(previous.get("observed_at"), str) and same(previous, cast("dict[str, Any]", observed)):
         observed["observed_at"] = previous["observed_at"]
     return observed
+
+
+def _without_roles(status: JobStatus, most: int) -> Observed:
+    """Return a status with texts of at most so many characters, without its roles."""
+    short = replace(
+        status,
+        message=status.message[:most],
+        phase=status.phase and status.phase[:most],
+        conditions=tuple(replace(one, message=one.message[:most]) for one in status.conditions),
+        diagnoses=tuple(_shortened(one, most) for one in status.diagnoses[:MAX_DIAGNOSES]),
+        roles=(),
+    )
+    plain = to_json(short)
+    uid = {} if status.uid is None else {"uid": status.uid}
+    return cast("Observed", {**{name: plain[name] for name in _STATUS_FIELDS}, **uid})
+
+
+def _shortened(one: Diagnosis, most: int) -> Diagnosis:
+    return replace(
+        one,
+        summary=one.summary[:most],
+        detail=one.detail[:most],
+        resolution=one.resolution[:most],
+        objects=one.objects[:MAX_OBJECTS],
+    )
+
+
+def _add_roles(observed: Observed, roles: Sequence[RoleStatus], room: int) -> None:
+    """Add the roles that take at most so many bytes, with as many replicas as that allows."""
+    listed = MAX_REPLICAS_LISTED
+    shown = [observe_role(role, listed) for role in roles]
+    while listed and _size(shown) > room:
+        listed //= 2
+        shown = [observe_role(role, listed) for role in roles]
+    # Each takes a separator, too.
+    ends = [*accumulate(_size(role) + 2 for role in shown)]
+    observed["roles"] = shown[: bisect_right(ends, room)]
+    if len(observed["roles"]) < len(roles):
+        observed["roles_omitted"] = len(roles) - len(observed["roles"])
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value))
 
 
 def same(one: Any, other: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from torchx_pulumi.model.codec import from_json
 from torchx_pulumi.model.errors import DeployError
+from torchx_pulumi.model.object_fields import is_finite
 from torchx_pulumi.outputs.types import SCHEMA_VERSION, TorchxOutput
 
 
@@ -27,7 +28,7 @@ def read_outputs(source: Any) -> TorchxOutput:
     """
     value = _find(source)
     version = value.get("schema_version")
-    if isinstance(version, bool) or not isinstance(version, (int, float)):
+    if not is_finite(version):
         raise DeployError(
             f"the output `torchx` has no schema_version: found {version!r}; was it written by this package?"
         )

@@ -171,7 +171,15 @@ class ObservedObjectUid(TypedDict, total=False):
     """`metadata.resourceVersion` of what was observed, which orders observations of one attempt."""
 
 
-class Observed(ObservedObjectUid):
+class OmittedRoles(TypedDict, total=False):
+    """How many roles are not listed; absent where all are."""
+
+    roles_omitted: int | None
+    """Number of roles after the listed ones, left out where `observed` would be larger than 60,000 bytes even without
+    replicas. Null: none."""
+
+
+class Observed(ObservedObjectUid, OmittedRoles):
     """What was observed. Updated by `pulumi up` and `pulumi refresh --run-program`."""
 
     state: str
@@ -181,7 +189,7 @@ class Observed(ObservedObjectUid):
     reason: str
     """One word that never changes; docs/diagnosis.md lists them."""
     message: str
-    """Details, those of the first diagnosis where there is one."""
+    """Details, those of the first diagnosis where there is one; at most 2,000 characters."""
     diagnoses: list[ObservedDiagnosis]
     """The most important first, at most 8."""
     conditions: list[ObservedCondition]

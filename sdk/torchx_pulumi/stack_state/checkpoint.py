@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.model.app_entry import RunEntry, read_entry
-from torchx_pulumi.model.object_fields import at
+from torchx_pulumi.model.object_fields import at, is_finite
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.timestamps import parse_time
@@ -216,7 +216,7 @@ def read_app(text: str) -> StackApp | None:
             "the output `torchx` is secret as a whole; a value that is marked secret was put into an image name, "
             "a queue or another plain part of the app: use plain text there"
         )
-    if not isinstance(output, Mapping) or not isinstance(output.get("schema_version"), (int, float)):
+    if not isinstance(output, Mapping) or not is_finite(output.get("schema_version")):
         raise UnreadableStateError(f"the output `torchx` is {type(output).__name__} without a schema_version")
     if int(output["schema_version"]) > SCHEMA_VERSION:
         raise UnreadableStateError(

@@ -2,6 +2,7 @@
 const MOST_LINES = 5000;
 const MOST_CHARACTERS = 4000000;
 const BLOCK_LINES = 100;
+const MOST_REPLICAS = 10000; // to choose from; those that an app lists are always offered
 const NOTE = "# torchx-pulumi: ";
 const COLORS = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f]/g; // shown as ^G
@@ -152,7 +153,8 @@ function showReplicas() {
   const choices = new Map();
   for (const role of log.app.roles) {
     const states = new Map(role.replicas.filter((item) => Number.isInteger(item.id)).map((item) => [item.id, item.state]));
-    for (let id = 0; id < Math.max(role.wanted, ...states.keys(), 0); id += 1) states.has(id) || states.set(id, "");
+    for (let id = 0; id < role.wanted && choices.size + states.size < MOST_REPLICAS; id += 1)
+      if (!states.has(id)) states.set(id, "");
     for (const [id, state] of [...states].sort((a, b) => a[0] - b[0]))
       choices.set(`${role.name}/${id}`, `${role.name}/${id} ${state || ""}`.trim());
   }

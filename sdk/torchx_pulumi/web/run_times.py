@@ -17,6 +17,9 @@ from torchx_pulumi.model.status import JobState
 
 HOUR_S: Final = 3600.0
 
+Place = tuple[str, str]
+"""Scheduler and queue, as the labels have them."""
+
 WAIT_BUCKETS_S: Final = (
     *(1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1800.0),
     *(hours * HOUR_S for hours in (1, 2, 4, 8, 12, 24, 72)),
@@ -26,6 +29,11 @@ RUN_BUCKETS_S: Final = (
     *(10.0, 60.0, 300.0, 900.0, 1800.0),
     *(hours * HOUR_S for hours in (1, 2, 4, 8, 12, 24, 48, 72, 168)),
 )
+
+ENDS: Final = tuple(state for state in JobState if state.terminal)
+
+SERIES_KEPT_S: Final = 600.0
+"""Time for which the series of a queue or scheduler stay after its last app, so that its last runs are scraped."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +62,10 @@ class RunTimes:
         self._guard = threading.Lock()
         self._version: int | None = None
         self._runs: dict[str, _Run] = {}
+        self._places: dict[str, Place] = {}
+        """App to its scheduler and queue."""
+        self._used: dict[Place, datetime] = {}
+        """Scheduler and queue with a series to when they were last known to have an app."""
         self._waits = Histogram(
             "torchx_app_queue_wait_seconds",
             "Time from the launch to the first start of a container.",
@@ -73,6 +85,8 @@ class RunTimes:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the histograms."""
+        with self._guard:
+            self._drop_unused()
         for histogram in (self._waits, self._runtimes):
             for metric in histogram.collect():
                 # When a series was made says nothing of the runs.
@@ -83,19 +97,22 @@ class RunTimes:
         with self._guard:
             change = self._fleet.changes(self._version)
             self._version = change.version
-            if change.whole:
-                there = {app.id for app in change.changed}
-                self._runs = {name: run for name, run in self._runs.items() if name in there}
-            for name in change.gone:
+            known = self._places.keys()
+            gone = known - {app.id for app in change.changed} if change.whole else known & {*change.gone}
+            for name in gone:
                 self._runs.pop(name, None)
+                self._used[self._places.pop(name)] = self._now()
             for app in change.changed:
                 self._count(app)
 
     def _count(self, app: LiveApp) -> None:
-        uid, row = app.app.uid, app.row(self._now())
+        now = self._now()
+        uid, row = app.app.uid, app.row(now)
+        place = self._places[app.id] = encodable(row.scheduler), encodable(row.queue or "")
+        self._used[place] = now
         # A series that begins at 0 is scraped before its first run: `increase` of one that begins at 1 misses that run.
-        waits = self._waits.labels(row.scheduler, encodable(row.queue or ""))
-        ended = {state: self._runtimes.labels(row.scheduler, state.value) for state in JobState if state.terminal}
+        waits = self._waits.labels(*place)
+        ended = {state: self._runtimes.labels(place[0], state.value) for state in ENDS}
         if uid is None:
             # Its launch has not written it yet; that will be a change.
             return
@@ -115,3 +132,14 @@ class RunTimes:
             if row.finished_at >= self._begun:
                 ran_s = (row.finished_at - row.started_at).total_seconds()
                 ended[row.state].observe(max(ran_s, 0.0))
+
+    def _drop_unused(self) -> None:
+        """Remove the series of queues and schedulers that have had no app for a while."""
+        now = self._now()
+        self._used |= dict.fromkeys(self._places.values(), now)
+        for place in [place for place, at in self._used.items() if (now - at).total_seconds() > SERIES_KEPT_S]:
+            del self._used[place]
+            self._waits.remove(*place)
+            if not any(scheduler == place[0] for scheduler, _ in self._used):
+                for state in ENDS:
+                    self._runtimes.remove(place[0], state.value)

@@ -54,7 +54,7 @@ def summary(app: LiveApp, row: FleetRow) -> dict[str, Any]:
         "cause": cause(row),
         "ready": row.replicas_ready,
         "wanted": row.replicas_wanted,
-        "gpus": _gpus(row),
+        "gpus": float(row.resources_total.get("gpu", 0)),
         "stale": row.stale,
         "source": row.source,
         "attempt": row.attempt,
@@ -68,11 +68,6 @@ def summary(app: LiveApp, row: FleetRow) -> dict[str, Any]:
         "observed_at": _time(row.observed_at),
         "checked_at": _time(row.checked_at),
     }
-
-
-def _gpus(row: FleetRow) -> float:
-    count = row.resources_total.get("gpu")
-    return float(count) if isinstance(count, (int, float)) and 0 < count < 1e12 else 0.0
 
 
 def _time(time: datetime | None) -> str | None:

@@ -8,10 +8,22 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
-from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.model.status import (
+    Condition,
+    Diagnosis,
+    JobState,
+    JobStatus,
+    ObjectRef,
+    Reason,
+    ReplicaStatus,
+    RoleStatus,
+)
 from torchx_pulumi.outputs.building import (
+    MAX_OBSERVED_BYTES,
     MAX_REPLICAS_LISTED,
     build_observed,
     flatten,
@@ -171,6 +183,86 @@ def test_the_list_of_failed_replicas_is_capped() -> None:
     replicas = tuple(replica(index, JobState.FAILED) for index in range(1000))
     (role,) = build_observed(status(replicas=replicas), observed_at=NOW)["roles"]
     assert (len(role["replicas"]), role["omitted"]) == (MAX_REPLICAS_LISTED, 1000 - MAX_REPLICAS_LISTED)
+
+
+SIZES = st.sampled_from([0, 1, 40, 300, 2_500, 200_000])
+CHARACTERS = st.sampled_from(["a", "é", "\N{ROCKET}", "\n", "\0", '"'])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    roles=st.lists(st.sampled_from([1, 2, 65, 300]), max_size=4) | st.sampled_from([[1] * 400, [1] * 1_000]),
+    name=st.integers(1, 63),
+    state=st.sampled_from([JobState.RUNNING, JobState.FAILED]),
+    message=SIZES,
+    detail=SIZES,
+    diagnoses=st.integers(0, 10),
+    of_replica=SIZES,
+    character=CHARACTERS,
+)
+def test_observed_has_at_most_the_documented_size(
+    roles: list[int],
+    name: int,
+    state: JobState,
+    message: int,
+    detail: int,
+    diagnoses: int,
+    of_replica: int,
+    character: str,
+) -> None:
+    text = character * of_replica
+    diagnosis = Diagnosis(
+        reason=Reason.NEVER_SCHEDULABLE,
+        summary=character * message,
+        detail=character * detail,
+        resolution=character * message,
+        objects=tuple(ObjectRef(kind="Pod", namespace="n" * 63, name="p" * 253) for _ in range(10)),
+    )
+    seen = JobStatus(
+        state=state,
+        reason=Reason.RUNNING,
+        phase=character * message,
+        message=character * message,
+        conditions=(Condition(type="Finished", status="True", reason=Reason.EXIT_CODE, message=character * detail),)
+        * 3,
+        diagnoses=(diagnosis,) * diagnoses,
+        roles=tuple(
+            RoleStatus(
+                name=f"{place:x<{name}}",
+                replicas=tuple(replace(replica(index, state), message=text) for index in range(count)),
+            )
+            for place, count in enumerate(roles)
+        ),
+        uid="00000000-0000-0000-0000-000000000000",
+    )
+    observed = build_observed(seen, observed_at=NOW)
+    assert len(json.dumps(observed)) <= MAX_OBSERVED_BYTES
+    assert (observed["state"], observed["uid"]) == (state.value, seen.uid)
+    listed = observed["roles"]
+    assert len(listed) + observed.get("roles_omitted", 0) == len(roles)
+    for role, count in zip(listed, roles, strict=False):
+        assert len(role["replicas"]) + role["omitted"] == count
+        assert role["counts"] == {state.value: count}
+    assert build_observed(seen, observed_at=LATER, previous=observed) == observed
+
+
+def test_a_long_message_costs_no_replica_and_many_replicas_cost_no_text() -> None:
+    long = build_observed(replace(status(replicas=(replica(0),)), message="x" * 200_000), observed_at=NOW)
+    assert (len(long["message"]), len(long["roles"][0]["replicas"])) == (2000, 1)
+    failed = RoleStatus(name="a", replicas=tuple(replica(index, JobState.FAILED) for index in range(64)))
+    many = build_observed(replace(status(), message="x" * 2000, roles=(failed,) * 20), observed_at=NOW)
+    assert len(many["message"]) == 2000
+    assert len(many["roles"]) == 20
+    assert "roles_omitted" not in many
+
+
+def test_roles_are_left_out_last_and_counted() -> None:
+    whole = tuple(RoleStatus(name=f"role-{index}", replicas=(replica(0),)) for index in range(2_000))
+    observed = build_observed(replace(status(), roles=whole), observed_at=NOW)
+    names = [role["name"] for role in observed["roles"]]
+    assert names == [f"role-{index}" for index in range(len(names))]
+    assert 500 < len(names) == 2_000 - observed["roles_omitted"]
+    assert all(role["replicas"] == [] for role in observed["roles"])
 
 
 def test_a_small_role_lists_all() -> None:

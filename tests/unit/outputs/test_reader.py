@@ -127,6 +127,8 @@ def test_new_fields_are_left_as_they_are_and_absent_lists_are_empty() -> None:
         ("[]", "no output `torchx`: found list"),
         ({"torchx": None}, "no output `torchx`: found NoneType"),
         ({"schema_version": True}, "no schema_version"),
+        ({"schema_version": 10**400}, "no schema_version"),
+        ({"schema_version": float("nan")}, "no schema_version"),
     ],
 )
 def test_what_is_none_is_refused_with_the_next_step(given: Any, said: str) -> None:

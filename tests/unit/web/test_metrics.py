@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from torchx_pulumi.controller.figures import WatchState
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.fleet.collect import Fleet
 from torchx_pulumi.fleet.render import to_prometheus
+from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.web.metrics import ControllerMetrics
 
 from tests.unit.controller.live_apps import BACKEND, tracked_app
+from tests.unit.fleet.collect.states import ODD_NUMBERS, odd_output
 from tests.unit.web.measured import NOW, Told, scraped, value
 
 EVIL = 'a"b\\c\nd{}\u202e'
@@ -137,3 +140,12 @@ def test_the_process_and_its_version_are_there() -> None:
     metrics = metrics_of(fleet_of())
     assert value(metrics, "torchx_controller_build_info") == 1
     assert (value(metrics, "process_resident_memory_bytes") or 0) > 1e6
+
+
+@pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda number: repr(number)[:12])
+def test_an_odd_number_of_one_app_takes_no_metric_from_the_others(number: Any) -> None:
+    fleet = fleet_of("a")
+    fleet.put_stack(replace(tracked_app("odd"), output=StackApp(output=odd_output("odd", number))))
+    metrics = metrics_of(fleet)
+    assert value(metrics, "torchx_app_info") == 2
+    assert value(metrics, "torchx_app_requested_gpus", app_id="team:a") == 2

@@ -11,6 +11,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -18,9 +19,11 @@ from urllib.parse import urlencode
 import jsonschema
 import pytest
 from starlette.types import Message
+from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.web import limits
 from torchx_pulumi.web.bounds import HEADERS, bounded_send
 
+from tests.unit.fleet.collect.states import ODD_NUMBERS, odd_output
 from tests.unit.web.site_server import Answer, app, eventually, served
 
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
@@ -390,3 +393,18 @@ def test_a_large_answer_is_not_copied_for_a_client_that_does_not_read() -> None:
     assert len(most) == 64
     assert max(most) - most[0] < 2 * limits.PART_BYTES
     assert most[0] < 8 * limits.PART_BYTES
+
+
+def test_odd_numbers_of_apps_take_neither_the_page_nor_the_others_away() -> None:
+    with served() as server:
+        server.fleet.put_stack(app("good"))
+        for place, number in enumerate(ODD_NUMBERS):
+            odd = odd_output(f"odd-{place}", number)
+            server.fleet.put_stack(replace(app(f"odd-{place}"), output=StackApp(output=odd)))
+        assert b"default:good" in server.ask("/").body
+        listed = json.loads(server.ask("/api/v1/apps").body, parse_constant=pytest.fail)["apps"]
+        assert len(listed) == 1 + len(ODD_NUMBERS)
+        for one in listed:
+            answer = server.ask(f"/api/v1/apps/{one['id']}")
+            assert answer.status == 200, answer.body
+            json.loads(answer.body, parse_constant=pytest.fail)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.web.metrics import ControllerMetrics
+from torchx_pulumi.web.run_times import SERIES_KEPT_S
 
 from tests.unit.controller.live_apps import BACKEND, tracked_app
 from tests.unit.web.measured import NOW, Told, scraped, value
@@ -111,3 +114,26 @@ def test_no_sample_tells_when_a_series_was_made(fleet: LiveFleet) -> None:
     metrics = metrics_of(fleet)
     fleet.put_stack(tracked_app("a", observed=ENDED))
     assert [name for name in scraped(metrics) if name.endswith("_created")] == []
+
+
+def test_the_series_of_a_queue_go_some_time_after_its_last_app(fleet: LiveFleet) -> None:
+    seconds = [0.0]
+    metrics = ControllerMetrics(fleet, Told(), backends=(BACKEND,), now=lambda: NOW + timedelta(seconds=seconds[0]))
+    for name, queue in (("a", "small"), ("b", "small"), ("c", "big"), ("d", "moved")):
+        fleet.put_stack(tracked_app(name, app={"queue": queue}, observed=ENDED))
+    fleet.put_stack(tracked_app("d", app={"queue": "big"}, observed=ENDED))
+    fleet.put_stack(tracked_app("e", app={"scheduler": "mcad"}, observed=ENDED))
+    for name in ("a", "c", "d", "e"):
+        fleet.drop(tracked_app(name).key)
+    # The last scrape before they go has their runs.
+    seconds[0] = SERIES_KEPT_S
+    assert value(metrics, f"{WAIT}_count", queue="big") == 1
+    assert value(metrics, f"{RUN}_count", scheduler="mcad") == 1
+    seconds[0] += 1
+    queues = {dict(labels)["queue"] for labels in scraped(metrics)[f"{WAIT}_count"]}
+    assert queues == {"small"}
+    assert value(metrics, f"{RUN}_count", scheduler="mcad") is None
+    assert value(metrics, f"{RUN}_count", scheduler="volcano") == 4
+    # One that comes back begins anew.
+    fleet.put_stack(tracked_app("c", app={"queue": "big"}, observed=ENDED))
+    assert value(metrics, f"{WAIT}_count", queue="big") == 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
+from torchx_pulumi.model.object_fields import is_finite
 from torchx_pulumi.model.status import JobState, Reason
 from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.outputs.newer import read_state
@@ -45,7 +46,7 @@ class FleetRow:
     """Replicas that run or have succeeded."""
     replicas_wanted: int
     resources_total: Mapping[str, Any]
-    """Resources of all replicas: cpu, gpu, memory_mb, devices."""
+    """Resources of all replicas: cpu, gpu, memory_mb, devices. Values that are not amounts are left out."""
     user: str | None
     """User who launched the app. None: not known."""
     attempt: int
@@ -114,6 +115,9 @@ CLAIM_S = 60.0
 ABSENCES = (Reason.CONTROLLER_ABSENT.value, Reason.SCHEDULER_ABSENT.value)
 """Reasons of a missing controller or scheduler."""
 
+MOST = 1e12
+"""Numbers from here on are not amounts: they are left out, so that sums over apps stay numbers."""
+
 READY_STATES = (JobState.RUNNING.value, JobState.SUCCEEDED.value)
 
 
@@ -167,7 +171,7 @@ def build_row(
         roles=roles,
         replicas_ready=sum(role["ready"] for role in roles),
         replicas_wanted=sum(role["wanted"] for role in roles),
-        resources_total=_mapping(declared.get("resources_total")),
+        resources_total=_resources(declared.get("resources_total")),
         user=_text(declared.get("created_by")) or None,
         attempt=max(_count(observed.get("attempt")), 1),
         age_s=_seconds(launched, now),
@@ -232,7 +236,7 @@ def join_roles(declared: object, observed: object) -> list[dict[str, Any]]:
                 "wanted": _count(want.get("replicas")) if want else sum(counts.values()),
                 "ready": sum(counts.get(state, 0) for state in READY_STATES),
                 "min_replicas": _count(want.get("min_replicas")) or None,
-                "resource": _mapping(want.get("resource")),
+                "resource": _resources(want.get("resource")),
                 "counts": counts,
                 "omitted": _count(have.get("omitted")),
                 "replicas": _items(have.get("replicas")),
@@ -276,9 +280,23 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _is_amount(value: object) -> TypeGuard[float]:
+    return is_finite(value) and 0 <= value < MOST
+
+
 def _count(value: object) -> int:
     # Pulumi's state keeps every number as a float.
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e12 else 0
+    return int(value) if _is_amount(value) else 0
+
+
+def _resources(value: object) -> dict[str, Any]:
+    """Return the amounts of a resource by name, and under `devices` those of devices."""
+    found = _mapping(value)
+    amounts: dict[str, Any] = {name: item for name, item in found.items() if _is_amount(item)}
+    if "devices" in found:
+        devices = _mapping(found["devices"])
+        amounts["devices"] = {name: item for name, item in devices.items() if _is_amount(item)}
+    return amounts
 
 
 def _web_address(value: object) -> str | None:

@@ -35,7 +35,7 @@ class Gauge:
 
 def _amount(name: str, factor: float = 1.0) -> Callable[[FleetRow], Value]:
     def read(row: FleetRow) -> Value:
-        value = _number(row.resources_total.get(name))
+        value = row.resources_total.get(name)
         return None if value is None else value * factor
 
     return read
@@ -50,17 +50,10 @@ def _time(name: str) -> Callable[[FleetRow], Value]:
 
 
 def _gpus_in_use(row: FleetRow) -> Value:
-    if _number(row.resources_total.get("gpu")) is None:
+    if "gpu" not in row.resources_total:
         return None
-    in_use = 0.0
-    for role in row.roles:
-        gpus, running = _number(role["resource"].get("gpu")), _number(role["counts"].get(JobState.RUNNING.value))
-        in_use += (gpus or 0.0) * (running or 0.0)
-    return in_use
-
-
-def _number(value: object) -> Value:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    running = JobState.RUNNING.value
+    return float(sum(role["resource"].get("gpu", 0) * role["counts"].get(running, 0) for role in row.roles))
 
 
 def _one(read: Callable[[FleetRow], Value]) -> Callable[[FleetRow], Samples]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow
+from torchx_pulumi.model.object_fields import is_finite
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
 
@@ -51,12 +51,13 @@ def row_values(row: FleetRow) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with dicts, lists and finite numbers only. NaN and infinity become None."""
+    """Return a value with dicts, lists and finite numbers only. Any other number becomes None."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return None if is_number and not is_finite(value) else value
 
 
 def age(seconds: float | None) -> str:
@@ -91,7 +92,7 @@ def freshness(row: FleetRow) -> str:
 def gpus(row: FleetRow) -> str:
     """Return the number of GPUs that an app requests. Empty: none."""
     count = row.resources_total.get("gpu")
-    return f"{count:g}" if isinstance(count, (int, float)) and count > 0 else ""
+    return f"{count:g}" if count else ""
 
 
 def cause(row: FleetRow) -> str:

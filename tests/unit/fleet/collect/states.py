@@ -81,6 +81,26 @@ def output(name: str = "train-x1", **changes: Any) -> dict[str, Any]:
     return {"schema_version": 1.0, "app": app, "declared": declared, "observed": observed, "links": links}
 
 
+ODD_NUMBERS = (
+    *(10**400, -(10**400), float("nan"), float("inf"), -float("inf"), 1e300, 10**12, -1, True, None),
+    *("7", [7], {"x": 7}, {"x": 10**400}),
+)
+"""Values that a stack may have where a number is expected."""
+
+
+def odd_output(name: str, number: Any) -> dict[str, Any]:
+    """The stack output `torchx` with a value in each place of a number."""
+    resource = {"cpu": number, "gpu": number, "memory_mb": number, "devices": {"efa": number}}
+    replica = {"id": number, "pod": "p", "state": "FAILED", "exit_code": number, "restarts": number}
+    seen = {"name": "trainer", "replicas": [replica], "omitted": number, "counts": {"RUNNING": number}}
+    asked = {"name": "trainer", "replicas": number, "min_replicas": number, "resource": resource}
+    return output(
+        name,
+        observed={"roles": [seen], "attempt": number},
+        declared={"roles": [asked], "resources_total": resource},
+    )
+
+
 def checkpoint(
     torchx: Any = None, *, record: RunRecord | None = None, entry: RunEntry | None = None, **outputs: Any
 ) -> dict[str, Any]:

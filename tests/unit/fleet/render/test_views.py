@@ -9,13 +9,14 @@ from datetime import datetime, timezone
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
 from torchx_pulumi.fleet.collect import BrokenStack, Fleet, StackName
 from torchx_pulumi.fleet.collect.row import build_row
 from torchx_pulumi.fleet.render import to_html, to_json, to_prometheus, to_table
 from torchx_pulumi.fleet.render.table import columns
 from torchx_pulumi.stack_state.checkpoint import StackApp
 
-from tests.unit.fleet.collect.states import output
+from tests.unit.fleet.collect.states import ODD_NUMBERS, odd_output, output
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
 EVIL = '</script><script>alert("x")</script>\x1b[31m\n"\\'
@@ -169,3 +170,15 @@ def test_the_table_of_the_page_can_be_read_without_scripts() -> None:
 
 def test_a_dollar_in_a_text_is_no_placeholder() -> None:
     assert "costs $title" in to_html(fleet(output("a", observed={"message": "costs $title"})))
+
+
+@pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda number: repr(number)[:12])
+def test_an_odd_number_of_one_app_takes_no_view_from_the_others(number: Any) -> None:
+    seen = fleet(output("a"), odd_output("odd", number))
+    assert "team:a " in to_table(seen)
+    assert "team:a</a>" in to_html(seen)
+    values = json.loads(to_json(seen), parse_constant=pytest.fail)
+    assert [app["app_id"] for app in values["apps"]] == ["team:a", "team:odd"]
+    numbers = [line.rpartition(" ")[2] for line in to_prometheus(seen).splitlines() if not line.startswith("#")]
+    assert len(numbers) > 30
+    assert all(0 <= float(text) < 1e25 for text in numbers), numbers
