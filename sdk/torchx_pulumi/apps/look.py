@@ -35,10 +35,13 @@ class Remembered:
     def with_pod(self, found: Manifest) -> Remembered:
         """Return what is remembered after a pod was seen. Another pod of its name takes its place."""
         name = text_at(found, "metadata", "name") or ""
+        known = self.pods.get(name)
+        if known is not None and _uid(known) == _uid(found):
+            # It had ended before. A copy for each look would take long for a run with many pods.
+            return self
         if not is_being_deleted(found) and text_at(found, "status", "phase") in ENDED:
             return replace(self, pods={**self.pods, name: found})
-        known = self.pods.get(name)
-        if known is None or _uid(known) == _uid(found):
+        if known is None:
             return self
         return replace(self, pods={other: pod for other, pod in self.pods.items() if other != name})
 
