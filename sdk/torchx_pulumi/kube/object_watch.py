@@ -137,6 +137,11 @@ class ObjectWatch:
         return self._synced.is_set()
 
     @property
+    def version(self) -> str | None:
+        """Return the version of the last change that the store has. None: the objects were not listed yet."""
+        return self._version
+
+    @property
     def is_served(self) -> bool:
         """Return whether the cluster serves the kind, as far as is known."""
         return self._is_served

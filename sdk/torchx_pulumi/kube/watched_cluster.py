@@ -178,10 +178,12 @@ class WatchedCluster:
                 (*key, whole, phase), lambda: self.origin.list_pods(namespace, selector, whole=whole, phase=phase)
             )
             return answer
+        # Before the list: what is listed is as of this version, or later.
+        version = self._watches[self._key(POD, namespace)].version
         listed = self.list(POD, namespace, selector)
         pods = [pod for pod in listed if phase in (None, text_at(pod, "status", "phase"))]
         if whole is None or (whole and len(pods) <= whole):
-            return PodList(pods=pods)
+            return PodList(pods=pods, version=version)
         with self._guard:
             known = self._rows.get(key, {})
         # A pod that changes is another object.

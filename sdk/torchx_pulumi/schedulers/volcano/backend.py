@@ -8,7 +8,7 @@ from typing import Any
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
-from torchx_pulumi.model.object_fields import items_at, number_at
+from torchx_pulumi.model.object_fields import items_at, number_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.planning import names
@@ -70,9 +70,9 @@ def _recorded_pods(run: RunRecord) -> Expected:
 
 
 def _version_of_pods(objects: ObservedObjects) -> str | None:
-    """Return the version of the list of pods, or that of the newest of PodGroup and pods where it is not known."""
-    seen = [number_at(one, "metadata", "resourceVersion") for one in (objects.job_object, *(objects.pods or ()))]
-    return objects.version or str(max((number or 0 for number in seen), default=0)) or None
+    """Return the newest version of PodGroup, pods and the list of pods, which also counts pods that were deleted."""
+    seen = [text_at(one, "metadata", "resourceVersion") for one in (objects.job_object, *(objects.pods or ()))]
+    return max((each for each in (objects.version, *seen) if each and each.isdecimal()), key=int, default=None)
 
 
 def _pod_templates(job: Manifest) -> list[tuple[str, Mapping[str, Any]]]:

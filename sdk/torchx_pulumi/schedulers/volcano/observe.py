@@ -11,6 +11,7 @@ from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus, Reason
 from torchx_pulumi.schedulers.diagnosis.evidence import Expected, ObservedObjects
+from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
 from torchx_pulumi.schedulers.pods.observe import (
     AT_ONCE,
     UNPLACED,
@@ -20,7 +21,6 @@ from torchx_pulumi.schedulers.pods.observe import (
     if_allowed,
     list_everywhere,
     list_nodes,
-    list_pods,
     needs_events,
     object_names,
     read_if,
@@ -90,18 +90,21 @@ def telling_pods(job_object: Manifest) -> list[str]:
 
 def observe_pods(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
     """Read a PodGroup, its pods, and what explains why it waits."""
-    job_object, pods = run_concurrently(
+    job_object, found = run_concurrently(
         lambda: cluster.get(VOLCANO_POD_GROUP, namespace, name),
-        lambda: list_pods(cluster, namespace, {VOLCANO_JOB_NAME: name}),
+        lambda: if_permitted(
+            cluster, LIST_PODS, namespace, lambda: cluster.list_pods(namespace, {VOLCANO_JOB_NAME: name})
+        ),
     )
     if job_object is None:
         return ObservedObjects(pods=())
-    listed = pods is not None
+    listed, pods = found is not None, None if found is None else found.pods
     if not listed and expected:
         pods = get_pods(cluster, namespace, [pod for role in expected.values() for pod in role])
     observed = ObservedObjects(
         job_object=job_object,
         pods=pods,
+        version=None if found is None else found.version,
         listed=listed,
         expected=expected,
         at=datetime.now(timezone.utc),
