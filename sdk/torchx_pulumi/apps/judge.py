@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-from torchx_pulumi.apps.look import Look, by_absence
+from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.object_fields import number_at, text_at, time_at
 from torchx_pulumi.model.requested import Requested, RequestedAction
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, read_state
@@ -86,7 +86,7 @@ def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] |
     if look.objects is None:
         return None
     status = look.status
-    if status is None or (look.gone and (not status.state.terminal or by_absence(status))):
+    if status is None or (look.gone and (not status.state.terminal or look.by_absence(status))):
         return _gone(look, request, previous) if look.gone else None
     cancel = request if request is not None and request.action is RequestedAction.CANCEL else None
     if cancel is not None and status.state is not JobState.SUCCEEDED:
@@ -94,7 +94,7 @@ def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] |
     if request is not None and cancel is None and _is_before_resume(look, status, request):
         active = replace(status, state=JobState.PENDING, reason=Reason.RESTARTING, message=request.words)
         return replace(active, conditions=(), diagnoses=(), finished_at=None)
-    if by_absence(status) and look.changing:
+    if look.by_absence(status) and look.changing:
         return replace(status, state=JobState.RUNNING, reason=Reason.STOPPING, diagnoses=(), finished_at=None)
     return status
 
@@ -104,7 +104,7 @@ def _cancelled(look: Look, status: JobStatus, cancel: Requested) -> JobStatus:
     noted = replace(status, reason=Reason.CANCELLED, message=cancel.words, diagnoses=())
     if status.phase in look.variant.cancelled_phases:
         return replace(noted, state=JobState.CANCELLED)
-    if by_absence(status):
+    if look.by_absence(status):
         # The request deletes pods before the job object is seen to go.
         return replace(noted, state=JobState.RUNNING, finished_at=None)
     if status.state.terminal or status.attempt > cancel.attempt:

@@ -93,6 +93,14 @@ class Look:
         seen = self.objects is not None and self.objects.job_object is not None
         return seen and self.variant.ends_by_pods and self.objects is not None and self.objects.pods is None
 
+    def by_absence(self, status: JobStatus) -> bool:
+        """Return whether a run counts as failed because a pod is gone whose end was not seen."""
+        if not self.variant.makes_pods or status.state is not JobState.FAILED:
+            # A controller says that the run failed. It may have removed the pods since.
+            return False
+        replicas = [replica.reason for role in status.roles for replica in role.replicas]
+        return Reason.POD_GONE in (status.reason, *replicas)
+
     @cached_property
     def status(self) -> JobStatus | None:
         """Return the status by the objects, or by those that are remembered. None: neither says anything."""
@@ -107,7 +115,7 @@ class Look:
                 continue
             past = ObservedObjects(job_object=before, pods=(), expected=self.objects.expected, at=self.at)
             status = self._read(self._with_remembered_pods(past, missing=True))
-            if status.state.terminal and not by_absence(status):
+            if status.state.terminal and not self.by_absence(status):
                 return status
         return seen
 
@@ -127,11 +135,6 @@ class Look:
     def _before_deletion(self, pod: Manifest) -> Manifest:
         known = self.remembered.pods.get(text_at(pod, "metadata", "name") or "")
         return known if known is not None and is_being_deleted(pod) and _uid(known) == _uid(pod) else pod
-
-
-def by_absence(status: JobStatus) -> bool:
-    """Return whether a run counts as failed because a pod is gone whose end was not seen."""
-    return status.state is JobState.FAILED and any(one.reason is Reason.POD_GONE for one in status.replicas)
 
 
 def _uid(found: Mapping[str, Any]) -> str | None:
