@@ -193,7 +193,9 @@ class Cluster:
         if going:
             ended = phase in ("Succeeded", "Failed")
             kill = [] if ended else [lambda: self._end_pod(name, self.rng.choice([137, 137, 0]))]
-            return [*kill, lambda: self.remove_pod(name)]
+            # A pod stays for a while after its containers ended.
+            stays = self.rng.random() < (0.7 if ended else 0.95)
+            return kill if stays else [*kill, lambda: self.remove_pod(name)]
         if phase == "Pending":
             return [] if self.stuck else [lambda: self._set_pod(name, "Running")]
         return [lambda: self._end_pod(name, self.rng.choice([0, 0, 0, 3]))] if phase == "Running" else []
@@ -207,7 +209,7 @@ class Cluster:
         pod = copy.deepcopy(self.pods[name])
         ended = observed_objects.terminated(code)
         at = self.time(self.skew)
-        if code == 137:
+        if code == 137 and pod["status"]["phase"] == "Pending":
             ended[0]["state"]["terminated"] = {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": None}
         else:
             ended[0]["state"]["terminated"]["finishedAt"] = at
@@ -236,7 +238,7 @@ class Cluster:
         """Remove the pods of a job object that is gone or being deleted, and then the job object."""
         alive = [name for name, pod in self.pods.items() if "deletionTimestamp" not in pod["metadata"]]
         found: list[Callable[[], None]] = [lambda name=name: self.delete_pod(name) for name in alive]  # type: ignore[misc]
-        if self.job is not None and self.kind == "v1beta1" and self.phase != "Deleted":
+        if self.job is not None and self.kind == "v1beta1" and self.phase != "Deleted" and self.rng.random() < 0.2:
             found.append(lambda: self._say("Deleted"))
         if self.job is not None and self.kind == "v1beta2" and self.phase != "Terminating":
             found.append(lambda: self._say("Terminating"))
