@@ -63,7 +63,7 @@ def latest(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any
     if None not in uids and uids[0] != uids[1]:
         made = [text_at(each, "queued_at") or "" for each in (one, other)]
         return other if made[1] > made[0] else one
-    return one if _stays(one, other, None, confirmed=True) else other
+    return one if same(one, other) or _stays(one, other, None, confirmed=True) else other
 
 
 def weight(observed: Mapping[str, Any]) -> Weight:
