@@ -170,6 +170,12 @@ def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
     return Reason.UNREADABLE, unknown if phase else "the pod has neither name nor phase"
 
 
+def explain_deletion(replica: ReplicaStatus) -> str:
+    """Return the message of a replica whose pod is being deleted: a lost node keeps it so."""
+    where = f" on node {replica.node}" if replica.node else ""
+    return f"pod {replica.pod} is being deleted{where}"
+
+
 def explain_replicas(replicas: Sequence[ReplicaStatus], of: Sequence[ReplicaStatus]) -> str:
     """Return the message of the first of some replicas, its pod and node, and how many of all replicas these are."""
     first = replicas[0]
