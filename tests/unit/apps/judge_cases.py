@@ -2,9 +2,9 @@
 
 Columns: clause of decision 0021, variant, job object, pods, memory, request, previous observation, answer.
 
-Job object: its phase; `-`: it has none yet; `gone`; `unread`: no evidence. `del`: it has a deletionTimestamp. `again=2`:
-it was started again twice. `limit=2`: it may be. `v=9`: its resourceVersion (default 100). `ok=1 bad=1`: pods that MCAD
-counts. `changing`: its stack is being changed. `watched`: not confirmed by a read.
+Job object: its phase; `-`: it has none yet; `gone`; `unread`: no evidence. `del`: it has a deletionTimestamp.
+`again=2`: it was started again twice. `limit=2`: it may be. `v=9`: its resourceVersion (default 100).
+`ok=1 bad=1`: pods that MCAD counts. `changing`: its stack is being changed. `watched`: not confirmed by a read.
 Pods: a word for each replica, `!`: it has a deletionTimestamp. `wait`, `run`, `ok` (exit code 0), `bad` (3), `killed`
 (137, no time), `evicted`, `-` (no pod), `other` (ended, and of another run). `hidden`: they may not be read.
 Memory: `last=`, `whole=` with a phase, `+del`, `+again`; pods that had ended before their deletion.

@@ -150,6 +150,12 @@ def test_judge(row: tuple[str, ...]) -> None:
     assert judge(look, request, found) is found
 
 
+def test_a_pod_that_stays_in_deletion_is_named_with_its_node() -> None:
+    found = judge(look_of("pods", "Running", "ok run!", ""), None, None)
+    assert found is not None
+    assert found["message"] == "being stopped; pod app-trainer-1-0 on node n0: being deleted (1 of 2 replicas)"
+
+
 def test_the_table_has_rows_for_each_clause_and_variant() -> None:
     assert len(ROWS) >= 120
     assert {row[0] for row in ROWS} == set("abcdefghi")

@@ -22,6 +22,9 @@ from torchx_pulumi.schedulers.pods.containers import (
 MAX_MESSAGE: Final = 500
 """Characters of a message that is made of a summary and its details."""
 
+BEING_DELETED: Final = "being deleted"
+"""Message of a replica whose pod has a deletionTimestamp. On a lost node it stays so."""
+
 MOUNT_EVENTS: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedMapVolume"})
 """Reasons of the kubelet's events about a pod whose containers cannot be created."""
 
@@ -168,12 +171,6 @@ def explain_pod(pod: Observed, state: JobState) -> tuple[Reason, str]:
     phase = text_at(pod, "status", "phase")
     unknown = f"pod phase {phase!r} is not one that Kubernetes documents"
     return Reason.UNREADABLE, unknown if phase else "the pod has neither name nor phase"
-
-
-def explain_deletion(replica: ReplicaStatus) -> str:
-    """Return the message of a replica whose pod is being deleted: a lost node keeps it so."""
-    where = f" on node {replica.node}" if replica.node else ""
-    return f"pod {replica.pod} is being deleted{where}"
 
 
 def explain_replicas(replicas: Sequence[ReplicaStatus], of: Sequence[ReplicaStatus]) -> str:
