@@ -78,7 +78,7 @@ def test_the_messages_that_a_status_has_are_those_of_diagnosis() -> None:
             for node in ast.walk(tree)
             if isinstance(node, ast.Assign) and "message" in ast.unparse(node.targets[0])
         ]
-        assert set(assigned) <= {"explain_pod(pod, state)", "explain_row(row, state)"}
+        assert set(assigned) <= {"explain_pod(pod, state)", "explain_row(row, state)", "BEING_DELETED"}
 
 
 def test_one_module_reads_exit_codes() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_pulumi.apps.judge import judge, latest
+from torchx_pulumi.apps.judge import judge, latest, was_resumed
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.object_fields import mapping_at
 from torchx_pulumi.model.requested import Requested, follows, read_requested
@@ -45,7 +45,7 @@ class StackChange:
         taken = self.request is not None and follows(self.request, before.requested)
         requested = self.request if taken else before.requested
         observed = before.observed
-        if self.observed is not None:
+        if self.observed is not None and not was_resumed(self.observed, requested):
             observed = latest(observed, self.observed) if observed else self.observed
         if self.look is not None:
             observed = judge(self.look, requested, observed or None) or observed

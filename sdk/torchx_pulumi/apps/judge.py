@@ -63,7 +63,7 @@ def latest(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any
     if None not in uids and uids[0] != uids[1]:
         made = [text_at(each, "queued_at") or "" for each in (one, other)]
         return other if made[1] > made[0] else one
-    return one if _stays(one, other, None, confirmed=True) else other
+    return one if same(one, other) or _stays(one, other, None, confirmed=True) else other
 
 
 def weight(observed: Mapping[str, Any]) -> Weight:
@@ -92,6 +92,8 @@ def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] |
     if cancel is not None and status.state is not JobState.SUCCEEDED:
         return _cancelled(look, status, cancel)
     if request is not None and cancel is None and _is_before_resume(look, status, request):
+        if look.gone:
+            return _gone(look, request, previous)
         active = replace(status, state=JobState.PENDING, reason=Reason.RESTARTING, message=request.words)
         return replace(active, conditions=(), diagnoses=(), finished_at=None)
     if look.by_absence(status) and look.changing:
@@ -103,7 +105,9 @@ def _cancelled(look: Look, status: JobStatus, cancel: Requested) -> JobStatus:
     """Return the status of a run whose cancellation was requested, and whose job object exists."""
     noted = replace(status, reason=Reason.CANCELLED, message=cancel.words, diagnoses=())
     if status.phase in look.variant.cancelled_phases:
-        return replace(noted, state=JobState.CANCELLED)
+        # An end that pods showed before wins over a phase that only says that the object is deleted.
+        phase = None if look.variant.ends_by_pods else status.phase
+        return replace(noted, state=JobState.CANCELLED, phase=phase)
     if look.by_absence(status):
         # The request deletes pods before the job object is seen to go.
         return replace(noted, state=JobState.RUNNING, finished_at=None)
@@ -117,7 +121,8 @@ def _is_before_resume(look: Look, status: JobStatus, resume: Requested) -> bool:
     control = look.variant.control
     if control is None or not control.is_suspended(status.phase):
         return False
-    return _number(look.resource_version) <= _number(resume.resource_version)
+    last = text_at(look.remembered.last, "metadata", "resourceVersion") if look.gone else look.resource_version
+    return _number(last) <= _number(resume.resource_version)
 
 
 def _gone(look: Look, request: Requested | None, previous: Mapping[str, Any] | None) -> JobStatus:
@@ -150,23 +155,28 @@ def _stays(
     if now is Weight.ACTIVE:
         if before is Weight.ABSENCE or before is Weight.REQUEST:
             return not (later > 0 and previous.get("reason") == Reason.POD_GONE.value)
-        return not (later > 0 or _is_resumed(previous, found, request))
+        return not (
+            later > 0 or (_is_suspended(previous) and _is_older(previous, found)) or was_resumed(previous, request)
+        )
     if now > before:
         # An end of an earlier attempt was left again; one that is never left tells that the cluster was restored.
         left = now is Weight.SEEN and later < 0 and before is Weight.ACTIVE
         final = confirmed and read_state(found.get("state")) is not JobState.CANCELLED
         return left and not final
+    if was_resumed(previous, request):
+        return False
     return not (now is Weight.SEEN and later > 0)
 
 
-def _is_resumed(previous: Mapping[str, Any], found: Mapping[str, Any], request: Requested | None) -> bool:
-    """Return whether a run that was suspended as requested goes on, or was asked to."""
-    if read_state(previous.get("state")) is not JobState.CANCELLED or weight(previous) is not Weight.SEEN:
+def was_resumed(observed: Mapping[str, Any], request: Requested | None) -> bool:
+    """Return whether an observation shows a suspended run as it was before it was asked to resume it."""
+    if request is None or request.action is not RequestedAction.RESUME or not _is_suspended(observed):
         return False
-    if _is_older(previous, found):
-        return True
-    asked = request is not None and request.action is RequestedAction.RESUME
-    return asked and request is not None and _version(previous) <= _number(request.resource_version)
+    return _version(observed) <= _number(request.resource_version)
+
+
+def _is_suspended(observed: Mapping[str, Any]) -> bool:
+    return read_state(observed.get("state")) is JobState.CANCELLED and weight(observed) is Weight.SEEN
 
 
 def _is_older(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from torchx_pulumi.model.object_fields import is_being_deleted, text_at
+from torchx_pulumi.model.object_fields import is_being_deleted, number_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.schedulers import ObservedObjects, Variant
@@ -29,14 +29,16 @@ class Remembered:
     """Pods that had ended before they got a deletionTimestamp, by name."""
 
     def with_job_object(self, found: Manifest) -> Remembered:
-        """Return what is remembered after the job object was seen."""
-        return replace(self, last=found, whole=self.whole if is_being_deleted(found) else found)
+        """Return what is remembered after the job object was seen; a watch may show it as it was before a read."""
+        last = self.last if _is_older(found, self.last) else found
+        keeps_whole = is_being_deleted(found) or _is_older(found, self.whole)
+        return replace(self, last=last, whole=self.whole if keeps_whole else found)
 
     def with_pod(self, found: Manifest) -> Remembered:
         """Return what is remembered after a pod was seen. Another pod of its name takes its place."""
         name = text_at(found, "metadata", "name") or ""
         known = self.pods.get(name)
-        if known is not None and _uid(known) == _uid(found):
+        if known is not None and (_uid(known) == _uid(found) or _is_older(found, known)):
             # It had ended before. A copy for each look would take long for a run with many pods.
             return self
         if not is_being_deleted(found) and text_at(found, "status", "phase") in ENDED:
@@ -107,26 +109,38 @@ class Look:
         if self.objects is None:
             return None
         going = self.gone or is_being_deleted(self.objects.job_object)
-        seen = None if self.gone else self._read(self._with_remembered_pods(self.objects, missing=going))
+        # No controller makes the pods of a PodGroup again.
+        missing = going or self.variant.makes_pods
+        seen = None if self.gone else self._read(self._with_remembered_pods(self.objects, missing=missing))
         if not going or (seen is not None and seen.state.terminal):
             return seen
+        attempt = 0
         for before in (self.remembered.last, self.remembered.whole):
             if before is None or text_at(before, "metadata", "uid") != (self.uid or text_at(before, "metadata", "uid")):
                 continue
-            past = ObservedObjects(job_object=before, pods=(), expected=self.objects.expected, at=self.at)
+            past = ObservedObjects(
+                job_object=self._as_gone(before), pods=(), expected=self.objects.expected, at=self.at
+            )
             status = self._read(self._with_remembered_pods(past, missing=True))
-            if status.state.terminal and not self.by_absence(status):
+            if status.state.terminal and not self.by_absence(status) and status.attempt >= attempt:
                 return status
+            attempt = status.attempt
         return seen
+
+    def _as_gone(self, before: Manifest) -> Manifest:
+        """Return a PodGroup as it is while it goes, so that pods that are gone with it are no failure."""
+        if not self.variant.makes_pods or is_being_deleted(before):
+            return before
+        return {**before, "metadata": {**before["metadata"], "deletionTimestamp": self.at.isoformat()}}
 
     def _read(self, objects: ObservedObjects) -> JobStatus:
         return self.variant.read_status(objects, self.at)
 
     def _with_remembered_pods(self, objects: ObservedObjects, *, missing: bool) -> ObservedObjects:
-        """Return objects in which pods are as they were before their deletion; `missing` adds those that are gone."""
+        """Return objects in which pods that had ended are as they were then; `missing` adds those that are gone."""
         if objects.pods is None or not self.remembered.pods:
             return objects
-        pods = [self._before_deletion(pod) for pod in objects.pods]
+        pods = [self._as_ended(pod) for pod in objects.pods]
         if missing:
             present = {text_at(pod, "metadata", "name") for pod in pods}
             expected = {name for names in (objects.expected or {}).values() for name in names}
@@ -138,9 +152,15 @@ class Look:
             ]
         return replace(objects, pods=tuple(pods))
 
-    def _before_deletion(self, pod: Manifest) -> Manifest:
+    def _as_ended(self, pod: Manifest) -> Manifest:
         known = self.remembered.pods.get(text_at(pod, "metadata", "name") or "")
-        return known if known is not None and is_being_deleted(pod) and _uid(known) == _uid(pod) else pod
+        return known if known is not None and _uid(known) == _uid(pod) else pod
+
+
+def _is_older(found: Manifest, known: Manifest | None) -> bool:
+    """Return whether an object is as it was before it, or another one of its name, was seen. False: not known."""
+    versions = [number_at(one, "metadata", "resourceVersion") for one in (found, known)]
+    return versions[0] is not None and versions[1] is not None and versions[0] < versions[1]
 
 
 def _uid(found: Mapping[str, Any]) -> str | None:

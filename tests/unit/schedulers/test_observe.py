@@ -153,7 +153,7 @@ def test_an_image_that_says_why_needs_no_events() -> None:
 
 def test_pods_of_ones_own_take_two_calls() -> None:
     own = {**group("Running"), "metadata": {**group()["metadata"], "name": "app"}}
-    cluster = Counting(own, pod(phase="Running"))
+    cluster = Counting(own, pod(0, "Running"), pod(1, "Running"))
     assert PODS.read_status(PODS.observe(cluster, "team", "app")).state is JobState.RUNNING
     assert sorted(cluster.asked) == ["get PodGroup", "list Pod"]
 

@@ -53,7 +53,7 @@ def _variant(
     render: Callable[[JobPlan[Any]], Manifest],
     kept_fields: tuple[str, ...],
     *,
-    cancelled_phase: str,
+    cancelled_phases: frozenset[str],
     ends_by_pods: bool,
 ) -> Variant:
     """Make a variant. An AppWrapper passes no change of its kept fields on to its pods."""
@@ -71,7 +71,7 @@ def _variant(
         name_tail=lambda _tasks: 0,
         pod_templates=_pod_templates,
         kept_fields=kept_fields,
-        cancelled_phases=frozenset({cancelled_phase}),
+        cancelled_phases=cancelled_phases,
         ends_by_pods=ends_by_pods,
     )
 
@@ -81,7 +81,7 @@ V1BETA1 = _variant(
     APP_WRAPPER,
     render_mcad,
     ("spec.resources", "spec.schedulingSpec"),
-    cancelled_phase="Deleted",
+    cancelled_phases=frozenset({"Deleted"}),
     ends_by_pods=True,
 )
 V1BETA2 = _variant(
@@ -89,7 +89,8 @@ V1BETA2 = _variant(
     APP_WRAPPER_V1BETA2,
     render_mcad_v1beta2,
     ("spec.components",),
-    cancelled_phase="Suspended",
+    # Cancelling deletes the AppWrapper, and never suspends it.
+    cancelled_phases=frozenset(),
     ends_by_pods=False,
 )
 

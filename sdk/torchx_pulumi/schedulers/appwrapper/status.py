@@ -87,7 +87,8 @@ def _read_outcome(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], pods: 
     failure = (JobState.FAILED, failed[0] if failed else Reason.FAILED)
     exhausted = (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
     if state is JobState.FAILED:
-        return exhausted if wrapper.limit and not wrapper.retries_left else failure
+        by_retries = reason is Reason.RETRIES_EXHAUSTED or (wrapper.limit and not wrapper.retries_left)
+        return exhausted if by_retries else failure
     if state is JobState.SUCCEEDED:
         return failure if wrapper.ends_by_pods and (failed or wrapper.counts.get(JobState.FAILED)) else (state, reason)
     if state is not JobState.RUNNING or reason in (Reason.RESTARTING, Reason.STOPPING):

@@ -66,6 +66,9 @@ def explain_status(evidence: Evidence, words: str | None) -> str:
         return f"{counts}; {explain_replicas(failed, replicas)}"
     blamed = [one for one in failed if one.reason is status.reason and status.state is not JobState.SUCCEEDED]
     waiting = (*STUCK, Reason.UNSCHEDULABLE) if words is None else STUCK
+    deleted = [one for one in replicas if one.reason is status.reason is Reason.STOPPING]
+    if deleted:
+        return f"{message}; {explain_replicas(deleted, replicas)}"
     blamed = blamed or unreadable or [one for one in replicas if one.reason is status.reason and one.reason in waiting]
     explained = explain_replicas(blamed, replicas) if blamed else message
     return message if explained in message else explained

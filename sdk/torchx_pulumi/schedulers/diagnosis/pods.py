@@ -22,6 +22,9 @@ from torchx_pulumi.schedulers.pods.containers import (
 MAX_MESSAGE: Final = 500
 """Characters of a message that is made of a summary and its details."""
 
+BEING_DELETED: Final = "being deleted"
+"""Message of a replica whose pod has a deletionTimestamp. On a lost node it stays so."""
+
 MOUNT_EVENTS: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedMapVolume"})
 """Reasons of the kubelet's events about a pod whose containers cannot be created."""
 

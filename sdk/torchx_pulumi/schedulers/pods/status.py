@@ -12,7 +12,7 @@ from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import earliest, is_being_deleted, latest, mapping_at, number_at, text_at
 from torchx_pulumi.model.status import Condition, JobState, Reason, ReplicaStatus, RoleStatus
-from torchx_pulumi.schedulers.diagnosis.pods import explain_pod, explain_row
+from torchx_pulumi.schedulers.diagnosis.pods import BEING_DELETED, explain_pod, explain_row
 from torchx_pulumi.schedulers.pods.containers import (
     CRASH_LOOP,
     IMAGE_WAITS,
@@ -47,8 +47,7 @@ def read_evidence(replica_id: int, pod: Mapping[str, Any]) -> ReplicaStatus:
     replica = read_replica(replica_id, pod)
     if not is_being_deleted(pod) or replica.state is JobState.PENDING:
         return replica
-    where = f" on node {replica.node}" if replica.node else ""
-    message = f"pod {replica.pod} is being deleted{where}"
+    message = BEING_DELETED
     return replace(
         replica, state=JobState.RUNNING, reason=Reason.STOPPING, message=message, exit_code=None, finished_at=None
     )

@@ -107,10 +107,10 @@ def test_completed_without_failed_pods_is_succeeded() -> None:
     assert status.roles[0].counts == {JobState.SUCCEEDED: 2}
 
 
-def test_counts_of_mcad_tell_the_end_where_no_pods_were_seen() -> None:
-    assert read_mcad(mcad("RunningHoldCompletion", Succeeded=2)).state is JobState.SUCCEEDED
-    assert read_mcad(mcad("RunningHoldCompletion", Succeeded=1, failed=1)).state is JobState.FAILED
-    assert read_mcad(mcad("RunningHoldCompletion", Succeeded=1, running=1)).state is JobState.RUNNING
+@pytest.mark.parametrize("pods", [(), None])
+@pytest.mark.parametrize("counts", [{"Succeeded": 2}, {"Succeeded": 1, "failed": 1}, {"Succeeded": 1, "running": 1}])
+def test_counts_of_mcad_are_no_end_while_it_says_that_it_runs(pods: Any, counts: dict[str, int]) -> None:
+    assert read_mcad(mcad("RunningHoldCompletion", **counts), pods).state is JobState.RUNNING
 
 
 def test_a_run_goes_on_while_one_pod_does_and_names_the_one_that_failed() -> None:
@@ -197,10 +197,11 @@ def test_pods_that_no_scheduler_looks_at_name_it() -> None:
     assert (status.state, "scheduler 'nope' has not looked" in status.message) == (JobState.PENDING, True)
 
 
-def test_deleted_is_cancelled_only_where_the_object_is_being_deleted() -> None:
-    # MCAD also calls an AppWrapper so that was requeued as often as it may be.
-    assert read_mcad(mcad("Deleted")).state is JobState.FAILED
-    assert read_mcad(mcad("Deleted", deleted=True)).state is JobState.CANCELLED
+def test_deleted_is_a_failure_only_while_the_object_is_not_being_deleted() -> None:
+    # MCAD gives this state to an AppWrapper that was requeued as often as it may be, and to one that is being deleted.
+    exhausted, removed = read_mcad(mcad("Deleted")), read_mcad(mcad("Deleted", deleted=True))
+    assert (exhausted.state, exhausted.reason) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
+    assert (removed.state, removed.reason) == (JobState.UNKNOWN, Reason.NOT_FOUND)
 
 
 def test_an_app_wrapper_that_is_being_deleted_is_stopping() -> None:
@@ -220,11 +221,15 @@ def test_a_failure_without_retries_left_is_the_end() -> None:
     assert "exited with code 3" in status.message
 
 
-@pytest.mark.parametrize("state", ["Pending", "Running"])
-def test_more_requeues_than_allowed_are_a_failure_though_mcad_goes_on(state: str) -> None:
-    status = read_mcad(mcad(state, retries=1, numberOfRequeueings=2), [pod("trainer-0"), pod("trainer-1")])
-    assert (status.state, status.reason) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
-    assert status.message.startswith("started again 2 times, of which 1 were allowed")
+@pytest.mark.parametrize(
+    ("word", "state", "reason"), [("Pending", "PENDING", "WaitingInQueue"), ("Running", "RUNNING", "Running")]
+)
+def test_more_requeues_than_allowed_are_no_end_while_pods_run(word: str, state: str, reason: str) -> None:
+    status = read_mcad(mcad(word, retries=1, numberOfRequeueings=2), [pod("trainer-0"), pod("trainer-1")])
+    assert (status.state.value, status.reason.value, status.attempt) == (state, reason, 3)
+    ended = read_mcad(mcad(retries=1, numberOfRequeueings=2), BAD)
+    assert (ended.state, ended.reason) == (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
+    assert ended.message.startswith("started again 2 times, of which 1 were allowed")
 
 
 def test_a_job_that_succeeds_in_its_last_retry_succeeded() -> None:
@@ -245,12 +250,12 @@ def test_pods_of_others_do_not_count() -> None:
     assert status.state is JobState.SUCCEEDED
 
 
-def test_the_operators_pods_tell_the_end_before_it_does() -> None:
-    assert read_mcad(operators(), GOOD).state is JobState.SUCCEEDED
-    bad = read_mcad(operators(), BAD)
-    assert (bad.state, bad.reason) == (JobState.FAILED, Reason.EXIT_CODE)
-    again = read_mcad(operators(retries=1), BAD)
-    assert (again.state, again.reason) == (JobState.RUNNING, Reason.RESTARTING)
+@pytest.mark.parametrize("pods", [GOOD, BAD])
+def test_the_operators_phase_alone_tells_the_end(pods: Any) -> None:
+    assert read_mcad(operators(), pods).state is JobState.RUNNING
+    assert read_mcad(operators("Succeeded"), pods).state is JobState.SUCCEEDED
+    failed = read_mcad(operators("Failed"), BAD)
+    assert (failed.state, failed.reason) == (JobState.FAILED, Reason.EXIT_CODE)
 
 
 def test_a_failed_operators_job_says_why_when_its_pods_are_gone() -> None:

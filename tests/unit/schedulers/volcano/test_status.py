@@ -277,10 +277,19 @@ def test_one_of_four_that_runs_is_no_running_gang(expected: Any) -> None:
         "1 of the 4 replicas that it needs at once have started",
     )
     assert read_gang_pods(gang(1), pods, expected).state is JobState.RUNNING
-    alone = read_gang_pods(gang(), pods[:1], expected)
-    assert (alone.state, alone.reason) == (JobState.RUNNING, Reason.POD_GONE)
-    for seen in (status, alone):
-        assert not reached(seen, WaitGoal.RUNNING)
+    assert not reached(status, WaitGoal.RUNNING)
+
+
+@pytest.mark.parametrize("expected", [None, NAMES])
+def test_a_gang_with_fewer_pods_than_it_needs_has_failed(expected: Any) -> None:
+    status = read_gang_pods(gang(), [pod("trainer-0")], expected)
+    assert (status.state, status.reason) == (JobState.FAILED, Reason.POD_GONE)
+
+
+def test_a_gang_that_still_has_as_many_pods_as_it_needs_runs_and_names_the_pod_that_is_gone() -> None:
+    status = read_gang_pods(gang(3), [pod(f"trainer-{index}") for index in range(3)], NAMES)
+    assert (status.state, status.reason) == (JobState.RUNNING, Reason.POD_GONE)
+    assert not reached(status, WaitGoal.RUNNING)
 
 
 def test_what_is_expected_of_another_size_of_the_gang_is_not_believed() -> None:
@@ -293,19 +302,17 @@ def test_what_is_expected_of_another_size_of_the_gang_is_not_believed() -> None:
     [
         ({}, "SUBMITTED"),
         ({"running": 3, "succeeded": 1}, "RUNNING"),
-        ({"succeeded": 4}, "SUCCEEDED"),
-        ({"succeeded": 3, "failed": 1}, "FAILED"),
+        ({"succeeded": 4}, "RUNNING"),
+        ({"succeeded": 3, "failed": 1}, "RUNNING"),
         ({"failed": 1}, "RUNNING"),
-        ({"succeeded": 2}, "RUNNING"),
     ],
 )
-def test_without_its_pods_a_gang_goes_by_the_counts_of_its_pod_group(counts: dict[str, int], state: str) -> None:
+def test_without_its_pods_a_gang_shows_no_end(counts: dict[str, int], state: str) -> None:
     group = gang()
     group["status"].update(counts)
     status = read_gang_pods(group, None)
     assert (status.state.value, "pods were not read" in status.message) == (state, True)
-    # It needs two at once, and has four.
-    assert read_gang_pods({**group, "spec": {**group["spec"], "minMember": 2}}, None, NAMES).state.value == state
+    assert read_gang_pods(group, None, NAMES).state.value == state
 
 
 def test_an_elastic_job_that_completed_without_one_replica_says_so() -> None:
