@@ -210,3 +210,18 @@ def test_a_run_that_is_deleted_with_kubectl_did_not_fail(
     assert state() == "UNKNOWN"
     assert scheduler.describe(app_id).msg.startswith("NotFound: ")
     assert in_stack(world).get("state") != "FAILED"
+
+
+def test_while_the_stack_is_locked_a_pod_that_is_gone_is_no_end(world: World, submit: Callable[..., str]) -> None:
+    app_id, scheduler = submit(gang="pods"), world.scheduler()
+    (entry,) = RunIndex().all()
+    for running in world.cluster.list(POD, None):
+        world.cluster.put({**running, "status": {"phase": "Running"}})
+    first, *_ = entry.pods["trainer"]
+    world.cluster.remove(POD, "default", first)
+    world.driver.locked[entry.place] = ["pulumi up by somebody"]
+    assert str(scheduler.describe(app_id).state) == "RUNNING"
+    assert in_stack(world) == {}
+    world.driver.locked.clear()
+    assert str(scheduler.describe(app_id).state) == "FAILED"
+    assert (in_stack(world)["state"], in_stack(world)["reason"]) == ("FAILED", "PodGone")
