@@ -24,10 +24,11 @@ from torchx_pulumi.inputs.rendering import render_plan
 from torchx_pulumi.model.app_entry import RunEntry, Stage, read_entry
 from torchx_pulumi.model.registration_plan import RegistrationPlan
 from torchx_pulumi.model.status import JobState, JobStatus, Reason, ReplicaStatus, RoleStatus
+from torchx_pulumi.outputs.building import build_observed
 from torchx_pulumi.runs.driver import LaunchRequest
 from torchx_pulumi.runs.eject import project_files
 from torchx_pulumi.runs.index import RunIndex
-from torchx_pulumi.runs.observation import observed, read_observation, write_observation
+from torchx_pulumi.runs.observation import read_noted, write_noted
 from torchx_pulumi.runs.registration import plan_registration
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.stack_state.backend import own_backend
@@ -209,7 +210,7 @@ def launch(job: TorchxJob, folder: Path) -> dict[str, Any]:
     order = LaunchRequest(entry=entry, plan=plan, manifest=request.resource, digests=job.digests)
     ready = plan_registration(order, NOW)
     index.add(entry)
-    index.observe(entry, observation_of(entry))
+    index.observe(entry, lambda _: observation_of(entry))
     launched = replace(entry, stage=Stage.LAUNCHED, uid=UID)
     WorkDir(folder / "engine", launched).write_request(ready)
     return {"key": place_key(entry.place), "own_backend": own_backend(), "files": files_in(folder)}
@@ -244,7 +245,7 @@ def observation_of(entry: RunEntry) -> Any:
         for role, pods in entry.pods.items()
     )
     status = JobStatus(state=JobState.FAILED, reason=Reason.EXIT_CODE, message="it failed", phase="Failed", roles=roles)
-    return observed(status, "2026-01-02T03:05:00Z")
+    return build_observed(status, observed_at=datetime(2026, 1, 2, 3, 5, tzinfo=timezone.utc))
 
 
 def register(order: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -280,7 +281,7 @@ def take_over(
 
 def observation_again(value: Any) -> Any:
     """Return an observation that was read and written back."""
-    return through_json(write_observation(read_observation(value, "recording")))
+    return through_json(write_noted(read_noted(value, "recording")))
 
 
 def order_again(value: Any) -> Any:

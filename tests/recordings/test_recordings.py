@@ -206,7 +206,7 @@ def test_the_index_finds_what_was_recorded_in_it(job: TorchxJob, tmp_path: Any) 
     assert entry is not None
     observation = index.observation(entry)
     assert observation is not None
-    assert observation.state.value == "FAILED"
+    assert observation["state"] == "FAILED"
     index.update(entry, lambda _: entry)
     index.update(entry, lambda _: None)
     assert index.all() == []
