@@ -18,6 +18,10 @@ Observation = Observed
 """How a run stands, in the shape of the output `torchx.observed`."""
 
 
+TAKEN_AWAY = (Reason.EVICTED, Reason.PREEMPTED, Reason.NODE_LOST)
+"""Reasons for which a pod was removed, as other pods of its gang show."""
+
+
 class Weight(IntEnum):
     """What an observation rests on. Of one attempt, a heavier one is never replaced by a lighter one."""
 
@@ -98,6 +102,9 @@ def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] |
         return replace(active, conditions=(), diagnoses=(), finished_at=None)
     if look.by_absence(status) and look.changing:
         return replace(status, state=JobState.RUNNING, reason=Reason.STOPPING, diagnoses=(), finished_at=None)
+    if look.by_absence(status) and status.reason not in TAKEN_AWAY:
+        # A diagnosis may only say why the run waited before.
+        return replace(status, reason=Reason.POD_GONE)
     return status
 
 

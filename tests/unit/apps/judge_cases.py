@@ -96,7 +96,7 @@ e | v1beta1 | Running | ok bad |  |  |  | FAILED ExitCode
 e | v1beta1 | Running limit=2 | ok bad |  |  |  | RUNNING Restarting
 e | v1beta1 | Running again=2 limit=2 | ok bad |  |  |  | FAILED RetriesExhausted
 e | v1beta1 | Running limit=2 | ok ok |  |  |  | SUCCEEDED Completed
-e | v1beta1 | Running again=3 limit=2 | run run |  |  |  | RUNNING Running
+e | v1beta1 | Running again=3 limit=2 | run run |  |  |  | FAILED RetriesExhausted
 e | v1beta1 | Running | ok - | ok ok |  |  | RUNNING Running
 e | v1beta1 | Running | - - | ok bad |  |  | RUNNING Running
 e | v1beta1 | Completed | ok ok |  |  |  | SUCCEEDED Completed

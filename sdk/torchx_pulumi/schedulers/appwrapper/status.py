@@ -86,6 +86,10 @@ def _read_outcome(wrapper: AppWrapper, replicas: Sequence[ReplicaStatus], pods: 
     failed = [replica.reason for replica in replicas if replica.state is JobState.FAILED]
     failure = (JobState.FAILED, failed[0] if failed else Reason.FAILED)
     exhausted = (JobState.FAILED, Reason.RETRIES_EXHAUSTED)
+    succeeded = bool(replicas) and all(replica.state is JobState.SUCCEEDED for replica in replicas)
+    if wrapper.ends_by_pods and wrapper.restarts > wrapper.limit > 0 and not succeeded:
+        # MCAD goes on beyond the limit, for ever.
+        return exhausted
     if state is JobState.FAILED:
         by_retries = reason is Reason.RETRIES_EXHAUSTED or (wrapper.limit and not wrapper.retries_left)
         return exhausted if by_retries else failure
