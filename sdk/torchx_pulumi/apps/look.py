@@ -27,12 +27,19 @@ class Remembered:
     """The job object as it was seen last without a deletionTimestamp. None: not seen."""
     pods: Mapping[str, Manifest] = field(default_factory=dict)
     """Pods that had ended before they got a deletionTimestamp, by name."""
+    since: Manifest | None = None
+    """The job object when it was first seen to be started again: pods that ended before are of an earlier attempt.
+    None: it was not."""
 
     def with_job_object(self, found: Manifest) -> Remembered:
         """Return what is remembered after the job object was seen; a watch may show it as it was before a read."""
         last = self.last if _is_older(found, self.last) else found
         keeps_whole = is_being_deleted(found) or _is_older(found, self.whole)
-        return replace(self, last=last, whole=self.whole if keeps_whole else found)
+        after = replace(self, last=last, whole=self.whole if keeps_whole else found)
+        if self.last is None or _requeues(found) <= _requeues(self.last):
+            return after
+        pods = {name: pod for name, pod in self.pods.items() if not _is_older(pod, found)}
+        return replace(after, pods=pods, since=found)
 
     def with_pod(self, found: Manifest) -> Remembered:
         """Return what is remembered after a pod was seen. Another pod of its name takes its place."""
@@ -41,7 +48,8 @@ class Remembered:
         if known is not None and (_uid(known) == _uid(found) or _is_older(found, known)):
             # It had ended before. A copy for each look would take long for a run with many pods.
             return self
-        if not is_being_deleted(found) and text_at(found, "status", "phase") in ENDED:
+        ended = not is_being_deleted(found) and text_at(found, "status", "phase") in ENDED
+        if ended and not _is_older(found, self.since):
             return replace(self, pods={**self.pods, name: found})
         if known is None:
             return self
@@ -161,6 +169,11 @@ def _is_older(found: Manifest, known: Manifest | None) -> bool:
     """Return whether an object is as it was before it, or another one of its name, was seen. False: not known."""
     versions = [number_at(one, "metadata", "resourceVersion") for one in (found, known)]
     return versions[0] is not None and versions[1] is not None and versions[0] < versions[1]
+
+
+def _requeues(found: Manifest) -> int:
+    """Return how often an AppWrapper v1beta1 was started again. No other job has attempts and ends by its pods."""
+    return number_at(found, "status", "numberOfRequeueings") or 0
 
 
 def _uid(found: Mapping[str, Any]) -> str | None:
