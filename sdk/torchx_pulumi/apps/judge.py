@@ -21,6 +21,9 @@ Observation = Observed
 TAKEN_AWAY = (Reason.EVICTED, Reason.PREEMPTED, Reason.NODE_LOST)
 """Reasons for which a pod was removed, as other pods of its gang show."""
 
+MAX_DIGITS = 20
+"""Digits of the largest resourceVersion, which has 64 bits. A longer one was not given by an API server."""
+
 
 class Weight(IntEnum):
     """What an observation rests on. Of one attempt, a heavier one is never replaced by a lighter one."""
@@ -197,7 +200,8 @@ def _version(observed: Mapping[str, Any]) -> int:
 
 def _number(version: str | None) -> int:
     """Return a resourceVersion as a number. -1: not known."""
-    return int(version) if version is not None and version.isdecimal() else -1
+    known = version is not None and len(version) <= MAX_DIGITS and version.isdecimal()
+    return int(version) if version is not None and known else -1
 
 
 def _attempt(observed: Mapping[str, Any]) -> int:

@@ -137,3 +137,15 @@ def test_a_change_is_judged_with_what_the_stack_has(
     after = StackChange(uid=UID, **known).apply(before)
     told = "same" if after is before else f"{after.observed.get('state')} {after.observed.get('reason')}"
     assert (told, after.requested) == (answer, requested)
+
+
+def test_a_version_that_no_cluster_has_orders_nothing() -> None:
+    # Any writer of a backend may write such a text, and Python refuses to read so many digits.
+    before = Answer(observed={**(observation("RUNNING Running") or {}), "resource_version": "9" * 5000})
+    after = StackChange(uid=UID, look=look_of("volcano", "Pending", "wait wait", "")).apply(before)
+    assert after.observed["state"] == "PENDING"
+    asked = request("resume", 2, resource_version="9" * 5000)
+    after = StackChange(uid=UID, look=look_of("volcano", "Aborted", "", ""), request=asked).apply(
+        Answer(requested=CANCEL)
+    )
+    assert after.observed["state"] == "CANCELLED"
