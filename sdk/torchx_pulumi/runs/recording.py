@@ -285,7 +285,9 @@ def _readable(answer: Answer | None, entry: RunEntry) -> Answer | None:
     if answer.requested is not None and not answer.requested.is_about(entry.uid):
         answer = replace(answer, requested=None)
     try:
-        known = answer.observed.get("state") in JobState.__members__ and text_at(answer.observed, "uid") is not None
+        known = (
+            text_at(answer.observed, "state") in JobState.__members__ and text_at(answer.observed, "uid") is not None
+        )
         return answer if known and status_of(answer.observed) else replace(answer, observed={})
     except ValueError:
         return replace(answer, observed={})
