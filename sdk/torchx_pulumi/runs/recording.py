@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.apps.answer import Answer, StackChange
-from torchx_pulumi.apps.judge import Weight, judge, latest, weight
+from torchx_pulumi.apps.judge import Weight, judge, latest, was_resumed, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import TorchxPulumiError
@@ -60,7 +60,9 @@ class RunRecords:
             if answer is not None:
                 entry = self._with_request(entry, answer)
             known = answer.observed if answer is not None else {}
-            noted = self.index.observe(entry, lambda now: _judged(look, entry.requested, _later(now, known)))
+            noted = self.index.observe(
+                entry, lambda now: _judged(look, entry.requested, _later(now, known, entry.requested))
+            )
         except TorchxPulumiError as error:
             logger.warning("what was seen of %s is not kept: %s", entry.app_id, error)
             found = _judged(look, entry.requested, answer.observed if answer is not None and answer.observed else None)
@@ -255,11 +257,13 @@ def _judged(look: Look, request: Requested | None, last: Mapping[str, Any] | Non
     return last if last is not None and same(last, whole) else whole
 
 
-def _later(last: Mapping[str, Any] | None, stack: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _later(
+    last: Mapping[str, Any] | None, stack: Mapping[str, Any], request: Requested | None
+) -> Mapping[str, Any] | None:
     """Return which of the observations of index and stack says more. That objects are gone is judged anew."""
     if not stack or stack.get("reason") == Reason.NOT_FOUND.value:
         return last
-    return stack if last is None else latest(last, stack)
+    return stack if last is None or was_resumed(last, request) else latest(last, stack)
 
 
 def _stack_may_say_more(look: Look, found: Mapping[str, Any] | None, noted: Noted | None) -> bool:

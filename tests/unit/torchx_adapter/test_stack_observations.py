@@ -473,3 +473,19 @@ def test_what_another_one_cancelled_and_failed_by_that_is_cancelled(
     assert in_stack(world)["state"] == "CANCELLED"
     colleague("alice")
     assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
+
+
+def test_an_end_after_a_resume_by_another_one_is_read_where_the_cancelled_run_was_seen(
+    world: World, colleague: Callable[[str], None], submit: Callable[..., str]
+) -> None:
+    colleague("alice")
+    app_id = running(world, "volcano", submit)
+    world.scheduler().cancel(app_id)
+    assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
+    colleague("bob")
+    world.scheduler().resume(app_id)
+    world.phase(app_id, "Completed")
+    assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
+    gone(world, app_id)
+    colleague("alice")
+    assert str(world.scheduler().describe(app_id).state) == "SUCCEEDED"
