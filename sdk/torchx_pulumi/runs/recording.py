@@ -273,7 +273,8 @@ def _stack_may_say_more(look: Look, found: Mapping[str, Any] | None, noted: Note
         # A run that was cancelled may have been resumed by somebody else.
         return read_state(found.get("state")) is JobState.CANCELLED
     goes_on = look.objects is not None and not look.gone and weight(found) is Weight.ACTIVE
-    return not goes_on or found.get("reason") == Reason.CANCELLED.value
+    # Of these the last request decides, and another user may have made a later one.
+    return not goes_on or found.get("reason") in (Reason.CANCELLED.value, Reason.RESTARTING.value)
 
 
 def _covers(last: Requested, asked: Requested) -> bool:

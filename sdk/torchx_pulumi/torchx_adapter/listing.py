@@ -19,7 +19,7 @@ from torchx_pulumi.model.cluster_identity import Match
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
-from torchx_pulumi.model.status import JobState, read_state
+from torchx_pulumi.model.status import JobState, Reason, read_state
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
@@ -273,7 +273,9 @@ def _noted_state(context: AdapterContext, entry: RunEntry, seen: ObservedObjects
         if waits or (state.terminal and not (noted is not None and noted.state.terminal)):
             # A list shows neither the replicas nor why.
             return observe_app(context, entry).status.state
-        if noted is None or noted.state is not state:
+        # Of a run that is to be resumed, another user may have asked for something else since.
+        resumed = state is JobState.PENDING and found.get("reason") == Reason.RESTARTING.value
+        if noted is None or noted.state is not state or resumed:
             return read_state((context.records.note(entry, look) or {}).get("state"))
     except TorchxPulumiError as error:
         logger.warning("%s", error)

@@ -475,6 +475,28 @@ def test_what_another_one_cancelled_and_failed_by_that_is_cancelled(
     assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
 
 
+def test_what_is_suspended_still_after_a_resume_that_was_interrupted_is_as_the_last_request_says(
+    world: World, colleague: Callable[[str], None], submit: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    colleague("alice")
+    app_id = running(world, "volcano", submit)
+    world.scheduler().cancel(app_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(VolcanoControl, "resume", killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.scheduler().resume(app_id)
+    assert str(world.scheduler().describe(app_id).state) == "PENDING"
+    colleague("bob")
+    world.scheduler().cancel(app_id)
+    assert str(world.scheduler().describe(app_id).state) == in_stack(world)["state"] == "CANCELLED"
+    colleague("alice")
+    assert [str(item.state) for item in world.scheduler().list()] == ["CANCELLED"]
+    assert str(world.scheduler().describe(app_id).state) == "CANCELLED"
+
+
 def test_an_end_after_a_resume_by_another_one_is_read_where_the_cancelled_run_was_seen(
     world: World, colleague: Callable[[str], None], submit: Callable[..., str]
 ) -> None:
