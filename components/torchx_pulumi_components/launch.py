@@ -153,8 +153,11 @@ class LaunchPlanner:
         desired = new if last is None else self._desired_run(last, new, undecided)
         cluster = find_cluster(self.name, self.cluster, last or state.intent, state, observed.job_object)
         answer, look = Answer() if last is None else state.answer(last), self._look(last, observed)
+        if self.cluster is None and look.gone and answer.observed:
+            # Only a cluster tells that an object is gone.
+            look = replace(look, objects=None)
         judged = judge(look, answer.requested, answer.observed or None)
-        status = None if look.gone else judged_status(look, judged)
+        status = None if observed.job_object is None else judged_status(look, judged)
         owned = observed.job_object is None or self.importing or self._is_ours(last, observed.job_object)
         fixed_name = args.settings.job_name
         decision = decide(

@@ -540,6 +540,20 @@ def test_a_run_whose_object_is_gone_stands_as_observed_and_requested(
     assert up(engine)["observed"]["state"] == state
 
 
+@pytest.mark.parametrize("preview", [True, False])
+@pytest.mark.parametrize("requested", [None, CANCEL])
+def test_without_a_cluster_a_run_is_not_gone(engine: Any, requested: Any, preview: bool) -> None:
+    up(engine)
+    # The job object is not in the state.
+    remember(engine)
+    outputs = {"uid": "uid-of-train", "observed": {**END, "state": "RUNNING", "reason": "Running"}}
+    engine.mocks.state[f"{PREFIX}::train"] = {**outputs, **({} if requested is None else {"requested": requested})}
+    with cluster_for_tests(None):
+        job = engine.run(lambda: VolcanoTrainingJob("train", args()), preview=preview)
+    observed = engine.value(job.observed)
+    assert (observed["state"], observed["reason"], observed["source"]) == ("RUNNING", "Running", "record")
+
+
 def test_the_end_of_another_run_is_not_taken_for_this_ones(engine: Any) -> None:
     up(engine)
     remember(engine)
