@@ -10,7 +10,8 @@ import pytest
 from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob
-from torchx_pulumi_components.cluster_access import cluster_for_tests
+
+from tests.given_cluster import cluster_for_tests
 
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 STASH = "pulumi:index:Stash"
