@@ -34,6 +34,26 @@ from torchx_pulumi.schedulers.pods.observe import has_secrets
 CopyKey = tuple[str, str]
 """URL of the archive, and path of the record in it."""
 
+COPIES = 16
+"""Logs of ended containers that are copied at the same time."""
+
+FOLLOWED = 64
+"""Containers of pods that are being deleted whose logs are followed at the same time."""
+
+NEW_S, URGENT_S = -1e6, -2e6
+"""Delays of copies that were not tried yet, and of those whose pod is being deleted: they come first."""
+
+REFUSED_S = 300.0
+"""Time until a log is tried again that the credentials may not read."""
+
+TRIES_AFTER_DELETION = 3
+"""Failures after which a log counts as lost whose pod is gone."""
+
+MOST_INDEXED = 2000
+"""Jobs of which it is kept in memory what their archive has."""
+
+ADVICE = "; --archive-limit of the controller changes it"
+
 
 @dataclass(slots=True, kw_only=True)
 class PendingCopy:
@@ -66,27 +86,6 @@ class CopiedPod:
     open: set[CopyKey] = field(default_factory=set)
     """Runs that are being copied."""
     gone: bool = False
-
-
-COPIES = 16
-"""Logs of ended containers that are copied at the same time."""
-
-FOLLOWED = 64
-"""Containers of pods that are being deleted whose logs are followed at the same time."""
-
-NEW_S, URGENT_S = -1e6, -2e6
-"""Delays of copies that were not tried yet, and of those whose pod is being deleted: they come first."""
-
-REFUSED_S = 300.0
-"""Time until a log is tried again that the credentials may not read."""
-
-TRIES_AFTER_DELETION = 3
-"""Failures after which a log counts as lost whose pod is gone."""
-
-MOST_INDEXED = 2000
-"""Jobs of which it is kept in memory what their archive has."""
-
-ADVICE = "; --archive-limit of the controller changes it"
 
 
 class LogArchiver:

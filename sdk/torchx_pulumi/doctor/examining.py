@@ -1,4 +1,4 @@
-"""Runs the checks at the same time, with a time limit."""
+"""Runs the checks at the same time, with a time limit; and the checks of the cluster, which create nothing."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ from torchx_pulumi.schedulers.permissions import Permission
 from torchx_pulumi.stack_state.backend import choose_backend, state_folder
 
 OLDEST_KUBERNETES = (1, 25)
+
+LIMIT_S = 5.0
+"""Time limit of a check. A check that exceeds it counts as a problem."""
+
+Check = Callable[[], Finding]
 
 
 def check_version(cluster: LiveCluster) -> Finding:
@@ -96,12 +101,6 @@ def cluster_checks(scheduler: str | None) -> Sequence[tuple[str, Callable[[LiveC
         *(check for backend in backends for check in backend.doctor_checks),
         ("permissions", check_permissions),
     )
-
-
-LIMIT_S = 5.0
-"""Time limit of a check. A check that exceeds it counts as a problem."""
-
-Check = Callable[[], Finding]
 
 
 def ping_docker() -> None:

@@ -31,6 +31,10 @@ MIN_FREE_BYTES = 100_000_000
 Run = Callable[[str, str], str | None]
 """Runs a program with arguments separated by spaces. Returns its output; None: it is not on PATH, or failed."""
 
+EXECUTABLE = "pulumi-resource-kubernetes"
+
+_METHOD = "/pulumirpc.ResourceProvider/GetPluginInfo"
+
 
 def run_program(program: str, arguments: str, *, timeout_s: float = 60.0) -> str | None:
     """Return the output of a program. None: it is not on PATH, failed, or exceeded `timeout_s`."""
@@ -185,10 +189,6 @@ def plugins(run: Run, name: str) -> list[str]:
     if not isinstance(listed, list):
         return []
     return [str(item.get("version")) for item in listed if isinstance(item, dict) and item.get("name") == name]
-
-
-EXECUTABLE = "pulumi-resource-kubernetes"
-_METHOD = "/pulumirpc.ResourceProvider/GetPluginInfo"
 
 
 def provider_on_path(*, timeout_s: float = 4.0) -> str | None:

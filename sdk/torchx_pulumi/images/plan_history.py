@@ -1,4 +1,4 @@
-"""The last two images that this machine planned for a workspace, to say what changed an image's tag.
+"""The report of a planned image, and the last two that this machine planned for a workspace: what changed its tag.
 
 One small file for each workspace, base and repository below the user's cache folder. Without it, nothing is compared.
 """
@@ -33,6 +33,8 @@ _FILE_DIGITS: Final = 16
 """Hex digits of a file's hash that are kept: enough to see that it changed."""
 _ARGUMENT_DIGITS: Final = 4
 """The same for a build argument. So few that its value, which may be a token, cannot be found by trying."""
+
+REQUESTS_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +180,6 @@ def _absolute(place: str) -> str:
         if "://" in place and not place.startswith("file://")
         else os.path.realpath(Path(place.removeprefix("file://")).expanduser())
     )
-
-
-REQUESTS_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Plans patched images: reads workspace and base, and computes the name of the image. Nothing is built or pushed."""
+"""Plans patched images: reads workspace and base, computes the name of the image, and chooses its builder.
+
+Nothing is built or pushed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ControllerMetrics: what `/metrics` answers, by prometheus-client. All of it is read when it is asked for."""
+"""ControllerMetrics: what `/metrics` answers, by prometheus-client. All of it is read when it is asked for.
+
+RunTimes has how long runs waited and ran, as histograms.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,11 @@ ENDS: Final = tuple(state for state in JobState if state.terminal)
 
 SERIES_KEPT_S: Final = 600.0
 """Time for which the series of a queue or scheduler stay after its last app, so that its last runs are scraped."""
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+FAILED: Final = (Recorded.DEFERRED.value, Recorded.LEFT.value, "error")
+"""Outcomes of a write after which the stack has not what was seen."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,12 +156,6 @@ class RunTimes:
             if not any(scheduler == place[0] for scheduler, _ in self._used):
                 for state in ENDS:
                     self._runtimes.remove(place[0], state.value)
-
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-FAILED: Final = (Recorded.DEFERRED.value, Recorded.LEFT.value, "error")
-"""Outcomes of a write after which the stack has not what was seen."""
 
 
 class MeasuredController(Protocol):

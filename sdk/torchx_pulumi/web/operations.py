@@ -16,6 +16,9 @@ from torchx_pulumi.web.schemas import SCHEMAS, reference
 
 Answer = Callable[[Request], Awaitable[Response]]
 
+VERSION = "1"
+"""Version of the API. A new field, parameter or path keeps it; a removed or changed one raises it, and the path's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
@@ -103,10 +106,6 @@ def _read(parameter: Parameter, text: str) -> str | int | bool:
             raise ValueError(f"one of {', '.join(parameter.allowed)}")
         return same[text.lower()]
     return text
-
-
-VERSION = "1"
-"""Version of the API. A new field, parameter or path keeps it; a removed or changed one raises it, and the path's."""
 
 
 def openapi_document(operations: Sequence[Operation], *, secured: bool) -> dict[str, Any]:

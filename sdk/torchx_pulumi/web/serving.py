@@ -30,6 +30,12 @@ from torchx_pulumi.web.runs import RunHistory
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.tokens import FileToken
 
+MOST_EVENTS = 200
+"""Events of one app: the newest."""
+
+LONGEST_MESSAGE = 2000
+"""Characters of a message."""
+
 
 class Served(Protocol):
     """An application whose open responses can be ended."""
@@ -152,13 +158,6 @@ def serve_pages(
     server = WebServer(Application(site, listening.access), listening.listener, reporter.line)
     server.start(stop)
     return server
-
-
-MOST_EVENTS = 200
-"""Events of one app: the newest."""
-
-LONGEST_MESSAGE = 2000
-"""Characters of a message."""
 
 
 def events_of(view: ClusterView | None, app: TrackedApp) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A fleet that is drawn again and again on a terminal."""
+"""A fleet that is shown again and again: drawn on a terminal, or as lines about its changes in files and pipes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from torchx_pulumi.fleet.render.table import cut, remarks, table_lines
 from torchx_pulumi.fleet.render.values import cause
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.model.timestamps import format_time
+
+ENTER = "\x1b[?1049h\x1b[?25l"
+"""Switch to the terminal's second screen, which has no history, and hide the cursor."""
+
+LEAVE = "\x1b[?25h\x1b[?1049l"
+
+BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
+"""Terminals that know it show what is between only when it is complete. Others ignore it."""
+
+CLEAR = "\x1b[2J"
+
+CLEAR_LINE = "\x1b[K"
 
 
 class ChangeLines:
@@ -50,18 +62,6 @@ def _start(fleet: Fleet, row: FleetRow) -> str:
 def _line(fleet: Fleet, row: FleetRow) -> str:
     ready = f"{row.replicas_ready}/{row.replicas_wanted}"
     return f"{_start(fleet, row)} {row.state.value} {one_line(row.reason) or '-'} {ready} {cause(row)}".rstrip()
-
-
-ENTER = "\x1b[?1049h\x1b[?25l"
-"""Switch to the terminal's second screen, which has no history, and hide the cursor."""
-
-LEAVE = "\x1b[?25h\x1b[?1049l"
-
-BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
-"""Terminals that know it show what is between only when it is complete. Others ignore it."""
-
-CLEAR = "\x1b[2J"
-CLEAR_LINE = "\x1b[K"
 
 
 def screen_lines(fleet: Fleet, notes: Sequence[str], *, width: int, height: int) -> list[str]:

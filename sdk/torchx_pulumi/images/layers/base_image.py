@@ -23,6 +23,33 @@ _MOST_NAMED: Final = 12
 _DEPTH: Final = 3
 """Indexes within indexes."""
 
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+_DESCRIPTOR: Final = {
+    "mediaType": str,
+    "digest": str,
+    "size": int,
+    "urls": [str],
+    "annotations": dict,
+    "platform": dict,
+}
+
+_MANIFEST: Final = {"config": _DESCRIPTOR, "layers": [_DESCRIPTOR]}
+
+_INDEX: Final = {"manifests": [_DESCRIPTOR]}
+
+_RUN: Final = {
+    "Env": [str],
+    "WorkingDir": str,
+    "Labels": dict,
+    "ExposedPorts": dict,
+    "Shell": [str],
+}
+
+_CONFIG: Final = {"config": _RUN, "created": str, "history": [dict], "rootfs": {"diff_ids": [str]}}
+
+_NAMES: Final = {str: "a text", int: "a whole number", dict: "an object", list: "a list", type(None): "null"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseImage:
@@ -178,28 +205,6 @@ def _normal(platform: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _platform_text(platform: Mapping[str, Any]) -> str:
     return "/".join(str(platform[key]) for key in ("os", "architecture", "variant") if platform.get(key))
-
-
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_DESCRIPTOR: Final = {
-    "mediaType": str,
-    "digest": str,
-    "size": int,
-    "urls": [str],
-    "annotations": dict,
-    "platform": dict,
-}
-_MANIFEST: Final = {"config": _DESCRIPTOR, "layers": [_DESCRIPTOR]}
-_INDEX: Final = {"manifests": [_DESCRIPTOR]}
-_RUN: Final = {
-    "Env": [str],
-    "WorkingDir": str,
-    "Labels": dict,
-    "ExposedPorts": dict,
-    "Shell": [str],
-}
-_CONFIG: Final = {"config": _RUN, "created": str, "history": [dict], "rootfs": {"diff_ids": [str]}}
-_NAMES: Final = {str: "a text", int: "a whole number", dict: "an object", list: "a list", type(None): "null"}
 
 
 def check_manifest(manifest: Mapping[str, Any], where: str) -> None:

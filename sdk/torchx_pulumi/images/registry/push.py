@@ -1,4 +1,4 @@
-"""Pushes of images without a daemon: the blobs that a registry lacks, then the manifest."""
+"""Pushes of images without a daemon: the blobs that a registry lacks, then the manifest; and their progress."""
 
 from __future__ import annotations
 

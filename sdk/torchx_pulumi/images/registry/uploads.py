@@ -33,6 +33,9 @@ _FINISH_S: Final = (10.0, 600.0)
 _RANGE: Final = re.compile(r"(\d+)-(\d+)\s*$")
 _DENIED: Final = (401, 403, 413, 429)
 
+_KEPT_S: Final = 7 * 86_400.0
+"""Seconds after which a file is removed. Registries remove uploads after a week by default."""
+
 
 def has_blob(
     connection: RegistryConnection, target: Reference, scopes: Scopes, digest: str, *, repeated: bool = True
@@ -278,10 +281,6 @@ def _end(answer: RegistryAnswer) -> int | None:
     if found is None:
         return None
     return 0 if found[2] == "0" else int(found[2]) + 1
-
-
-_KEPT_S: Final = 7 * 86_400.0
-"""Seconds after which a file is removed. Registries remove uploads after a week by default."""
 
 
 class UploadSession:

@@ -20,6 +20,18 @@ from torchx_pulumi.schedulers.pods.containers import (
     Termination,
 )
 
+ADD_CREDENTIALS: Final = "give the service account, or the job, an image pull secret of that registry"
+
+_BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*"(?:: )?(?:ErrImagePull: )?')
+
+_PORT = re.compile(r"(?<=:)\d{4,5}(?=->)")
+
+MAX_LAST_LINES: Final = 12
+"""Lines of a termination message that a diagnosis shows."""
+
+MAX_LAST_CHARACTERS: Final = 1200
+"""Characters of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class PullError:
@@ -29,7 +41,6 @@ class PullError:
     resolution: str = "check the image's name and that nodes can pull it"
 
 
-ADD_CREDENTIALS: Final = "give the service account, or the job, an image pull secret of that registry"
 RATE_LIMIT: Final = PullError(
     "the registry limits how often it may be asked", "wait, pull with credentials, or use a mirror of the registry"
 )
@@ -69,9 +80,6 @@ REASONS: Final = {
 }
 """The kubelet's waiting reason -> the error, where the reason alone tells it."""
 
-_BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*"(?:: )?(?:ErrImagePull: )?')
-_PORT = re.compile(r"(?<=:)\d{4,5}(?=->)")
-
 
 def find_pull_error(reason: str, message: str) -> PullError | None:
     """Return why an image cannot be pulled. None: the kubelet does not say.
@@ -99,12 +107,6 @@ def registry_message(message: str) -> str:
     """
     return _PORT.sub("*", _BACK_OFF.sub("", message.strip()).removeprefix("ErrImagePull: ")).strip()
 
-
-MAX_LAST_LINES: Final = 12
-"""Lines of a termination message that a diagnosis shows."""
-
-MAX_LAST_CHARACTERS: Final = 1200
-"""Characters of them."""
 
 UNKNOWN_PULL_ERROR: Final = PullError("the registry did not say why")
 
