@@ -6,7 +6,9 @@ stack's state. docs/decisions/0011 has the rules of `find_cluster` and `check_pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +22,18 @@ from torchx_pulumi.model.run_record import RunRecord
 
 from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.stack_state import StackState
+
+_given: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
+
+
+@contextmanager
+def cluster_for_tests(cluster: Cluster) -> Iterator[None]:
+    """Let components created inside read this cluster, for example `torchx_pulumi.testing.FakeCluster`."""
+    token = _given.set(cluster)
+    try:
+        yield
+    finally:
+        _given.reset(token)
 
 
 def connect(
@@ -43,6 +57,8 @@ def connect(
     Raises:
         ClusterError: There is no such cluster, or it does not answer.
     """
+    if (given := _given.get()) is not None:
+        return given, ""
     if isinstance(get_monitor(), MockMonitor):
         return None, ""
     if is_placeholder(kubeconfig) or is_placeholder(context):

@@ -11,8 +11,7 @@ import pytest
 from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob
-
-from tests.given_cluster import cluster_for_tests
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 from .test_volcano_training_job import JOB, PREFIX, args, queue, remember, stashed
 

@@ -23,9 +23,9 @@ from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi.testing.fake_driver import FakeDriver
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.scheduler import PulumiScheduler
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.prerendered import register_app
 
-from tests.given_cluster import cluster_for_tests
 from tests.parity.apps import CASES, Case, one, resource, several
 from tests.unit.images.fake_docker import FakeDocker
 from tests.unit.images.fake_registry import FakeRegistry

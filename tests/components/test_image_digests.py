@@ -14,6 +14,7 @@ import pytest
 from torchx_pulumi.images import Builder, ImagePlan, known_plans, remember
 from torchx_pulumi.model.labels import IMAGE_DIGESTS
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 from tests.components.test_volcano_training_job import (
     JOB,
@@ -26,7 +27,6 @@ from tests.components.test_volcano_training_job import (
     stashed,
 )
 from tests.components.test_volcano_training_job import remember as remember_run
-from tests.given_cluster import cluster_for_tests
 
 ONE, TWO = (f"sha256:{digit * 64}" for digit in "12")
 TAG = "registry.example/team/train:" + "a" * 40

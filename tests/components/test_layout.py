@@ -8,9 +8,9 @@ from typing import Any
 import pulumi
 import pytest
 from torchx_pulumi_components import VolcanoTrainingJob
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 from tests.components.test_volcano_training_job import JOB, args, cluster, remember, stashed
-from tests.given_cluster import cluster_for_tests
 
 
 def up(engine: Any, *objects: Any, preview: bool = False, **given: Any) -> Any:

@@ -11,11 +11,11 @@ from torchx_pulumi.log_archive import ArchivedCluster, ArchivedJob, open_archive
 from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.outputs.reader import read_outputs
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob, stack_outputs
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 from tests.components.test_stack_outputs import launched, make
 from tests.components.test_unknown import unknown
 from tests.components.test_volcano_training_job import JOB, PREFIX, args, cluster, remember, stashed
-from tests.given_cluster import cluster_for_tests
 from tests.unit.log_archive.pods import pod
 
 URL = "s3://logs/team?region=eu-1"

@@ -10,11 +10,11 @@ import pytest
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.shared_reads import shared_reads
 
 from tests.components.test_volcano_training_job import JOB, NAMESPACE, STASH, args, cluster, queue
 from tests.doc_blocks import block
-from tests.given_cluster import cluster_for_tests
 
 NAMES = ("one", "two", "three")
 

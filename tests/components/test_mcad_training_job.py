@@ -18,9 +18,8 @@ from torchx_pulumi.schedulers.appwrapper.objects import (
 )
 from torchx_pulumi.testing import KNOWN, FakeCluster
 from torchx_pulumi_components import MCADTrainingJob
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.plugin import provider
-
-from tests.given_cluster import cluster_for_tests
 
 V1BETA1 = "kubernetes:workload.codeflare.dev/v1beta1:AppWrapper"
 V1BETA2 = "kubernetes:workload.codeflare.dev/v1beta2:AppWrapper"

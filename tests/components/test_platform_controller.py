@@ -15,6 +15,7 @@ from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.labels import OWNER
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.stack_state import STASH
 from torchx_pulumi_stacks.controller_config import ControllerConfig
 from torchx_pulumi_stacks.controller_deployment import lease_rules, roles_of
@@ -22,7 +23,6 @@ from torchx_pulumi_stacks.controller_image import requirements
 from torchx_pulumi_stacks.platform import PlatformConfig, deploy
 
 from tests.components.conftest import Engine
-from tests.given_cluster import cluster_for_tests
 
 CONFIG = ControllerConfig(backends=["s3://state"], image="registry.example.com/controller:1")
 

@@ -12,8 +12,7 @@ from google.protobuf import json_format
 from pulumi.runtime.mocks import MockMonitor
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
-
-from tests.given_cluster import cluster_for_tests
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"

@@ -9,9 +9,9 @@ from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry, write_entry
 from torchx_pulumi.outputs.reader import read_outputs, read_schema
 from torchx_pulumi_components import VolcanoTrainingJob, stack_outputs
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 
 from tests.components.test_volcano_training_job import JOB, PREFIX, args, cluster, remember, shown, stashed
-from tests.given_cluster import cluster_for_tests
 
 JOB_ARGS = {"job_name": "train-x1", "role": {"num_replicas": 2}}
 

@@ -12,9 +12,8 @@ import pulumi
 import pytest
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.plugin import provider
-
-from tests.given_cluster import cluster_for_tests
 
 FORMS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "volcano-job": (VolcanoTrainingJob, {"queue": "default"}, "kubernetes:batch.volcano.sh/v1alpha1:Job"),

@@ -12,10 +12,10 @@ from torchx_pulumi.model.labels import LAUNCH, RUN
 from torchx_pulumi.stack_state import cli
 from torchx_pulumi.testing import FakeCluster
 from torchx_pulumi_components import VolcanoTrainingJob, failures_deferred
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.run_objects import refreshes_first
 
 from tests.doc_blocks import block
-from tests.given_cluster import cluster_for_tests
 
 JOB = "kubernetes:batch.volcano.sh/v1alpha1:Job"
 POD_GROUP = "kubernetes:scheduling.volcano.sh/v1beta1:PodGroup"

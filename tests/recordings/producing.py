@@ -39,10 +39,10 @@ from torchx_pulumi.torchx_adapter.dryrun import PulumiJob, make_request
 from torchx_pulumi.torchx_adapter.launch import make_entry
 from torchx_pulumi.torchx_adapter.run_opts import run_options
 from torchx_pulumi_components import MCADTrainingJob, VolcanoTrainingJob
+from torchx_pulumi_components.cluster_access import cluster_for_tests
 from torchx_pulumi_components.prerendered import register_app
 from torchx_pulumi_stacks.engine.work_dir import WorkDir, place_key
 
-from tests.given_cluster import cluster_for_tests
 from tests.recordings.engine import UID, run_program
 from tests.recordings.jobs import ProgramJob, TorchxJob
 
