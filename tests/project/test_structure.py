@@ -35,7 +35,6 @@ EXPLAINING = {
     *(SCHEDULERS / "diagnosis").glob("*.py"),
     SCHEDULERS / "appwrapper" / "diagnosis.py",
     SCHEDULERS / "volcano" / "diagnosis.py",
-    SCHEDULERS / "volcano" / "queues.py",
 }
 STATUS_TYPES = {"JobStatus", "ReplicaStatus", "Condition", "replace"}
 

@@ -15,8 +15,7 @@ from typing import Any, Protocol, TextIO
 
 from torchx_pulumi.fleet.collect import Fleet, FleetRow, Selection, StackName
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
-from torchx_pulumi.fleet.render.changes import ChangeLines
-from torchx_pulumi.fleet.render.screen import Screen, screen_lines
+from torchx_pulumi.fleet.render.screen import ChangeLines, Screen, screen_lines
 from torchx_pulumi.fleet.render.table import to_table
 from torchx_pulumi.model.errors import TorchxPulumiError
 from torchx_pulumi.model.text import one_line

@@ -14,7 +14,7 @@ from torchx_pulumi.model.errors import Problem, invalid_job
 
 if TYPE_CHECKING:
     from torchx_pulumi.fleet.unused_images import TagReport
-    from torchx_pulumi.images.plan_report import PlanReport
+    from torchx_pulumi.images.plan_history import PlanReport
 
 Commands = Any
 """What argparse returns of `add_subparsers`."""
@@ -95,7 +95,7 @@ def _add_patch(actions: Commands, name: str, command: Any, text: str, descriptio
 def plan_command(arguments: argparse.Namespace) -> int:
     """Print what is known of an image before it is built."""
     from torchx_pulumi.images import plan_patch
-    from torchx_pulumi.images.plan_report import report_plan
+    from torchx_pulumi.images.plan_history import report_plan
     from torchx_pulumi.images.registry import RegistryClient
 
     options = _patch_options(arguments)

@@ -6,10 +6,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.controller.archive_rules import ArchiveRules
-from torchx_pulumi.controller.pending_copies import CopiedPod, CopyKey, PendingCopy
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.work_queue import WorkQueue
@@ -31,6 +31,9 @@ from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.schedulers.pods.observe import has_secrets
 
+CopyKey = tuple[str, str]
+"""URL of the archive, and path of the record in it."""
+
 COPIES = 16
 """Logs of ended containers that are copied at the same time."""
 
@@ -50,6 +53,39 @@ MOST_INDEXED = 2000
 """Jobs of which it is kept in memory what their archive has."""
 
 ADVICE = "; --archive-limit of the controller changes it"
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingCopy:
+    """One container run that has to be copied."""
+
+    key: CopyKey
+    archive: Archive
+    cluster: LiveCluster
+    job: ArchivedJob
+    ref: ContainerRunRef
+    gone: bool = False
+    """The pod is gone."""
+    active: bool = False
+    """A thread copies it."""
+    failures: int = 0
+    """Failures since the pod was gone."""
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the log."""
+        return f"{self.job.app_id}: the log of {self.ref.pod}/{self.ref.container}"
+
+
+@dataclass(slots=True)
+class CopiedPod:
+    """What is known of a pod."""
+
+    finished: set[CopyKey] = field(default_factory=set)
+    """Runs that need no copy any more."""
+    open: set[CopyKey] = field(default_factory=set)
+    """Runs that are being copied."""
+    gone: bool = False
 
 
 class LogArchiver:

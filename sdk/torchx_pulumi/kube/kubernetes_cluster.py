@@ -26,7 +26,6 @@ from torchx_pulumi.kube.kubeconfig import (
 from torchx_pulumi.kube.log_stream import GROW_S, LogStream
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Selector
-from torchx_pulumi.kube.request_parts import items_of, next_page, path_of, place_of, selected, version_path
 from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, transport_of, urllib3
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.kube.watch_stream import WatchStream
@@ -385,3 +384,37 @@ class KubernetesCluster:
         if refused is None:
             return None
         raise refused
+
+
+def items_of(page: Manifest, kind: Kind) -> Iterator[Manifest]:
+    """Yield the objects of a page of a list."""
+    # The items of a list have neither field; every other object has them.
+    return ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or [])
+
+
+def next_page(page: Manifest) -> str | None:
+    """Return the token by which the next page is requested. None: this is the last one."""
+    return (page.get("metadata") or {}).get("continue") or None
+
+
+def place_of(found: Manifest) -> tuple[str, str]:
+    """Return namespace and name, by which lists are sorted."""
+    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
+
+
+def selected(selector: Selector | None) -> list[tuple[str, str]]:
+    """Return the parameter of a selector. Empty: there is no selector."""
+    wanted = (key if value is None else f"{key}={value}" for key, value in (selector or {}).items())
+    return [("labelSelector", ",".join(wanted))] if selector else []
+
+
+def version_path(kind: Kind) -> str:
+    """Return the API path of a group and version."""
+    return f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+
+
+def path_of(kind: Kind, namespace: str | None) -> str:
+    """Return the API path of the objects of a kind."""
+    start = version_path(kind)
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
+    return f"{start}{inside}/{kind.plural}"

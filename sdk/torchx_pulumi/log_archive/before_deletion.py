@@ -13,7 +13,7 @@ from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.archive import Archive
-from torchx_pulumi.log_archive.copying import LIMIT_BYTES, copy_log
+from torchx_pulumi.log_archive.copying import copy_log
 from torchx_pulumi.log_archive.runs import ArchivedJob, ContainerRunRef, runs_of_pod
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
@@ -70,14 +70,12 @@ def copying_logs(
     run: Run,
     pods: Sequence[Mapping[str, Any]] | None = None,
     *,
-    bound_s: float = BOUND_S,
-    limit_bytes: int = LIMIT_BYTES,
     progress: ProgressCallback,
 ) -> Iterator[None]:
     """Copy the logs of pods around a block that deletes them.
 
     Logs of ended containers are copied before the block. Those of running containers are followed from before the block
-    to their ends, at most `bound_s` after it; what came until then is stored as incomplete. Errors of the archive
+    to their ends, at most `BOUND_S` after it; what came until then is stored as incomplete. Errors of the archive
     or of reading logs are reported by `progress` and never raised. If the block raises, copying ends at once.
 
     Args:
@@ -86,18 +84,16 @@ def copying_logs(
         job: The job.
         run: The same in its cluster: the pods that it owns are copied.
         pods: Pods with the job's name as they were observed. None: they are listed.
-        bound_s: Seconds to wait for the ends of containers after the block.
-        limit_bytes: Most bytes of text of one container to keep.
         progress: Takes lines of progress and warnings.
     """
-    copier = _Copier(cluster, archive, job, run, limit_bytes, progress)
+    copier = _Copier(cluster, archive, job, run, progress)
     copier.begin(pods)
     try:
         yield
     except BaseException:
         copier.give_up()
         raise
-    copier.finish(bound_s)
+    copier.finish()
 
 
 class _Copier:
@@ -107,14 +103,12 @@ class _Copier:
         archive: Archive,
         job: ArchivedJob,
         run: Run,
-        limit_bytes: int,
         progress: ProgressCallback,
     ) -> None:
         self._cluster = cluster
         self._archive = archive
         self._job = job
         self._run = run
-        self._limit_bytes = limit_bytes
         self._progress = progress
         self._stop = LogStop()
         self._keep_partial = True
@@ -141,12 +135,12 @@ class _Copier:
             else:
                 copy.thread.join(max(end - time.monotonic(), 0))
 
-    def finish(self, bound_s: float) -> None:
+    def finish(self) -> None:
         """Wait for the copies, store what came of the others, and report what is missing."""
         waits = [copy for copy in self._copies if copy.thread.is_alive()]
         if waits:
-            self._progress(f"waiting at most {bound_s:.0f} s for the ends of {len(waits)} logs: {_names(waits)}")
-        _join(waits, bound_s)
+            self._progress(f"waiting at most {BOUND_S:.0f} s for the ends of {len(waits)} logs: {_names(waits)}")
+        _join(waits, BOUND_S)
         self._stop.set()
         _join(waits, STORE_S)
         for copy in self._copies:
@@ -208,7 +202,6 @@ class _Copier:
                         ref,
                         follow=follow,
                         stop=self._stop,
-                        limit_bytes=self._limit_bytes,
                         keep_partial=lambda: self._keep_partial,
                         opened=opened.set,
                     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from types import NoneType, UnionType
@@ -154,14 +154,6 @@ class TypedReader:
         """Return the empty value of a type, and add the problem of a value of another type."""
         self.refuse(path, message)
         return empty(hint)
-
-
-def check_typed(kind: type[T], value: Any, path: str, rules: Callable[[T], Iterable[Problem]]) -> Iterator[Problem]:
-    """Yield the values of a dataclass that a program made with other types, then the problems of its rules."""
-    reader = TypedReader()
-    read = reader.read(kind, value, path)
-    yield from reader.problems
-    yield from uncovered(rules(read), reader.problems)
 
 
 def uncovered(problems: Iterable[Problem], known: Iterable[Problem]) -> Iterator[Problem]:

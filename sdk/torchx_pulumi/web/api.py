@@ -24,8 +24,7 @@ from torchx_pulumi.web import limits
 from torchx_pulumi.web.bounds import Shared, Slots, Workers
 from torchx_pulumi.web.log_pipe import LogPipe
 from torchx_pulumi.web.logs import NOTE, LogRequest, status_of
-from torchx_pulumi.web.openapi import openapi_document
-from torchx_pulumi.web.operations import Operation, Parameter, read_parameters
+from torchx_pulumi.web.operations import Operation, Parameter, openapi_document, read_parameters
 from torchx_pulumi.web.schemas import reference
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.stream import FleetStream

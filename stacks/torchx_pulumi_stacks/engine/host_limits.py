@@ -14,42 +14,32 @@ _GROUPS = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
 
 
-def usable_cores(groups: Path = _GROUPS, mount: Path = _MOUNT) -> float:
-    """Return the cores of this process: its affinity, and the quota of its control groups.
-
-    Args:
-        groups: File that names the control groups of this process.
-        mount: Folder of the control groups.
-    """
+def usable_cores() -> float:
+    """Return the cores of this process: its affinity, and the quota of its control groups."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return min(cores, *_limits(groups, mount, "cpu", _quota), math.inf)
+    return min(cores, *_limits("cpu", _quota), math.inf)
 
 
-def usable_memory_mb(groups: Path = _GROUPS, mount: Path = _MOUNT) -> float:
-    """Return the memory of this process in MB: that of the machine, and the limit of its control groups.
-
-    Args:
-        groups: File that names the control groups of this process.
-        mount: Folder of the control groups.
-    """
+def usable_memory_mb() -> float:
+    """Return the memory of this process in MB: that of the machine, and the limit of its control groups."""
     total = math.inf
     with contextlib.suppress(ValueError, OSError):  # names that the system does not know
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / MB
-    return min(total, *_limits(groups, mount, "memory", _memory), math.inf)
+    return min(total, *_limits("memory", _memory), math.inf)
 
 
-def _limits(groups: Path, mount: Path, controller: str, read: Callable[[Path], float]) -> Iterator[float]:
+def _limits(controller: str, read: Callable[[Path], float]) -> Iterator[float]:
     """Return the limits of the control groups of this process and of the groups above them, of either version."""
     try:
-        lines = [line.split(":", 2) for line in groups.read_text().splitlines()]
+        lines = [line.split(":", 2) for line in _GROUPS.read_text().splitlines()]
     except (OSError, ValueError):
         return
     for _, controllers, path in (line for line in lines if len(line) == 3):
         if controllers and controller not in controllers.split(","):
             continue
         # In a container, the path may be the one on the host; the mount's own folder then has the limits.
-        top = mount / controller if controllers else mount
+        top = _MOUNT / controller if controllers else _MOUNT
         here = top / path.strip("/")
         for folder in (here, *here.parents):
             if folder.is_relative_to(top):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from torchx_pulumi.doctor.provider_on_path import EXECUTABLE, provider_on_path
+from torchx_pulumi.doctor.machine import EXECUTABLE, provider_on_path
 from torchx_pulumi.model.errors import TorchxPulumiError
 
 SERVES = """

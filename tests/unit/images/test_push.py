@@ -13,7 +13,7 @@ import pytest
 from torchx_pulumi.images.oci import Descriptor, LayeredImage
 from torchx_pulumi.images.reference import Reference, parse_reference
 from torchx_pulumi.images.registry import RegistryClient, push_image
-from torchx_pulumi.images.registry.upload_sessions import session_folder
+from torchx_pulumi.images.registry.uploads import session_folder
 from torchx_pulumi.model.errors import ImageError
 
 from tests.layered_images import MemoryBlob, image_of, layer
@@ -153,7 +153,7 @@ def test_an_interrupted_push_is_resumed_by_the_next_one(
 def test_an_upload_that_another_process_continues_is_left_alone(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:
-    from torchx_pulumi.images.registry.upload_sessions import upload_session
+    from torchx_pulumi.images.registry.uploads import upload_session
 
     image = image_of([LARGE])
     with upload_session(target, LARGE[0].digest) as session:
@@ -166,7 +166,7 @@ def test_an_upload_that_another_process_continues_is_left_alone(
 def test_an_upload_that_the_registry_forgot_begins_again(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:
-    from torchx_pulumi.images.registry.upload_sessions import upload_session
+    from torchx_pulumi.images.registry.uploads import upload_session
 
     with upload_session(target, LARGE[0].digest) as session:
         session.location = f"{registry.url}/v2/team/app/blobs/uploads/forgotten"
@@ -177,7 +177,7 @@ def test_an_upload_that_the_registry_forgot_begins_again(
 def test_what_an_earlier_attempt_damaged_is_sent_again(
     client: RegistryClient, registry: FakeRegistry, target: Reference
 ) -> None:
-    from torchx_pulumi.images.registry.upload_sessions import upload_session
+    from torchx_pulumi.images.registry.uploads import upload_session
 
     registry.uploads["damaged"] = bytearray(b"x" * 1000)
     with upload_session(target, LARGE[0].digest) as session:

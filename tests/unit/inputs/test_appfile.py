@@ -10,7 +10,8 @@ from torchx_pulumi.inputs.appfile import read_app_file, read_app_mapping
 from torchx_pulumi.inputs.json_values import write_value
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import MountSpec, ResourceSpec, SecretRef
-from torchx_pulumi.planning.checks.job import check_job
+
+from tests.unit.typed_checks import check_job
 
 FULL = """\
 name: app

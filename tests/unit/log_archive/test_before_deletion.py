@@ -79,9 +79,12 @@ def test_a_running_container_is_followed_to_its_end(tmp_path: Path) -> None:
     assert [key.partial for key in archive.index()] == [False]
 
 
-def test_a_container_that_does_not_end_in_time_is_stored_as_incomplete(tmp_path: Path) -> None:
+def test_a_container_that_does_not_end_in_time_is_stored_as_incomplete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(before_deletion, "BOUND_S", 0.2)
     cluster, archive, said = Ending(), archive_in(tmp_path), list[str]()
-    with copying_logs(cluster, archive, JOB, JOB_RUN, [RUNS], bound_s=0.2, progress=said.append):
+    with copying_logs(cluster, archive, JOB, JOB_RUN, [RUNS], progress=said.append):
         pass
     assert archived_text(archive) == shown(FIRST[0])
     assert said[-1].startswith(f"warning: copied without their ends to {archive.name}: the logs of train-trainer-0-0")
@@ -140,7 +143,7 @@ def test_many_running_containers_are_all_copied(tmp_path: Path) -> None:
     there = {found["metadata"]["name"]: found for found in pods}
     cluster.get = lambda kind, namespace, name: there.get(name)  # type: ignore[method-assign]
     ended = pod("train-trainer-100-0", uid="9b2c1f0a-0000-4000-8000-100000000000", replica=100)
-    with copying_logs(cluster, archive, JOB, JOB_RUN, [*pods, ended], bound_s=30, progress=lambda _: None):
+    with copying_logs(cluster, archive, JOB, JOB_RUN, [*pods, ended], progress=lambda _: None):
         there.clear()
         cluster.delete()
     assert len(archive.index()) == 101
@@ -179,6 +182,7 @@ def test_a_log_that_could_not_be_begun_in_time_is_not_archived_as_an_empty_one(
 ) -> None:
     monkeypatch.setattr(before_deletion, "READ_AT_ONCE", 1)
     monkeypatch.setattr(before_deletion, "BEFORE_S", 0.1)
+    monkeypatch.setattr(before_deletion, "BOUND_S", 0.1)
     pods, said, held = pods_of(2), list[str](), threading.Event()
 
     class Held(FakeCluster):
@@ -187,7 +191,7 @@ def test_a_log_that_could_not_be_begun_in_time_is_not_archived_as_an_empty_one(
             return super().logs(*words, **options)
 
     cluster = Held(pods, logs={("default", one["metadata"]["name"]): ["a"] for one in pods})
-    copies = copying_logs(cluster, archive_in(tmp_path), JOB, JOB_RUN, pods, bound_s=0.1, progress=said.append)
+    copies = copying_logs(cluster, archive_in(tmp_path), JOB, JOB_RUN, pods, progress=said.append)
     threading.Timer(0.6, held.set).start()
     with copies:
         pass

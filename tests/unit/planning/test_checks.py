@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from torchx_pulumi.model.job_spec import JobSpec, MountSpec, ResourceSpec, SecretRef
-from torchx_pulumi.planning.checks.job import check_job
 
 from tests.unit.builders import job, role
+from tests.unit.typed_checks import check_job
 
 
 def problems_of(spec: JobSpec) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.stack_state.stacks import StackName
 from torchx_pulumi.web.access import PageAccess
 from torchx_pulumi.web.application import Application
-from torchx_pulumi.web.server import WebServer
+from torchx_pulumi.web.serving import WebServer
 from torchx_pulumi.web.site import Site
 from torchx_pulumi.web.tokens import GeneratedToken
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx_pulumi.web.events import LONGEST_MESSAGE, MOST_EVENTS, events_of
+from torchx_pulumi.web.serving import LONGEST_MESSAGE, MOST_EVENTS, events_of
 
 from tests.unit.controller.world import wait_for
 from tests.unit.web.nodes import Site

@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 from torchx_pulumi.controller.live_fleet import LiveFleet
-from torchx_pulumi.web.metrics import ControllerMetrics
-from torchx_pulumi.web.run_times import SERIES_KEPT_S
+from torchx_pulumi.web.metrics import SERIES_KEPT_S, ControllerMetrics
 
 from tests.unit.controller.live_apps import BACKEND, tracked_app
 from tests.unit.web.measured import NOW, Told, scraped, value

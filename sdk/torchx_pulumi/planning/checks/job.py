@@ -28,7 +28,6 @@ from torchx_pulumi.planning.checks.values import (
     unknown_keys,
 )
 from torchx_pulumi.planning.quantities import is_port
-from torchx_pulumi.planning.typed_reader import check_typed
 
 MAX_REPLICAS = 100_000
 """Replicas of a role; far more than one Job object can hold, and few enough to plan."""
@@ -52,11 +51,6 @@ _POD_FIELDS = (
 _TOLERATION_KEYS = ("key", "operator", "value", "effect", "tolerationSeconds")
 
 _SECRET_KEY_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
-
-
-def check_job(spec: JobSpec) -> Iterator[Problem]:
-    """Check the types of all values of a job that a program made, then the rules."""
-    return check_typed(JobSpec, spec, "", check_job_rules)
 
 
 def check_job_rules(job: JobSpec) -> Iterator[Problem]:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.fleet.collect import BrokenStack, Fleet, StackName
 from torchx_pulumi.fleet.collect.row import build_row
-from torchx_pulumi.fleet.render.changes import ChangeLines
-from torchx_pulumi.fleet.render.screen import CLEAR, ENTER, LEAVE, Screen, screen_lines
+from torchx_pulumi.fleet.render.screen import CLEAR, ENTER, LEAVE, ChangeLines, Screen, screen_lines
 from torchx_pulumi.fleet.render.table import columns
 from torchx_pulumi.stack_state.checkpoint import StackApp
 

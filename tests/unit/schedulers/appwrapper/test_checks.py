@@ -8,13 +8,13 @@ import pytest
 from torchx_pulumi.model.errors import InvalidJobError
 from torchx_pulumi.model.job_spec import RoleSpec
 from torchx_pulumi.model.status import Reason
-from torchx_pulumi.planning.typed_reader import check_typed
 from torchx_pulumi.schedulers import plan_job
 from torchx_pulumi.schedulers.appwrapper.checks import check_mcad_launch, check_mcad_options
 from torchx_pulumi.schedulers.appwrapper.options import AppWrapperApi, MCADOptions, PodGroupApi
 from torchx_pulumi.schedulers.diagnosis.refusals import diagnose_refusal
 
 from tests.unit.builders import job, role
+from tests.unit.typed_checks import check_typed
 
 
 def paths(**chosen: Any) -> list[str]:

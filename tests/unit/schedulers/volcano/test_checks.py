@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.planning.layout import task_counts
-from torchx_pulumi.planning.typed_reader import check_typed
 from torchx_pulumi.schedulers.volcano.checks import check_launch, check_options
 from torchx_pulumi.schedulers.volcano.options import Gang, NetworkTopology, VolcanoOptions
 
 from tests.unit.builders import job, options, role
+from tests.unit.typed_checks import check_typed
 
 
 def option_problems(chosen: VolcanoOptions) -> list[Problem]:

@@ -6,10 +6,17 @@ import math
 from pathlib import Path
 
 import pytest
+from torchx_pulumi_stacks.engine import host_limits
 from torchx_pulumi_stacks.engine.host_limits import usable_cores, usable_memory_mb
 
 V2 = "0::/user.slice/user-7.slice\n"
 V1 = "7:cpu,cpuacct:/docker/a1\n5:memory:/docker/a1\n1:name=systemd:/docker/a1\n"
+
+
+@pytest.fixture(autouse=True)
+def control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_limits, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(host_limits, "_MOUNT", tmp_path / "mount")
 
 
 def usable(folder: Path, groups: str, files: dict[str, str]) -> tuple[float, float]:
@@ -19,8 +26,7 @@ def usable(folder: Path, groups: str, files: dict[str, str]) -> tuple[float, flo
         path = folder / "mount" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    given = folder / "groups", folder / "mount"
-    return usable_cores(*given), usable_memory_mb(*given)
+    return usable_cores(), usable_memory_mb()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,6 @@ def test_without_a_limit_it_is_the_machine(groups: str, files: dict[str, str], t
     assert 100 < memory_mb < math.inf
 
 
-def test_without_control_groups_it_is_the_machine(tmp_path: Path) -> None:
-    absent = tmp_path / "absent", tmp_path
-    assert usable_cores(*absent) >= 1
-    assert usable_memory_mb(*absent) > 100
+def test_without_control_groups_it_is_the_machine() -> None:
+    assert usable_cores() >= 1
+    assert usable_memory_mb() > 100
