@@ -117,9 +117,6 @@ def test_a_cluster_that_goes_away_a_clock_that_jumps_a_deleted_stack_and_a_stop(
         changed.rename(path)
         world.end(jumped)
         world.reaches(jumped, "SUCCEEDED")
-        written = world.stacks.last(jumped)
-        assert written is not None
-        assert written.observed["observed_at"] > future, written
 
         # The cluster is away while an app ends, and for longer than the first pauses.
         proxy.switch(on=False)

@@ -201,7 +201,7 @@ def costs(world: World, scheduler: PulumiScheduler, app_id: str, form: str) -> d
 
     ways = {
         "describe": lambda: scheduler.describe(app_id),
-        "look": lambda: looking.look(cluster, namespace, name),
+        "look": lambda: looking.observe(cluster, namespace, name),
         "fleet": fleet,
     }
     return {name: len(world.count(way)) for name, way in ways.items()}

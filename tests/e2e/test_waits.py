@@ -101,7 +101,7 @@ def test_a_wait_for_a_job_that_its_time_to_live_removed_unseen_ends(
     name = handle.rpartition(":")[2]
     eventually(lambda: look.get(VOLCANO_JOB, namespace, name) is None, 240)
     begun = time.monotonic()
-    with pytest.raises(ClusterError, match="as ttl_seconds_after_finished asks for; its state was never seen"):
+    with pytest.raises(ClusterError, match="its objects are gone from the cluster; its state was never seen"):
         runner.wait(handle, wait_interval=1)
     # Of all bounds it is the shortest, 5 s.
     assert time.monotonic() - begun < REFUSED_S
