@@ -96,7 +96,7 @@ class DueApps:
         self._stacks: dict[str, StoredStacks] = {}
         self._stores: dict[str, StackStore] = {}
 
-    def judge(self, app: TrackedApp, text: str, seen: Mapping[str, Any] | None = None) -> Due:
+    def find(self, app: TrackedApp, text: str, seen: Mapping[str, Any] | None = None) -> Due:
         """Return an app that may be forgotten now, by its stack and by its cluster as they are at this moment.
 
         Args:

@@ -174,7 +174,7 @@ class Retention:
 
         Raises:
             StaysError: It stays although it is old enough.
-            TorchxPulumiError: As `DueApps.judge`.
+            TorchxPulumiError: As `DueApps.find`.
         """
         seen = self._due.seen(app)
         at = self._due.due_at(app, seen)
@@ -183,7 +183,7 @@ class Retention:
         if app.stack in self._due.stacks(app.backend).updating():
             raise StaysError("its stack is locked: an update runs, or was killed (`pulumi cancel`)")
         text = self._due.text(app)
-        return None if text is None else self._due.judge(app, text, seen)
+        return None if text is None else self._due.find(app, text, seen)
 
     def _try(self, app: TrackedApp) -> bool:
         """Take the next step with an app, and note when it is tried again; return whether something was removed."""
@@ -234,7 +234,7 @@ class Retention:
         text = self._due.text(app)
         if text is None:
             return False
-        due = self._due.judge(app, text)
+        due = self._due.find(app, text)
         if due.objects:
             self._waiting[app.key] = ""
             return self._delete_objects(app)
@@ -248,7 +248,7 @@ class Retention:
         deleted: list[LiveObject] = []
 
         def delete(text: str) -> bool:
-            due = self._due.judge(app, text)
+            due = self._due.find(app, text)
             for one in due.objects if self._leading() else ():
                 if not one.going:
                     ref = one.ref
@@ -269,7 +269,7 @@ class Retention:
         decided: list[Due] = []
 
         def go(text: str) -> bool:
-            due = self._due.judge(app, text)
+            due = self._due.find(app, text)
             if due.objects or not self._leading():
                 return False
             # Before the stack: no pass would find an entry that is left over.
