@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from torchx_pulumi.model.codec import from_json, to_json
+from torchx_pulumi.model.timestamps import parse_time
 
 
 class RequestedAction(str, Enum):
@@ -73,7 +74,9 @@ def read_requested(value: Any) -> Requested | None:
     if not isinstance(value, Mapping):
         return None
     try:
-        return from_json(Requested, value)
+        found = from_json(Requested, value)
     except ValueError:
         # A later release wrote it, or it was changed by hand: it is not known what was asked for.
         return None
+    # The time is shown as it is, and may not be any text of whoever can write the stack.
+    return found if parse_time(found.at) is not None and int(found.counter) == found.counter else None

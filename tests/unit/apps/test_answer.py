@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.apps.judge import latest
-from torchx_pulumi.model.requested import Requested, RequestedAction, follows
+from torchx_pulumi.model.requested import Requested, RequestedAction, follows, read_requested
 
 from tests.unit.apps.simulated_cluster import UID
 from tests.unit.apps.test_judge import look_of, observation
@@ -149,3 +149,18 @@ def test_a_version_that_no_cluster_has_orders_nothing() -> None:
         Answer(requested=CANCEL)
     )
     assert after.observed["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "cancel",
+        {"action": "pause", "at": "2026-01-02T03:04:05Z"},
+        {"action": "cancel"},
+        {"action": "cancel", "at": "\x1b[2J"},
+        {"action": "cancel", "at": "2026-01-02T03:04:05Z", "counter": 1.5},
+    ],
+)
+def test_a_request_that_cannot_be_read_is_none(value: object) -> None:
+    assert read_requested(value) is None
