@@ -35,6 +35,9 @@ SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  # a mark, not a secret
 """Key and value by which Pulumi marks a secret on its way to a program."""
 
+HALF_WRITTEN = ("EOF", "checksum did not match")
+"""What the engine says of a checkpoint that is being written: in a folder, and in an object store on one."""
+
 READ_ATTEMPTS = 40
 READ_PAUSE_S = 0.05
 """A file backend is read while the engine writes it; a later attempt reads the whole file."""
@@ -161,7 +164,8 @@ def _read_outputs() -> Mapping[str, Mapping[str, Any]]:
             response: Any = monitor.Invoke(request)
         except grpc.RpcError as error:
             message = str(error.details() if isinstance(error, grpc.Call) else error)
-            if "EOF" not in message or attempt == READ_ATTEMPTS - 1:
+            is_half = any(word in message for word in HALF_WRITTEN)
+            if not is_half or attempt == READ_ATTEMPTS - 1:
                 raise DeployError(f"the state of stack {stack} cannot be read: {message}") from error
             time.sleep(READ_PAUSE_S)
             continue

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 from torchx_pulumi.controller.live_fleet import live_id
 from torchx_pulumi.logs import LogStop
 from torchx_pulumi.web.logs import NOTE, LogRequest
@@ -50,13 +50,25 @@ class View:
     def open(self, address: str = "") -> Page:
         """Log in, and open an address."""
         root = self.url.partition("?")[0]
-        self.page.goto(self.url)
+        self._go(self.url)
         expect(self.page.locator("#connection")).to_have_text("live")
         if address:
             self.page.goto("about:blank")
-            self.page.goto(f"{root}{address}")
+            self._go(f"{root}{address}")
             expect(self.page.locator("#connection")).to_have_text("live")
         return self.page
+
+    def _go(self, address: str) -> None:
+        """Open an address; Chromium breaks off while pods of this machine come or go, which are networks to it."""
+        for _ in range(5):
+            try:
+                self.page.goto(address)
+            except Error as error:
+                if "ERR_NETWORK_CHANGED" not in str(error):
+                    raise
+            else:
+                return
+        self.page.goto(address)
 
     def names(self) -> list[str]:
         return self.page.locator("#apps tbody tr:not([hidden]) td:first-child").all_text_contents()

@@ -44,7 +44,7 @@ def read(stack):
             answer = pulumi.runtime.invoke("pulumi:pulumi:readStackResourceOutputs", {"stackName": stack})
             return answer.value or {}
         except Exception as error:
-            if "EOF" not in str(error) or attempt == 49:
+            if not any(word in str(error) for word in ("EOF", "checksum")) or attempt == 49:
                 raise
             time.sleep(0.05)
 
