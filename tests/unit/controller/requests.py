@@ -11,6 +11,6 @@ from tests.unit.controller.world import App, World, wait_for
 
 def cancelled(world: World, app: App) -> None:
     """Write what `torchx cancel` writes, which waits for other writers."""
-    request = Requested(action=RequestedAction.CANCEL, at="noon", by="tester", uid=app.entry.uid)
+    request = Requested(action=RequestedAction.CANCEL, at="2026-01-02T12:00:00Z", by="tester", uid=app.entry.uid)
     change = StackChange(uid=app.entry.uid or "", request=request)
     wait_for(lambda: world.driver().record_at(app.entry.place, change).outcome is Recorded.WRITTEN)

@@ -240,7 +240,7 @@ def test_a_cancelled_job_whose_object_was_deleted_is_cancelled(world: World) -> 
         wait_for(lambda: world.state(app) == ("RUNNING", "Cancelled"))
         world.cluster.remove(app.kind, "default", app.name)
         wait_for(lambda: world.state(app) == ("CANCELLED", "Cancelled"))
-    assert world.observed(app)["message"] == "cancelled at noon"
+    assert world.observed(app)["message"] == "cancelled at 2026-01-02T12:00:00Z"
 
 
 def test_a_cancelled_job_that_is_resumed_is_active_again(world: World) -> None:

@@ -190,7 +190,7 @@ def test_a_cancellation_that_the_stack_notes_is_shown_as_cancelled(world: World)
         watch.refresh()
         watch.wait(app, "RUNNING", "Cancelled")
         world.phase(app, "Terminated", terminated=1)
-        assert watch.wait(app, "CANCELLED", "Cancelled").message == "cancelled at noon"
+        assert watch.wait(app, "CANCELLED", "Cancelled").message == "cancelled at 2026-01-02T12:00:00Z"
 
 
 def test_a_checkpoint_of_a_later_release_is_noted(world: World) -> None:
