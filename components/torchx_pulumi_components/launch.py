@@ -412,7 +412,7 @@ def judged_status(look: Look, judged: Mapping[str, Any] | None) -> JobStatus:
 
     Args:
         look: What was read of the run.
-        judged: What `judge` returned for it. None: nothing is known.
+        judged: What `judge` returned for it. None: unknown.
     """
     seen, judged = look.status or JobStatus(state=JobState.UNKNOWN, reason=Reason.NOT_FOUND), judged or {}
     state, reason = read_state(judged.get("state")), judged.get("reason")

@@ -17,7 +17,7 @@ class Answer:
     """What a stack says of how its run stands."""
 
     observed: Mapping[str, Any] = field(default_factory=dict)
-    """The last observation, in the shape of the output `torchx.observed`. Empty: there is none."""
+    """The last observation, in the shape of the output `torchx.observed`. Empty: not observed yet."""
     requested: Requested | None = None
     """The last request to cancel or resume the run. None: there was none."""
 
@@ -36,7 +36,7 @@ class StackChange:
     look: Look | None = None
     """What was read of the run. None: nothing was."""
     observed: Mapping[str, Any] | None = None
-    """An observation that was made earlier and is not in the stack yet. None: there is none."""
+    """An observation that was made earlier and is not in the stack yet. None: no such observation."""
     request: Requested | None = None
     """A request to note. None: nothing was requested."""
 

@@ -44,10 +44,10 @@ def judge(look: Look, requested: Requested | None, previous: Mapping[str, Any] |
     Args:
         look: What was read of it now.
         requested: The last request to cancel or resume it. None: there was none.
-        previous: The last observation, of the stack or of the index; absent fields are not known. None: there is none.
+        previous: The last observation, of the stack or of the index; absent fields are unknown. None: not observed yet.
 
     Returns:
-        `previous` itself if nothing has changed or `previous` says more, else an `Observation`. None: nothing is known.
+        `previous` itself if nothing has changed or `previous` says more, else an `Observation`. None: unknown.
     """
     if previous is not None and not _of_run(previous, look):
         previous = None

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_pulumi.kube.kinds import EVENT
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.object_fields import items_at, text_at
@@ -37,9 +36,9 @@ class Run:
     job_kind: str
     """Kind of the job object, for example `Job`."""
     uid: str | None = None
-    """Uid of the job object. None: not known yet, so that nothing is owned by its owner references."""
+    """Uid of the job object. None: not known yet; then owner references prove nothing."""
     launches: frozenset[str] = frozenset()
-    """Values that the launch label may have. Empty: not known, so that nothing is owned by its label or annotation."""
+    """Values that the launch label may have. Empty: not known; then labels and annotations prove nothing."""
     hash: str | None = None
     """Value of the annotation `torchx-pulumi/run`. None: not known, so that it excludes nothing."""
 
@@ -96,11 +95,8 @@ def owns(run: Run, found: Mapping[str, Any]) -> bool:
     Args:
         run: The run. Without a uid, a job object is owned by launch label and name, and other objects by their launch
             annotation.
-        found: The object, of any kind: the job object, a Pod, PodGroup or Service; or an Event, which belongs to the
-            run if it is about the job object itself.
+        found: The job object, a Pod, a PodGroup or a Service.
     """
-    if text_at(found, "kind") == EVENT.kind:
-        return run.uid is not None and text_at(found, "involvedObject", "uid") == run.uid
     if text_at(found, "metadata", "namespace") not in (None, run.namespace):
         return False
     owners = items_at(found, "metadata", "ownerReferences")

@@ -28,11 +28,6 @@ def exported_outputs(resources: Iterable[Mapping[str, Any]], app_id: str) -> Ite
                 yield output
 
 
-def is_of_later_release(output: Mapping[str, Any]) -> bool:
-    """Return whether a later release wrote an object of the shape `torchx`, by whose fields it may mean others."""
-    return (number_at(output, "schema_version") or SCHEMA_VERSION) > SCHEMA_VERSION
-
-
 def read_output(
     exported: Mapping[str, Any] | None,
     component: Mapping[str, Any],

@@ -181,7 +181,7 @@ def _bytes_of(text: str) -> int | None:
 
 
 def _check_backends(backends: Sequence[str], opened: Callable[[str], Stacks]) -> list[Problem]:
-    """Return the problems of backends. One that is away is none while another one answers: it is asked again later."""
+    """Return the problems of backends. If one answers, those that are away are left out and asked again later."""
     problems: list[Problem] = []
     away: list[Problem] = []
     for backend in backends:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.ownership import Run, owns
-from torchx_pulumi.controller.app_output import exported_outputs, is_of_later_release, read_output
+from torchx_pulumi.controller.app_output import exported_outputs, read_output
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
@@ -22,6 +22,7 @@ from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import Requested
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.status import JobState, read_state
+from torchx_pulumi.outputs.reader import is_of_later_release
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import SchedulerBackend, Variant, find_backend, scheduler_names

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from torchx_pulumi.model.codec import from_json
 from torchx_pulumi.model.errors import DeployError
-from torchx_pulumi.model.object_fields import is_finite
+from torchx_pulumi.model.object_fields import is_finite, number_at
 from torchx_pulumi.outputs.types import SCHEMA_VERSION, TorchxOutput
 
 
@@ -42,6 +42,11 @@ def read_outputs(source: Any) -> TorchxOutput:
     except ValueError as error:
         problems = "".join(f"\n  - {problem}" for problem in str(error).splitlines())
         raise DeployError(f"the output `torchx` cannot be read:{problems}\nrun `pulumi up` to write it again") from None
+
+
+def is_of_later_release(output: Mapping[str, Any]) -> bool:
+    """Return whether a later release wrote an object of the shape `torchx`: its fields may have another meaning."""
+    return (number_at(output, "schema_version") or SCHEMA_VERSION) > SCHEMA_VERSION
 
 
 def read_schema() -> dict[str, Any]:

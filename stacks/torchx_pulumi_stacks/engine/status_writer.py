@@ -14,10 +14,10 @@ from typing import Any
 
 from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.model.app_entry import StackRef
-from torchx_pulumi.model.object_fields import number_at, text_at
+from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import read_requested, write_requested
-from torchx_pulumi.outputs.types import SCHEMA_VERSION
+from torchx_pulumi.outputs.reader import is_of_later_release
 from torchx_pulumi.runs.driver import Recorded, Written
 from torchx_pulumi.schedulers.registry import component_type, scheduler_names
 from torchx_pulumi.stack_state.checkpoint import (
@@ -167,8 +167,7 @@ def changed(text: str, change: StackChange, *, program_stacks: bool) -> tuple[st
         for name, output in outputs.items():
             if text_at(output, "app", "id") != run["app_id"] or SECRET in json.dumps(output):
                 continue
-            if (number_at(output, "schema_version") or SCHEMA_VERSION) > SCHEMA_VERSION:
-                # A later release has written it, and may mean something else by the same fields.
+            if is_of_later_release(output):
                 return text, Written(outcome=Recorded.LEFT)
             found = _values((*path, name), output, after)
             if found and name == "torchx":

@@ -35,14 +35,6 @@ def made(kind: str | None, name: str = "train", *, namespace: str | None = "team
     }
 
 
-def event(**about: Any) -> dict[str, Any]:
-    return {
-        "kind": "Event",
-        "metadata": {"name": "e", "namespace": "team"},
-        "involvedObject": {"name": "train", "namespace": "team", **about},
-    }
-
-
 CASES: list[tuple[str, Run, dict[str, Any], bool]] = [
     # Job objects, while the uid is known.
     ("its job object", RUN, made("Job", uid="u1", launch="mine", run="h1"), True),
@@ -99,11 +91,6 @@ CASES: list[tuple[str, Run, dict[str, Any], bool]] = [
     ("a pod without a mark", GANG, made("Pod", "train-0", uid="p"), False),
     ("a pod, the launch is not known", replace(GANG, launches=frozenset()), made("Pod", mark="mine"), False),
     ("a mark in another namespace", GANG, made("Pod", namespace="other", mark="mine", run="h1"), False),
-    # Events.
-    ("an event of its job object", RUN, event(kind="Job", uid="u1"), True),
-    ("an event of the earlier job object", RUN, event(kind="Job", uid="u0"), False),
-    ("an event without a uid", RUN, event(kind="Job"), False),
-    ("an event while the uid is not known", LAUNCHING, event(kind="Job"), False),
     # What cannot be read is not owned.
     ("nothing", RUN, {}, False),
     ("nothing, launching", LAUNCHING, {}, False),
