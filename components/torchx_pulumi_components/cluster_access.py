@@ -15,7 +15,7 @@ from typing import Any
 import pulumi
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor
-from torchx_pulumi.kube import Cluster, KubernetesCluster
+from torchx_pulumi.kube import KubernetesCluster, PodReader
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, mismatch_words
 from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
 from torchx_pulumi.model.run_record import RunRecord
@@ -23,11 +23,11 @@ from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi_components.input_resolution import is_placeholder
 from torchx_pulumi_components.stack_state import StackState
 
-_given: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
+_given: ContextVar[PodReader | None] = ContextVar("cluster", default=None)
 
 
 @contextmanager
-def cluster_for_tests(cluster: Cluster) -> Iterator[None]:
+def cluster_for_tests(cluster: PodReader) -> Iterator[None]:
     """Let components created inside read this cluster, for example `torchx_pulumi.testing.FakeCluster`."""
     token = _given.set(cluster)
     try:
@@ -39,10 +39,10 @@ def cluster_for_tests(cluster: Cluster) -> Iterator[None]:
 def connect(
     kubeconfig: str | None,
     context: str | None,
-    connections: MutableMapping[tuple[str | None, str | None], Cluster],
+    connections: MutableMapping[tuple[str | None, str | None], PodReader],
     *,
     own_provider: bool,
-) -> tuple[Cluster | None, str]:
+) -> tuple[PodReader | None, str]:
     """Connect to the cluster that the job's objects go to.
 
     Args:
@@ -81,7 +81,11 @@ def connect(
 
 
 def find_cluster(
-    name: str, cluster: Cluster | None, run: RunRecord | None, state: StackState, job_object: Mapping[str, Any] | None
+    name: str,
+    cluster: PodReader | None,
+    run: RunRecord | None,
+    state: StackState,
+    job_object: Mapping[str, Any] | None,
 ) -> ClusterIdentity | None:
     """Return the cluster of the last run, and refuse any other one.
 
@@ -125,7 +129,7 @@ def check_provider(
     *,
     given: Mapping[str, Any],
     own_provider: bool,
-    cluster: Cluster | None,
+    cluster: PodReader | None,
 ) -> None:
     """Refuse arguments with which the engine would replace the Kubernetes provider, and delete the run that is kept.
 

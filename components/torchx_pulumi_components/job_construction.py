@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulumi
 from torchx_pulumi.inputs.appdef import read_app
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import InvalidJobError, Problem, TorchxPulumiError, invalid_job
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.model.job_spec import JobSpec
@@ -241,7 +241,13 @@ class Construction:
         self.args = read_args(self.name, self.resolved, self.reader, self.spec)
 
     async def _register(
-        self, launch: Launch, marked: MarkedPlan, state: StackState, cluster: Cluster | None, *, own_provider: bool
+        self,
+        launch: Launch,
+        marked: MarkedPlan,
+        state: StackState,
+        cluster: PodReader | None,
+        *,
+        own_provider: bool,
     ) -> pulumi.Resource:
         log, loop, context = pulumi.log.info, asyncio.get_running_loop(), copy_context()
 
@@ -315,7 +321,7 @@ class Construction:
             secret_outputs=("metadata", "status") if self.leaves.secret_places else (),
         )
 
-    async def _wait(self, launch: Launch, objects: Sequence[KubernetesObject], cluster: Cluster | None) -> Launch:
+    async def _wait(self, launch: Launch, objects: Sequence[KubernetesObject], cluster: PodReader | None) -> Launch:
         """Wait as the arguments ask for; return the launch with the run as last observed, and note a failure."""
         settings = self.args.settings
         if settings.wait_for is WaitFor.CREATED or pulumi.runtime.is_dry_run():

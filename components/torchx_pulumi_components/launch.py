@@ -11,7 +11,7 @@ from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.apps.ownership import is_of_launch, owns, run_of_record
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import DeployError, InvalidJobError, Problem, RelaunchRefusedError, invalid_job
@@ -113,7 +113,7 @@ class LaunchPlanner:
     """The component in the stack's state."""
     organization: tuple[str, str, str]
     """Organization, project and stack."""
-    cluster: Cluster | None
+    cluster: PodReader | None
     """None: no cluster can be read."""
     created_here: frozenset[str]
     """Options whose objects this deployment may create."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 
 import pulumi
 from torchx_pulumi.apps.ownership import run_of_object
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.log_archive import ArchivedJob, copying_logs, open_archive
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.runs.variants import variant_of_run
@@ -22,7 +22,7 @@ Deleted = Callable[[KubernetesObject], Awaitable[None]]
 
 @asynccontextmanager
 async def copying_ended_run(
-    launch: Launch, cluster: Cluster | None, log_archive: str | None, say: Callable[[str], None]
+    launch: Launch, cluster: PodReader | None, log_archive: str | None, say: Callable[[str], None]
 ) -> AsyncIterator[Deleted]:
     """Copy the logs of the run that a relaunch ends. Nothing is copied in previews.
 
@@ -53,7 +53,7 @@ async def copying_ended_run(
 
 
 def _begin(
-    copies: ExitStack, launch: Launch, cluster: Cluster | None, log_archive: str, say: Callable[[str], None]
+    copies: ExitStack, launch: Launch, cluster: PodReader | None, log_archive: str, say: Callable[[str], None]
 ) -> None:
     ended = launch.ended
     if cluster is None:

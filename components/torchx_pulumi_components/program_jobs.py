@@ -18,7 +18,7 @@ import pulumi
 from pulumi.runtime.rpc_manager import RPCManager
 from pulumi.runtime.settings import SETTINGS, get_root_resource
 from pulumi.runtime.stack import Stack
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 
 from torchx_pulumi_components.input_resolution import wait_for
 from torchx_pulumi_components.shared_reads import shared_reads
@@ -79,9 +79,9 @@ class ProgramJobs:
     """The training jobs of one program."""
 
     def __init__(self) -> None:
-        self.connections: dict[tuple[str | None, str | None], Cluster] = {}
+        self.connections: dict[tuple[str | None, str | None], PodReader] = {}
         """Clusters by kubeconfig and context, for all jobs."""
-        self._shared: dict[int, Cluster] = {}
+        self._shared: dict[int, PodReader] = {}
         self._planning = asyncio.Semaphore(PLANS_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
         self._errors: dict[pulumi.Resource, str] = {}
@@ -128,7 +128,7 @@ class ProgramJobs:
         """Let the program end with the error of a job."""
         self._errors[component] = message
 
-    def shared_reads(self, cluster: Cluster | None) -> Cluster | None:
+    def shared_reads(self, cluster: PodReader | None) -> PodReader | None:
         """Return a cluster with reads that all jobs of the program share (`shared_reads`). None: no cluster is read."""
         if cluster is None:
             return None

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pulumi
 import yaml
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError, RelaunchRefusedError
@@ -150,7 +150,7 @@ def _bare(manifest: Manifest, name: str, namespace: str) -> Manifest:
     return {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": where, "spec": {}}
 
 
-async def wait_until_gone(launch: Launch, cluster: Cluster | None) -> None:
+async def wait_until_gone(launch: Launch, cluster: PodReader | None) -> None:
     """Wait, after the pods of the last run were deleted, until those that are terminating have ended.
 
     Raises:

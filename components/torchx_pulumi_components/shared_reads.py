@@ -7,24 +7,24 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, cast
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.options import Manifest
 
 
-def shared_reads(cluster: Cluster) -> Cluster:
+def shared_reads(cluster: PodReader) -> PodReader:
     """Return a cluster of which each answer about the cluster itself is read once, for any number of threads.
 
     Shared are its identity, the kinds that it serves, and objects without a namespace, for example queues. What does
     not exist is read again by the next job: a program may create it meanwhile. Everything in a namespace, and with it
     all objects of runs, is read whenever it is asked for.
     """
-    return cast("Cluster", _SharedReads(cluster))
+    return cast("PodReader", _SharedReads(cluster))
 
 
 class _SharedReads:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: PodReader) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
         self._found: dict[object, Future[Any]] = {}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchx_pulumi.apps.ownership import is_of_launch
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import DeployError, RelaunchRefusedError
 from torchx_pulumi.model.options import Manifest
@@ -29,7 +29,7 @@ from torchx_pulumi_components.stack_state import StackState, plain
 
 
 def find_unrecorded(
-    name: str, launch: Launch, state: StackState, cluster: Cluster | None, owners: Sequence[str]
+    name: str, launch: Launch, state: StackState, cluster: PodReader | None, owners: Sequence[str]
 ) -> dict[str, str]:
     """Return the objects to import: resource name -> import id, which is `namespace/name`.
 
@@ -125,7 +125,7 @@ def import_advice(name: str, launch: Launch, state: StackState) -> str | None:
 
 
 def _check_ended(
-    name: str, ended: RunRecord, launch: Launch, state: StackState, cluster: Cluster, owners: Sequence[str]
+    name: str, ended: RunRecord, launch: Launch, state: StackState, cluster: PodReader, owners: Sequence[str]
 ) -> None:
     """Check that the engine can delete the run that a new one replaces: the state has its objects."""
     variant = variant_of_run(ended, launch.plan.options)
@@ -164,5 +164,5 @@ def _objects(
         yield resource, kind, manifest, state.children.get(child)
 
 
-def _pods(launch: Launch, cluster: Cluster, run: RunRecord) -> Sequence[Manifest]:
+def _pods(launch: Launch, cluster: PodReader, run: RunRecord) -> Sequence[Manifest]:
     return cluster.list(POD, run.namespace, backend_of(launch.plan.options).pod_selector(run.job_name))

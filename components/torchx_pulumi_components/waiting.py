@@ -16,7 +16,7 @@ from typing import Any
 import pulumi
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look, Remembered
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.job_plan import JobPlan
 from torchx_pulumi.runs.registration import pod_names
@@ -31,7 +31,7 @@ from torchx_pulumi_components.resources import KubernetesObject
 async def wait_until(
     launch: Launch,
     objects: Sequence[KubernetesObject],
-    cluster: Cluster,
+    cluster: PodReader,
     goal: WaitFor,
     timeout_s: int | None,
     hide: Callable[[str], str],
@@ -63,7 +63,7 @@ def _title(plan: JobPlan[Any]) -> str:
 
 
 async def _poll(
-    launch: Launch, resource: KubernetesObject, cluster: Cluster, wait: Wait, hide: Callable[[str], str]
+    launch: Launch, resource: KubernetesObject, cluster: PodReader, wait: Wait, hide: Callable[[str], str]
 ) -> tuple[Look, str | None]:
     plan, begun, variant = launch.plan, time.monotonic(), variant_of(launch.plan.options)
     uid = launch.run.uid or await resource.uid.future()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pulumi
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
@@ -38,7 +38,7 @@ def owned(kubeconfig: str | None = None, context: str | None = None) -> pulumi.R
         kubeconfig: Contents or path. None: Pulumi's configuration, then the ambient one.
         context: None: Pulumi's configuration, then the current one.
     """
-    connections: dict[tuple[str | None, str | None], Cluster] = {}
+    connections: dict[tuple[str | None, str | None], PodReader] = {}
 
     def claim(given: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult | None:
         kind = _kind_of(given.type_)
@@ -72,7 +72,7 @@ def _kind_of(token: str) -> Kind | None:
     )
 
 
-def _find(cluster: Cluster, kind: Kind, metadata: Mapping[str, Any], mark: str) -> str | None:
+def _find(cluster: PodReader, kind: Kind, metadata: Mapping[str, Any], mark: str) -> str | None:
     """Return the import id of the object with a mark. None: it does not exist, or may not be read."""
     namespace, name = metadata.get("namespace") if kind.namespaced else None, metadata.get("name")
     try:

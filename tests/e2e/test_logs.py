@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube import Cluster, KubernetesCluster, kinds
+from torchx_pulumi.kube import KubernetesCluster, kinds
 from torchx_pulumi.logs import LogQuery, read_lines
 from torchx_pulumi.model.errors import ClusterError
 
@@ -57,13 +57,13 @@ def phase(look: KubernetesCluster, namespace: str) -> str:
 class Reader:
     """Follows a log in a thread of its own."""
 
-    def __init__(self, cluster: Cluster, query: LogQuery, ended: Callable[[], bool]) -> None:
+    def __init__(self, cluster: KubernetesCluster, query: LogQuery, ended: Callable[[], bool]) -> None:
         self.lines: list[str] = []
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=(cluster, query, ended), daemon=True)
         self._thread.start()
 
-    def _run(self, cluster: Cluster, query: LogQuery, ended: Callable[[], bool]) -> None:
+    def _run(self, cluster: KubernetesCluster, query: LogQuery, ended: Callable[[], bool]) -> None:
         try:
             for line in read_lines(cluster, query, ended=ended):
                 self.lines.append(line)

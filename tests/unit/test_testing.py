@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torchx_pulumi.kube import Cluster, kinds
+from torchx_pulumi.kube import Reader, kinds
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
 from torchx_pulumi.testing import FakeCluster
@@ -12,7 +12,7 @@ SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}
 
 
 def test_it_is_a_cluster() -> None:
-    cluster: Cluster = FakeCluster()
+    cluster: Reader = FakeCluster()
     assert cluster.list(kinds.POD, None) == []
 
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.status import JobState, JobStatus
 from torchx_pulumi.schedulers import find_backend
@@ -24,7 +24,7 @@ LOG_END_S: Final = 15
 class Watch:
     """One job that is being followed."""
 
-    cluster: Cluster
+    cluster: PodReader
     scheduler: str
     """`volcano` or `mcad`."""
     namespace: str

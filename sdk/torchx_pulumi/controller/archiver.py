@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from torchx_pulumi.controller.stack_apps import TrackedApp
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.options import Manifest
 
 
@@ -19,7 +19,7 @@ class Archiver(Protocol):
         """Start its threads."""
 
     def pod_changed(
-        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+        self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
         """Take a pod of an app as it is now.
 

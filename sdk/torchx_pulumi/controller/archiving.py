@@ -13,7 +13,7 @@ from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.work_queue import WorkQueue
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import (
     Archive,
     ArchivedJob,
@@ -61,7 +61,7 @@ class PendingCopy:
 
     key: CopyKey
     archive: Archive
-    cluster: LiveCluster
+    cluster: Cluster
     job: ArchivedJob
     ref: ContainerRunRef
     gone: bool = False
@@ -150,7 +150,7 @@ class LogArchiver:
             self._start_thread(self._ended)
 
     def pod_changed(
-        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+        self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
         """Take a pod of an app as it is now."""
         try:
@@ -181,7 +181,7 @@ class LogArchiver:
             return any(copy.job.uid == uid for copy in self._copies.values())
 
     def _pod_changed(
-        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+        self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
         uid, pod_uid = self._run_uid(app, pod), text_at(pod, "metadata", "uid")
         if uid is None or pod_uid is None:
@@ -219,7 +219,7 @@ class LogArchiver:
         known: CopiedPod,
         url: str,
         archive: Archive,
-        cluster: LiveCluster,
+        cluster: Cluster,
         job: ArchivedJob,
         ref: ContainerRunRef,
         *,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.retention_checks import check_permissions
 from torchx_pulumi.controller.settings import ControllerSettings
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.log_archive import check_archive_url, open_archive
 from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, Problem, TorchxPulumiError
@@ -35,7 +35,7 @@ def check_settings(
     *,
     opened: Callable[[str], Stacks] = open_stacks,
     further: Sequence[Problem] = (),
-) -> dict[str, LiveCluster]:
+) -> dict[str, Cluster]:
     """Return the clusters to watch, by their names in messages.
 
     Args:
@@ -48,7 +48,7 @@ def check_settings(
         TorchxPulumiError: There are problems.
     """
     problems = [*further, *_check_backends(settings.backends, opened)]
-    clusters: dict[str, LiveCluster] = {}
+    clusters: dict[str, Cluster] = {}
     for context in settings.contexts or (None,):
         option = "--context" if context else "kubeconfig"
         try:
@@ -125,7 +125,7 @@ def check_lease(text: str | None, *, once: bool) -> tuple[list[Problem], tuple[s
     return problems, (namespace or None, name)
 
 
-def check_lease_access(cluster: LiveCluster, namespace: str, name: str) -> None:
+def check_lease_access(cluster: Cluster, namespace: str, name: str) -> None:
     """Check that a Lease can be read; a cluster that does not answer may do so later.
 
     Raises:

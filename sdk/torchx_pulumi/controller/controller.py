@@ -24,7 +24,7 @@ from torchx_pulumi.controller.tracked import TrackedStacks, stack_words
 from torchx_pulumi.controller.watch_states import OutageNotes, view_of, watch_states
 from torchx_pulumi.controller.work_queue import WorkQueue
 from torchx_pulumi.controller.writing import StackWriter
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.text import one_line
 from torchx_pulumi.runs.driver import Driver
@@ -47,7 +47,7 @@ class Controller:
     def __init__(
         self,
         settings: ControllerSettings,
-        clusters: Mapping[str, LiveCluster],
+        clusters: Mapping[str, Cluster],
         driver: Driver,
         reporter: Reporter,
         *,

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi.controller.reporting import Reporter
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
@@ -55,7 +55,7 @@ class LeaseElection:
 
     def __init__(
         self,
-        cluster: LiveCluster,
+        cluster: Cluster,
         namespace: str,
         name: str,
         *,

@@ -14,7 +14,7 @@ from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.apps.ownership import is_job_object
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
-from torchx_pulumi.kube import Cluster, LiveCluster, LogLines
+from torchx_pulumi.kube import Cluster, LogLines, PodReader
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.object_watch import Change
 from torchx_pulumi.kube.pod_list import PodList
@@ -55,7 +55,7 @@ class ClusterView:
     def __init__(
         self,
         name: str,
-        cluster: LiveCluster,
+        cluster: Cluster,
         tracked: TrackedStacks,
         *,
         namespaces: Sequence[str] | None,
@@ -97,7 +97,7 @@ class ClusterView:
         self.watched = WatchedCluster(cluster, watch_list(), namespaces=namespaces, changed=self._changed)
 
     @property
-    def origin(self) -> LiveCluster:
+    def origin(self) -> Cluster:
         """Return the real cluster."""
         return self.watched.origin
 
@@ -173,7 +173,7 @@ class ClusterView:
         remembered = self.remembered_of(app)
         return Look(variant=app.variant, at=now, uid=app.uid, objects=objects, confirmed=False, remembered=remembered)
 
-    def _look(self, app: TrackedApp, now: datetime, cluster: Cluster, *, confirmed: bool) -> Look | None:
+    def _look(self, app: TrackedApp, now: datetime, cluster: PodReader, *, confirmed: bool) -> Look | None:
         seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
         if seen.job_object is None or not app.owns(seen.job_object):
             return None
@@ -354,7 +354,7 @@ class _Fresh:
         return self._of(kind).list(kind, namespace, selector)
 
     def list_pods(self, namespace: str, selector: Selector, **options: Any) -> PodList:
-        """Return the pods that have some labels; options as of `Cluster.list_pods`."""
+        """Return the pods that have some labels; options as of `PodReader.list_pods`."""
         return self._of(POD).list_pods(namespace, selector, **options)
 
     def events(self, namespace: str, names: Any) -> Sequence[Manifest]:
@@ -373,5 +373,5 @@ class _Fresh:
         """Return the lines of a log."""
         return self._watched.logs(namespace, pod, container, **options)
 
-    def _of(self, kind: Kind) -> Cluster:
+    def _of(self, kind: Kind) -> PodReader:
         return self._watched.origin if kind in self._kinds else self._watched

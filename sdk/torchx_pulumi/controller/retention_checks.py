@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.settings import RetentionSettings
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.schedulers.watching import forget_permissions
 
@@ -68,7 +68,7 @@ def read_age(text: str) -> timedelta | None:
     return None if age is None or age < SHORTEST else age
 
 
-def check_permissions(name: str, cluster: LiveCluster, namespaces: Sequence[str]) -> list[Problem]:
+def check_permissions(name: str, cluster: Cluster, namespaces: Sequence[str]) -> list[Problem]:
     """Return what is not permitted that forgetting needs in a cluster. A cluster that does not answer has no problem.
 
     Args:

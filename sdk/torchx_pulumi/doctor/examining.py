@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchx_pulumi.doctor import machine
 from torchx_pulumi.doctor.machine import provider_on_path
-from torchx_pulumi.kube import KubernetesCluster, LiveCluster
+from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.kube.kinds import NAMESPACE
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
@@ -31,7 +31,7 @@ LIMIT_S = 5.0
 Check = Callable[[], Finding]
 
 
-def check_version(cluster: LiveCluster) -> Finding:
+def check_version(cluster: Cluster) -> Finding:
     """Check that the API server answers, and check its version."""
     name = "cluster"
     try:
@@ -47,7 +47,7 @@ def check_version(cluster: LiveCluster) -> Finding:
     return ok(name, f"{cluster.api_server}, Kubernetes {printed}")
 
 
-def check_namespace(cluster: LiveCluster, scope: DoctorScope) -> Finding:
+def check_namespace(cluster: Cluster, scope: DoctorScope) -> Finding:
     """Check that the namespace exists and is not being deleted."""
     check = "namespace"
     try:
@@ -65,7 +65,7 @@ def check_namespace(cluster: LiveCluster, scope: DoctorScope) -> Finding:
     return ok(check, scope.namespace)
 
 
-def check_permissions(cluster: LiveCluster, scope: DoctorScope) -> Finding:
+def check_permissions(cluster: Cluster, scope: DoctorScope) -> Finding:
     """Check that these credentials have the permissions to launch, read and end an app."""
     check = "permissions"
     backends = [find_backend(name) for name in scheduler_names() if scope.scheduler in (None, name)]
@@ -87,11 +87,11 @@ def check_permissions(cluster: LiveCluster, scope: DoctorScope) -> Finding:
     return ok(check, f"{found}; {lost}" if lost else found)
 
 
-def _is_allowed(cluster: LiveCluster, item: Permission, namespace: str) -> bool:
+def _is_allowed(cluster: Cluster, item: Permission, namespace: str) -> bool:
     return cluster.allowed(item.verb, item.kind, None if item.everywhere else namespace, item.part)
 
 
-def cluster_checks(scheduler: str | None) -> Sequence[tuple[str, Callable[[LiveCluster, DoctorScope], Finding]]]:
+def cluster_checks(scheduler: str | None) -> Sequence[tuple[str, Callable[[Cluster, DoctorScope], Finding]]]:
     """Return the checks of a cluster with their names, of one scheduler. None: of all schedulers."""
     backends = [find_backend(name) for name in scheduler_names() if scheduler in (None, name)]
     return (
@@ -150,7 +150,7 @@ class DoctorClients:
 
     run: machine.Run = machine.run_program
     provider_on_path: Callable[[], str | None] = provider_on_path
-    connect: Callable[[], LiveCluster] = KubernetesCluster.connect
+    connect: Callable[[], Cluster] = KubernetesCluster.connect
     ping_docker: Callable[[], None] = ping_docker
     ask_registry: Callable[[str], None] = ask_registry
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)

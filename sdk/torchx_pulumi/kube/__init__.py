@@ -3,18 +3,20 @@
 from torchx_pulumi.kube.concurrent import run_concurrently
 from torchx_pulumi.kube.kubernetes_cluster import KubernetesCluster
 from torchx_pulumi.kube.object_watch import Change
-from torchx_pulumi.kube.protocol import Cluster, ClusterActions, LiveCluster, LogLines, Selector, WatchEvent
+from torchx_pulumi.kube.protocol import Cluster, LogLines, Logs, PodReader, Reader, Selector, WatchEvent, Writer
 from torchx_pulumi.kube.watched_cluster import WatchedCluster
 
 __all__ = [
     "Change",
     "Cluster",
-    "ClusterActions",
     "KubernetesCluster",
-    "LiveCluster",
     "LogLines",
+    "Logs",
+    "PodReader",
+    "Reader",
     "Selector",
     "WatchEvent",
     "WatchedCluster",
+    "Writer",
     "run_concurrently",
 ]

@@ -1,4 +1,4 @@
-"""`LiveCluster` for a real cluster: requests to an API server."""
+"""`Cluster` for a real cluster: requests to an API server."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from torchx_pulumi.kube.cached_objects import Key, ObjectCache, key_of
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.outages import Outages
-from torchx_pulumi.kube.protocol import EXPIRED, LiveCluster, Selector, WatchEvent, WatchEvents
+from torchx_pulumi.kube.protocol import EXPIRED, Cluster, Selector, WatchEvent, WatchEvents
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import text_at
@@ -74,7 +74,7 @@ class ObjectWatch:
 
     def __init__(
         self,
-        cluster: LiveCluster,
+        cluster: Cluster,
         kind: Kind,
         namespace: str | None,
         selector: Selector | None,

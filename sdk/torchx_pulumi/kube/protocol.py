@@ -79,8 +79,8 @@ class LogLines(Protocol):
         """Close the connection. Threads that wait for a line return. Further calls have no effect."""
 
 
-class Cluster(Protocol):
-    """Reads of a cluster. Implementations: KubernetesCluster, testing.FakeCluster."""
+class Reader(Protocol):
+    """Reads of a cluster."""
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return an object. None: it does not exist.
@@ -147,6 +147,10 @@ class Cluster(Protocol):
             ClusterError: No answer, or the credentials are not accepted.
         """
 
+
+class Logs(Protocol):
+    """Logs of containers."""
+
     def logs(
         self,
         namespace: str,
@@ -184,8 +188,12 @@ class Cluster(Protocol):
         """
 
 
-class ClusterActions(Protocol):
-    """Writes to a cluster and questions about it as a whole. Implementations: as of Cluster."""
+class PodReader(Reader, Logs, Protocol):
+    """Reads of a cluster and of the logs of its pods: what an observation of a run needs."""
+
+
+class Writer(Protocol):
+    """Writes to a cluster and questions about it as a whole."""
 
     @property
     def api_server(self) -> str:
@@ -282,7 +290,7 @@ class ClusterActions(Protocol):
 
 
 class Watches(Protocol):
-    """Lists with their version, and the changes since. Implementations: as of Cluster."""
+    """Lists with their version, and the changes since."""
 
     def list_versioned(
         self,
@@ -321,5 +329,5 @@ class Watches(Protocol):
         """
 
 
-class LiveCluster(Cluster, ClusterActions, Watches, Protocol):
-    """Reads, writes and watches of a cluster."""
+class Cluster(Reader, Logs, Writer, Watches, Protocol):
+    """All that an API server serves. Implementations: KubernetesCluster, testing.FakeCluster."""

@@ -15,7 +15,7 @@ from torchx_pulumi.kube.object_watch import STOP_S, Change, ObjectWatch, WatchTi
 from torchx_pulumi.kube.outages import Outages
 from torchx_pulumi.kube.pod_list import PodList, PodRow
 from torchx_pulumi.kube.pod_rows import row_of
-from torchx_pulumi.kube.protocol import LiveCluster, LogLines, Selector
+from torchx_pulumi.kube.protocol import Cluster, LogLines, Selector
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.object_fields import text_at
@@ -43,7 +43,7 @@ class _Answer:
 
 
 class WatchedCluster:
-    """A `Cluster` whose watched objects are kept up to date in memory.
+    """A `Reader` whose watched objects are kept up to date in memory.
 
     Returned objects are shared and trimmed: a caller must not change them, and fields that no status or diagnosis reads
     are missing. What is not watched, or cannot be, is read from the cluster; its answers are kept for 30 s.
@@ -51,7 +51,7 @@ class WatchedCluster:
 
     def __init__(
         self,
-        cluster: LiveCluster,
+        cluster: Cluster,
         kinds: Sequence[tuple[Kind, Selector | None]],
         *,
         namespaces: Sequence[str] | None,
@@ -226,7 +226,7 @@ class WatchedCluster:
         return self.origin.identify()
 
     def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> LogLines:
-        """Return the lines of a container's log; options as of `Cluster.logs`."""
+        """Return the lines of a container's log; options as of `Reader.logs`."""
         return self.origin.logs(namespace, pod, container, **options)
 
     def _key(self, kind: Kind, namespace: str | None) -> tuple[Kind, str | None]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_pulumi.kube import Cluster, LogLines
+from torchx_pulumi.kube import LogLines, PodReader
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.kube.protocol import Selector
@@ -102,9 +102,9 @@ def _attempt_of(ref: ContainerRunRef) -> Attempt:
 
 
 class ClusterWithArchive:
-    """A `Cluster` that reads the log of one pod from an archive from the moment at which the pod is gone."""
+    """A `PodReader` that reads the log of one pod from an archive from the moment at which the pod is gone."""
 
-    def __init__(self, cluster: Cluster, pod: str, kept: ArchivedReplica) -> None:
+    def __init__(self, cluster: PodReader, pod: str, kept: ArchivedReplica) -> None:
         """Read nothing yet.
 
         Args:
@@ -162,7 +162,7 @@ class ClusterWithArchive:
         return self._cluster.list(kind, namespace, selector)
 
     def list_pods(self, namespace: str, selector: Selector, **options: Any) -> PodList:
-        """Return the pods in the cluster that have some labels; options as of `Cluster.list_pods`."""
+        """Return the pods in the cluster that have some labels; options as of `PodReader.list_pods`."""
         return self._cluster.list_pods(namespace, selector, **options)
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx_pulumi.apps.ownership import Run, owns
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.copying import copy_log
@@ -64,7 +64,7 @@ class _Copy:
 
 @contextmanager
 def copying_logs(
-    cluster: Cluster,
+    cluster: PodReader,
     archive: Archive,
     job: ArchivedJob,
     run: Run,
@@ -99,7 +99,7 @@ def copying_logs(
 class _Copier:
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: PodReader,
         archive: Archive,
         job: ArchivedJob,
         run: Run,

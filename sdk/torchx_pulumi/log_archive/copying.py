@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.log_archive.archive import Archive
 from torchx_pulumi.log_archive.run_reader import TRIES, RunReader
 from torchx_pulumi.log_archive.runs import ArchivedJob, ArchivedRun, ContainerRunRef, archived_run
@@ -19,7 +19,7 @@ LIMIT_BYTES = 64 << 20
 
 
 def copy_log(
-    cluster: Cluster,
+    cluster: PodReader,
     archive: Archive,
     job: ArchivedJob,
     ref: ContainerRunRef,

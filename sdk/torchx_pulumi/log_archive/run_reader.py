@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive.resuming import LONGEST_STAMP, Received
 from torchx_pulumi.log_archive.runs import ContainerRunRef, runs_of_pod
@@ -44,7 +44,7 @@ class RunReader:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: PodReader,
         ref: ContainerRunRef,
         stop: LogStop,
         make_spool: Callable[[], LimitedSpool],

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchx_pulumi.kube import Cluster, LogLines
+from torchx_pulumi.kube import LogLines, PodReader
 from torchx_pulumi.logs.containers import ContainerRun, no_pod, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, logger
 from torchx_pulumi.logs.stamps import Delivered, Line, part_of, read_line
@@ -35,7 +35,7 @@ class ContainerLog:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: PodReader,
         query: LogQuery,
         limits: Limits,
         container: str,

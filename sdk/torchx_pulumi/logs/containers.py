@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.logs.query import LogQuery
 from torchx_pulumi.model.errors import ClusterError
@@ -84,7 +84,7 @@ def run_of(pod: Mapping[str, Any], container: str) -> ContainerRun:
     )
 
 
-def no_pod(cluster: Cluster, query: LogQuery) -> ClusterError:
+def no_pod(cluster: PodReader, query: LogQuery) -> ClusterError:
     """Return the error of a pod that does not exist."""
     found = f"there is no pod {query.pod!r} in namespace {query.namespace!r}"
     # The list only completes the message.

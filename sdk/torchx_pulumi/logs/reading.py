@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.logs.container_log import ContainerLog
 from torchx_pulumi.logs.containers import chosen_containers, no_pod, no_previous, not_started, run_of
 from torchx_pulumi.logs.query import Limits, LogQuery, limits_of
@@ -32,7 +32,7 @@ Labelled = tuple[str, Line]
 
 
 def read_lines(
-    cluster: Cluster,
+    cluster: PodReader,
     query: LogQuery,
     *,
     ended: Callable[[], bool] = lambda: False,
@@ -63,7 +63,7 @@ def read_lines(
 
 
 def _lines(
-    cluster: Cluster,
+    cluster: PodReader,
     query: LogQuery,
     limits: Limits,
     watch: Watch,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Generic, Protocol, TypeVar
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
@@ -130,7 +130,9 @@ class Paced(Generic[Found]):
 class PodWatch:
     """Observes one pod, and whether its app has ended. Once ended, an app stays ended."""
 
-    def __init__(self, cluster: Cluster, namespace: str, pod: str, ended: Callable[[], bool], clock: LogClock) -> None:
+    def __init__(
+        self, cluster: PodReader, namespace: str, pod: str, ended: Callable[[], bool], clock: LogClock
+    ) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._pod = pod

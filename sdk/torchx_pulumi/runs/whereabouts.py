@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchx_pulumi.apps.ownership import is_of_launch, owns, run_of_entry
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kubeconfig import find_access, is_contents, locations, read_files
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare, mismatch_words
@@ -21,7 +21,7 @@ from torchx_pulumi.runs.variants import find_variant
 UNDECIDED_CLUSTER = "UndecidedCluster"
 """`reason` of the error about a cluster that is not known to be the one of the launch. Reading is allowed there."""
 
-Connect = Callable[[str | None, str | None], LiveCluster]
+Connect = Callable[[str | None, str | None], Cluster]
 """Kubeconfig and context (None: the ambient ones) to a cluster; nothing is asked of it yet."""
 
 
@@ -35,7 +35,7 @@ def is_of_stack(entry: RunEntry, job_object: Manifest) -> bool:
     return is_of_launch((entry.launch,), job_object)
 
 
-def match_cluster(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> Match:
+def match_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> Match:
     """Return whether a cluster is the one that an app was launched in.
 
     Args:
@@ -59,7 +59,7 @@ def match_identity(entry: RunEntry, present: ClusterIdentity) -> Match:
     return Match.SAME if entry.cluster in ("", *present.keys) else Match.UNDECIDED
 
 
-def check_cluster(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> None:
+def check_cluster(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> None:
     """Refuse a cluster that is not known to be the one of the launch; arguments as `match_cluster`.
 
     Raises:
@@ -70,7 +70,7 @@ def check_cluster(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | 
         raise other_cluster(entry, cluster.identify(), match)
 
 
-def check_before_change(entry: RunEntry, cluster: LiveCluster) -> None:
+def check_before_change(entry: RunEntry, cluster: Cluster) -> None:
     """Read an app's object, and refuse a cluster that is not known to be the one of the launch.
 
     Raises:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import EVENT, NAMESPACE, NODE, POD, Kind
 from torchx_pulumi.model.errors import ClusterError
 
@@ -104,7 +104,7 @@ _guard = threading.Lock()
 
 
 def if_permitted(
-    cluster: Cluster, permission: Permission, namespace: str | None, read: Callable[[], Answer]
+    cluster: Reader, permission: Permission, namespace: str | None, read: Callable[[], Answer]
 ) -> Answer | None:
     """Read what is optional. None: the permission is missing, which is logged once for each cluster and namespace.
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import SECRET
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.options import Options
@@ -24,7 +24,7 @@ class Findings:
 
 
 def preflight(
-    cluster: Cluster,
+    cluster: Reader,
     options: Options,
     *,
     may_come: Set[str] = frozenset(),
@@ -56,7 +56,7 @@ def preflight(
     return findings.problems, findings.warnings
 
 
-def discover(cluster: Cluster | None, options: Options, unset: Collection[str]) -> Options:
+def discover(cluster: Reader | None, options: Options, unset: Collection[str]) -> Options:
     """Return options with what the scheduler reads from the cluster where the user has not set it.
 
     Raises:
@@ -66,7 +66,7 @@ def discover(cluster: Cluster | None, options: Options, unset: Collection[str]) 
     return found
 
 
-def _look_for(cluster: Cluster, needed: NamedObject, name: str, default_namespace: str, findings: Findings) -> None:
+def _look_for(cluster: Reader, needed: NamedObject, name: str, default_namespace: str, findings: Findings) -> None:
     kind, option = needed.kind, needed.option
     namespace = default_namespace if kind.namespaced else None
     try:

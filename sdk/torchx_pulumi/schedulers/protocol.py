@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol
 
-from torchx_pulumi.kube import Cluster, LiveCluster, Selector
+from torchx_pulumi.kube import Cluster, PodReader, Reader, Selector
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import Problem, invalid_job
 from torchx_pulumi.model.finding import DoctorScope, Finding, skipped
@@ -34,7 +34,7 @@ class Observe(Protocol):
     Two requests where the run is healthy; more only where it waits or failed, and only for what can explain that.
     """
 
-    def __call__(self, cluster: Cluster, namespace: str, name: str, expected: Expected = None, /) -> ObservedObjects:
+    def __call__(self, cluster: PodReader, namespace: str, name: str, expected: Expected = None, /) -> ObservedObjects:
         """Read the objects of a run.
 
         Raises:
@@ -45,7 +45,7 @@ class Observe(Protocol):
 class Control(Protocol):
     """Suspends and resumes a run whose job object stays."""
 
-    def suspend(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
+    def suspend(self, cluster: Cluster, namespace: str, name: str, uid: str) -> None:
         """Stop the pods of a run and keep its job object.
 
         Args:
@@ -58,7 +58,7 @@ class Control(Protocol):
             ClusterError: No answer or no permission.
         """
 
-    def resume(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
+    def resume(self, cluster: Cluster, namespace: str, name: str, uid: str) -> None:
         """Start the pods of a suspended run again; arguments and errors as `suspend`."""
 
     def is_suspended(self, phase: str | None) -> bool:
@@ -221,19 +221,17 @@ class SchedulerBackend(Generic[OptionsT]):
     explaining_kinds: tuple[tuple[Kind, Selector | None], ...] = ()
     """Kinds of objects, besides job objects, pods and events, that say why a job waits, and the labels of those that
     belong to jobs of this package. None: all objects of the kind."""
-    absent: Callable[[Cluster, OptionsT], list[Problem]] = lambda _cluster, _options: []
+    absent: Callable[[Reader, OptionsT], list[Problem]] = lambda _cluster, _options: []
     """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
     named_objects: Callable[[OptionsT], list[NamedObject]] = lambda _options: []
     """Return the objects that options name and a launch needs."""
-    discover: Callable[[Cluster, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
+    discover: Callable[[Reader, OptionsT, Collection[str]], OptionsT] = lambda _cluster, options, _unset: options
     """Return options with what the cluster says, for those that are not set."""
-    permissions: Callable[[Cluster], Sequence[Permission]] = lambda _cluster: ()
+    permissions: Callable[[Reader], Sequence[Permission]] = lambda _cluster: ()
     """Return the permissions that launching, reading and ending a job needs. Empty: not installed in the cluster."""
-    check_installed: Callable[[LiveCluster, DoctorScope], Finding] = lambda _cluster, _asked: skipped(
-        "kinds", "no check"
-    )
+    check_installed: Callable[[Cluster, DoctorScope], Finding] = lambda _cluster, _asked: skipped("kinds", "no check")
     """Check for the doctor whether the cluster has the scheduler. The check has the name of the scheduler."""
-    doctor_checks: Sequence[tuple[str, Callable[[LiveCluster, DoctorScope], Finding]]] = ()
+    doctor_checks: Sequence[tuple[str, Callable[[Cluster, DoctorScope], Finding]]] = ()
     """Names and functions of its other checks."""
     simulate: Callable[[Any, Kind, Manifest], None] = lambda _cluster, _kind, _written: None
     """Do at once what the scheduler's controller does with an object that is written to a `testing.FakeCluster`."""

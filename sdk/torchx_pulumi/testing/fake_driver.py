@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.apps.answer import Answer, StackChange
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry, StackRef, Stage, write_entry
@@ -46,7 +46,7 @@ class FakeDriver:
         error: Raised by every launch, after the objects were made and removed again. None: launches succeed.
     """
 
-    def __init__(self, cluster: LiveCluster, *, error: DeployError | None = None) -> None:
+    def __init__(self, cluster: Cluster, *, error: DeployError | None = None) -> None:
         self._cluster = cluster
         self._guard = threading.RLock()
         self.error = error

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from torchx_pulumi.apps.look import Look
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import (
@@ -209,7 +209,7 @@ def _settled_or_unreachable(
 
 def _found(
     lookup: AppLookup, app_id: str, progress: ProgressCallback, *, take_over: bool
-) -> tuple[RunEntry, LiveCluster, Variant, ObservedObjects] | None:
+) -> tuple[RunEntry, Cluster, Variant, ObservedObjects] | None:
     """Return an app that is about to be changed, with its objects. None: there is no such app.
 
     Where the cluster has no object of the run that is known here, the app is read again from its stack: a colleague
@@ -264,7 +264,7 @@ def _request(
     return before or entry, asked, is_new
 
 
-def _delete_pods(cluster: LiveCluster, entry: RunEntry) -> None:
+def _delete_pods(cluster: Cluster, entry: RunEntry) -> None:
     pods = pods_of(cluster, entry)
     if pods is None:
         raise ClusterError(f"the pods of app {entry.app_id} may not be read, and so not be deleted", reason="Forbidden")

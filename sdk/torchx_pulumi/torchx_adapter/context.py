@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.kube import KubernetesCluster, LiveCluster
+from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.kube.kubeconfig import locations
 from torchx_pulumi.logs import LogClock, SystemClock
 from torchx_pulumi.model.app_entry import RunEntry
@@ -38,7 +38,7 @@ class AdapterContext:
     """The caller's Kubernetes `ApiClient`, used where no kubeconfig is named. None: the kubeconfig is read."""
     options: Callable[[], Mapping[str, Any]] = dict
     """Run options in force; `kubeconfig` and `kube_context` are the access to the apps of colleagues."""
-    _clusters: dict[Any, LiveCluster] = field(default_factory=dict)
+    _clusters: dict[Any, Cluster] = field(default_factory=dict)
     _driver: Driver | None = None
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -54,7 +54,7 @@ class AdapterContext:
         """Return where it is kept how apps stand."""
         return RunRecords(index=self.index, driver=self.driver)
 
-    def cluster(self, kubeconfig: str | None = None, context: str | None = None) -> LiveCluster:
+    def cluster(self, kubeconfig: str | None = None, context: str | None = None) -> Cluster:
         """Return the cluster that options name.
 
         Raises:
@@ -64,7 +64,7 @@ class AdapterContext:
             return KubernetesCluster.of_client(self.client)
         return self._connected(kubeconfig, context)
 
-    def cluster_of(self, entry: RunEntry) -> LiveCluster:
+    def cluster_of(self, entry: RunEntry) -> Cluster:
         """Return the cluster that an app was launched in, by kubeconfig; the caller checks its identity.
 
         Raises:
@@ -82,7 +82,7 @@ class AdapterContext:
     def _by_client(self, entry: RunEntry) -> bool:
         return self.client is not None and entry.kubeconfig is None and entry.ambient_kubeconfig is None
 
-    def _connected(self, kubeconfig: str | None, context: str | None) -> LiveCluster:
+    def _connected(self, kubeconfig: str | None, context: str | None) -> Cluster:
         """Keep a cluster for as long as its kubeconfig stays as it is: reading that takes longer than most answers."""
         stamps = [_stamp(path) for path in locations(kubeconfig)]
         key = (kubeconfig, context, *stamps)

@@ -13,7 +13,7 @@ from torchx.schedulers.ids import make_unique
 
 from torchx_pulumi import images
 from torchx_pulumi.inputs.rendering import read_job_and_options, render_plan
-from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kubeconfig import is_contents
 from torchx_pulumi.kube.yaml_text import to_yaml
 from torchx_pulumi.log_archive.location import check_archive_url
@@ -160,7 +160,7 @@ def check_launch_options(app: Any, config: Mapping[str, Any]) -> None:
     _check_archive(config.get("log_archive"), job)
 
 
-def validate(request: PulumiJob, cluster: LiveCluster, namespace: str) -> None:
+def validate(request: PulumiJob, cluster: Cluster, namespace: str) -> None:
     """Let the cluster validate a request, without creating anything.
 
     A cluster that cannot be reached is a warning: `schedule` raises the error.
@@ -191,7 +191,7 @@ def leaves_open(request: PulumiJob, config: Mapping[str, Any]) -> bool:
     return needed and config.get("pod_group_api") is None
 
 
-def with_discovered(request: PulumiJob, cluster: Cluster) -> PulumiJob:
+def with_discovered(request: PulumiJob, cluster: Reader) -> PulumiJob:
     """Return the request with what was left to the cluster.
 
     Raises:

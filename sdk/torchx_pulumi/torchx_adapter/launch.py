@@ -12,7 +12,7 @@ from typing import Any
 
 from torchx_pulumi.inputs.appdef import OVERLAY_KEY
 from torchx_pulumi.inputs.json_values import write_value
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
@@ -136,7 +136,7 @@ def _with_digests(
 
 
 def make_entry(
-    context: AdapterContext, request: PulumiJob, plan: JobPlan[Any], session: str, cluster: LiveCluster
+    context: AdapterContext, request: PulumiJob, plan: JobPlan[Any], session: str, cluster: Cluster
 ) -> RunEntry:
     """Make the index entry of a launch that is about to begin; one request, for the identity of the cluster.
 
@@ -195,7 +195,7 @@ def make_entry(
 
 
 def _decide(
-    lookup: AppLookup, request: PulumiJob, entry: RunEntry, cluster: LiveCluster, progress: ProgressCallback
+    lookup: AppLookup, request: PulumiJob, entry: RunEntry, cluster: Cluster, progress: ProgressCallback
 ) -> _Earlier:
     """Return whether the same request was launched before, and what `on_running_change` makes of that launch.
 

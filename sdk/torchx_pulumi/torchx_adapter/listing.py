@@ -11,7 +11,7 @@ from typing import Any
 from torchx_pulumi.apps.judge import judge
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.apps.ownership import Run, is_job_object, owns, run_of_object
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry
@@ -56,7 +56,7 @@ class ListFilter:
 class ClusterListing:
     """The questions to one cluster, and those of them that it refused."""
 
-    cluster: LiveCluster
+    cluster: Cluster
     namespace: str | None
     """The only one that is wanted. None: all."""
     others: frozenset[str]
@@ -135,13 +135,13 @@ def list_apps(
 
 def _by_cluster(
     context: AdapterContext, entries: Iterable[RunEntry], ambient: Mapping[str, Any]
-) -> list[tuple[LiveCluster | ClusterError, list[RunEntry]]]:
+) -> list[tuple[Cluster | ClusterError, list[RunEntry]]]:
     """Group apps by the address at which their cluster is reached; the cluster in force is last, also without any."""
     alike: dict[Any, list[RunEntry]] = {}
     for entry in entries:
         named, found = (entry.kubeconfig, entry.kube_context), (entry.ambient_kubeconfig, entry.ambient_context)
         alike.setdefault((named, found, entry.cluster), []).append(entry)
-    groups: dict[str, tuple[LiveCluster | ClusterError, list[RunEntry]]] = {}
+    groups: dict[str, tuple[Cluster | ClusterError, list[RunEntry]]] = {}
     for members in alike.values():
         try:
             cluster = context.cluster_of(members[0])
@@ -161,7 +161,7 @@ def _by_cluster(
 def _list_cluster(
     context: AdapterContext,
     scheduler: str,
-    cluster: LiveCluster | ClusterError,
+    cluster: Cluster | ClusterError,
     entries: Sequence[RunEntry],
     list_filter: ListFilter,
 ) -> list[tuple[str, str, str, JobState]]:
@@ -250,7 +250,7 @@ def _variant_of_kind(scheduler: str, kind: Kind) -> Variant:
     return next(variant for variant in find_backend(scheduler).variants.values() if variant.job_object == kind)
 
 
-def _is_relaunched(entry: RunEntry, cluster: LiveCluster, job_object: Manifest) -> bool:
+def _is_relaunched(entry: RunEntry, cluster: Cluster, job_object: Manifest) -> bool:
     """Return whether an object is of a later run of the app, in the cluster of the launch."""
     return is_of_stack(entry, job_object) and match_cluster(entry, cluster, job_object) is Match.SAME
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import ArchivedCluster
 from torchx_pulumi.log_archive.attempts import ArchivedReplica, ClusterWithArchive
@@ -142,7 +142,7 @@ class _LiveLog:
         query = replace(query, pod=self.pod_name(query))
         label = _label(entry, kept.role, kept.replica, query.pod) if query.containers == "main" else None
         reached = self.context.cluster_of(entry)
-        cluster: Cluster = ClusterWithArchive(reached, query.pod, kept) if kept.archives else reached
+        cluster: PodReader = ClusterWithArchive(reached, query.pod, kept) if kept.archives else reached
         if not query.follow:
             job_object = reached.get(variant.job_object, entry.namespace, entry.job_name)
             warn_if_undecided(entry, reached, job_object)
@@ -254,7 +254,7 @@ class _PodOfApp:
     def __init__(
         self,
         observation: SharedObservation,
-        cluster: Cluster,
+        cluster: PodReader,
         entry: RunEntry,
         pod: str,
         progress: ProgressCallback | None,

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from torchx_pulumi.apps.ownership import run_of_entry
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import ArchivedJob, copying_logs, open_archive
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
@@ -54,7 +54,7 @@ def copying_before_deletion(
         yield
 
 
-def pods_of(cluster: LiveCluster, entry: RunEntry) -> Sequence[Manifest] | None:
+def pods_of(cluster: Cluster, entry: RunEntry) -> Sequence[Manifest] | None:
     """Return the pods of an app. None: they may neither be listed nor be read.
 
     Raises:
@@ -68,7 +68,7 @@ def pods_of(cluster: LiveCluster, entry: RunEntry) -> Sequence[Manifest] | None:
 
 
 def _run_and_pods(
-    entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None
+    entry: RunEntry, cluster: Cluster, job_object: Manifest | None
 ) -> tuple[str | None, Sequence[Manifest]]:
     """Return the uid of the run that is about to be deleted, and its pods.
 

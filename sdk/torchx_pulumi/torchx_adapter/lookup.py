@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx_pulumi.apps.ownership import is_job_object, owns, run_of_object
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage, UnknownStack
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match
@@ -212,7 +212,7 @@ class AppLookup:
                 retryable=True,
             )
 
-    def _cluster_in_force(self) -> LiveCluster:
+    def _cluster_in_force(self) -> Cluster:
         options = self.ambient()
         return self.context.cluster(options.get("kubeconfig"), options.get("kube_context"))
 
@@ -285,7 +285,7 @@ class AppLookup:
         return job_object is not None and entry.uid is not None and is_ours(entry, job_object)
 
 
-def _find_by_objects(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEntry | None:
+def _find_by_objects(cluster: Cluster, scheduler: str, app_id: str) -> RunEntry | None:
     """Return an app of torchx-pulumi by its objects. None: no object of that name was launched by this package.
 
     Raises:
@@ -306,7 +306,7 @@ def _find_by_objects(cluster: LiveCluster, scheduler: str, app_id: str) -> RunEn
     return None
 
 
-def _entry(cluster: LiveCluster, scheduler: str, variant: Variant, app_id: str, seen: ObservedObjects) -> RunEntry:
+def _entry(cluster: Cluster, scheduler: str, variant: Variant, app_id: str, seen: ObservedObjects) -> RunEntry:
     job_object: Mapping[str, Any] = seen.job_object or {}
     metadata = job_object["metadata"]
     own: Mapping[str, str] = metadata.get("labels") or {}

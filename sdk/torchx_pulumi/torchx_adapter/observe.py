@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx_pulumi.apps.look import Look, Remembered
-from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube import Cluster, PodReader
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import DIFFERENT_CLUSTER, ClusterError, DeployError
@@ -24,7 +24,7 @@ from torchx_pulumi.torchx_adapter.context import AdapterContext
 
 logger = logging.getLogger(__name__)
 
-Through = Callable[[Cluster, Kind], Cluster]
+Through = Callable[[PodReader, Kind], PodReader]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ def last_seen(context: AdapterContext, entry: RunEntry) -> Mapping[str, Any] | N
     return context.records.note(entry, look_at(context, entry, None))
 
 
-def warn_if_undecided(entry: RunEntry, cluster: LiveCluster, job_object: Manifest | None) -> None:
+def warn_if_undecided(entry: RunEntry, cluster: Cluster, job_object: Manifest | None) -> None:
     """Warn before something is read of a cluster that is not known to be the one of the launch.
 
     Args:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from torchx_pulumi.apps.look import Remembered
-from torchx_pulumi.kube import Cluster, LogLines, Selector
+from torchx_pulumi.kube import LogLines, PodReader, Selector
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.logs import LogClock
@@ -246,7 +246,7 @@ class _CachingCluster:
     """A cluster that reads the app's object and its pods each time, and everything else only where that is old."""
 
     def __init__(
-        self, cluster: Cluster, kind: Kind, answers: dict[Any, tuple[float, Any]], since: float, now: float
+        self, cluster: PodReader, kind: Kind, answers: dict[Any, tuple[float, Any]], since: float, now: float
     ) -> None:
         """Put a cache in front of a cluster.
 

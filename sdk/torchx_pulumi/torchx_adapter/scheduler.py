@@ -12,7 +12,7 @@ from torchx.schedulers.api import Scheduler, Stream
 from torchx.specs import AppDryRunInfo
 from torchx.workspace.api import WorkspaceMixin
 
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.app_entry import RunEntry, Stage
 from torchx_pulumi.model.errors import ClusterError, DeployError, InvalidJobError, Problem, TakenOverError, invalid_job
 from torchx_pulumi.model.progress import ProgressCallback
@@ -151,7 +151,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             logger.warning("the request was %s: %s", what, error)
         return request
 
-    def _cluster_of(self, config: Mapping[str, Any]) -> LiveCluster:
+    def _cluster_of(self, config: Mapping[str, Any]) -> Cluster:
         return self._context.cluster(config.get("kubeconfig"), config.get("kube_context"))
 
     def _validate(self, app: Any, scheduler: str, cfg: Any = None) -> None:

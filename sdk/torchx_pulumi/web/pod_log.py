@@ -12,7 +12,7 @@ from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.live_fleet import LiveApp
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.stack_apps import TrackedApp
-from torchx_pulumi.kube import Cluster, LogLines
+from torchx_pulumi.kube import LogLines, PodReader
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.kube.protocol import Selector
@@ -145,7 +145,7 @@ class PodLog:
         name = str(text_at(pod, "metadata", "name"))
         query = replace(query, pod=name)
         container = chosen_containers(pod, query)[0]
-        reached: Cluster = _StoppingCluster(view.watched, self._stop)
+        reached: PodReader = _StoppingCluster(view.watched, self._stop)
         cluster = ClusterWithArchive(reached, name, kept) if kept.archives else reached
         observed = PodWatch(cluster, query.namespace, name, lambda: self._is_over(view, name, container), self.clock)
         watch = _StopWatch(observed, self._stop)
@@ -228,7 +228,7 @@ class _StopWatch:
 class _StoppingCluster:
     """A cluster whose log streams are closed when the reading has to end."""
 
-    def __init__(self, cluster: Cluster, stop: LogStop) -> None:
+    def __init__(self, cluster: PodReader, stop: LogStop) -> None:
         self._cluster = cluster
         self._stop = stop
 

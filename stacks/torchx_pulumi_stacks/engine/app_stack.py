@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from torchx_pulumi.kube import KubernetesCluster, LiveCluster
+from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.errors import DeployError, TakenOverError
 from torchx_pulumi.model.progress import ProgressCallback
@@ -259,7 +259,7 @@ class AppStack:
         self.check()
         end_orphaned_engines(self.work_dir.key, self.work_dir.locks)
 
-    def cluster(self) -> LiveCluster:
+    def cluster(self) -> Cluster:
         """Connect to the app's cluster.
 
         Raises:

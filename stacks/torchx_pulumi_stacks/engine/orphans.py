@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from torchx_pulumi.apps.ownership import Run, is_of_launch, owns, run_of_entry
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.kube.kubeconfig import api_server, find_access, identity_of
 from torchx_pulumi.model.app_entry import RunEntry
@@ -34,7 +34,7 @@ POLL_S = 0.2
 def delete_unrecorded(
     checkpoint: Checkpoint,
     entry: RunEntry,
-    connect: Callable[[], LiveCluster],
+    connect: Callable[[], Cluster],
     progress: ProgressCallback,
     check: CheckOwner = unowned,
 ) -> None:
@@ -60,7 +60,7 @@ def delete_unrecorded(
             _delete(cluster, [(kind, run.namespace, item) for item in found], progress, check)
 
 
-def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: LiveCluster) -> bool:
+def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: Cluster) -> bool:
     """Return whether the providers in a state lead to a cluster.
 
     They name a kubeconfig or a context of the launching machine, which may not exist on another user's machine.
@@ -88,7 +88,7 @@ def engine_reaches(checkpoint: Checkpoint, entry: RunEntry, cluster: LiveCluster
 def delete_recorded(
     checkpoint: Checkpoint,
     entry: RunEntry,
-    connect: Callable[[], LiveCluster],
+    connect: Callable[[], Cluster],
     progress: ProgressCallback,
     check: CheckOwner = unowned,
 ) -> None:
@@ -112,7 +112,7 @@ def delete_recorded(
 def delete_awaited(
     checkpoint: Checkpoint,
     entry: RunEntry,
-    connect: Callable[[], LiveCluster],
+    connect: Callable[[], Cluster],
     progress: ProgressCallback,
     check: CheckOwner = unowned,
 ) -> None:
@@ -137,7 +137,7 @@ def delete_awaited(
 
 
 def delete_objects(
-    entry: RunEntry, connect: Callable[[], LiveCluster], progress: ProgressCallback, check: CheckOwner = unowned
+    entry: RunEntry, connect: Callable[[], Cluster], progress: ProgressCallback, check: CheckOwner = unowned
 ) -> None:
     """Delete the objects of an app whose state is lost.
 
@@ -179,7 +179,7 @@ def refuse_others(checkpoint: Checkpoint | None, entry: RunEntry) -> None:
     )
 
 
-def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: CheckOwner = unowned) -> None:
+def wait_for_pods(entry: RunEntry, connect: Callable[[], Cluster], check: CheckOwner = unowned) -> None:
     """Wait until pods that the engine deleted are gone: the engine does not wait for pods, as a gang may be queued.
 
     Raises:
@@ -201,7 +201,7 @@ def wait_for_pods(entry: RunEntry, connect: Callable[[], LiveCluster], check: Ch
         time.sleep(POLL_S)
 
 
-def _get_own(cluster: LiveCluster, kind: Kind, run: Run, name: str) -> list[Manifest]:
+def _get_own(cluster: Cluster, kind: Kind, run: Run, name: str) -> list[Manifest]:
     """Return the object of a name, if a run owns it and its launch created it."""
     found = cluster.get(kind, run.namespace, name)
     return [] if found is None or not _is_own(run, found) else [found]
@@ -213,7 +213,7 @@ def _is_own(run: Run, found: Manifest) -> bool:
 
 
 def _delete(
-    cluster: LiveCluster,
+    cluster: Cluster,
     objects: Sequence[tuple[Kind, str, Manifest]],
     progress: ProgressCallback,
     check: CheckOwner,
@@ -227,7 +227,7 @@ def _delete(
         _wait_gone(cluster, kind, namespace, found, check)
 
 
-def _wait_gone(cluster: LiveCluster, kind: Kind, namespace: str, found: Manifest, check: CheckOwner) -> None:
+def _wait_gone(cluster: Cluster, kind: Kind, namespace: str, found: Manifest, check: CheckOwner) -> None:
     name, uid, end = found["metadata"]["name"], found["metadata"]["uid"], time.monotonic() + GONE_TIMEOUT_S
     while ((cluster.get(kind, namespace, name) or {}).get("metadata") or {}).get("uid") == uid:
         if time.monotonic() > end:

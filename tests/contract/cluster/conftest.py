@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from torchx_pulumi.kube import KubernetesCluster, LiveCluster, kinds
+from torchx_pulumi.kube import Cluster, KubernetesCluster, kinds
 from torchx_pulumi.kube.official_client import OfficialTransport
 from torchx_pulumi.testing import FakeCluster
 
@@ -21,7 +21,7 @@ LINES = ["one", "zwei: ä", "three"]
 class World:
     """A cluster under test with three pods in a namespace of its own."""
 
-    def __init__(self, cluster: LiveCluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
 

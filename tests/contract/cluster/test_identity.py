@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from torchx_pulumi.kube import KubernetesCluster, LiveCluster, kinds
+from torchx_pulumi.kube import Cluster, KubernetesCluster, kinds
 from torchx_pulumi.kube.kubeconfig import find_access
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, Match, compare
 from torchx_pulumi.testing import FakeCluster
@@ -17,7 +17,7 @@ from tests.e2e.cutting_proxy import cutting_proxy
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.e2e)])
-def forbidden(request: pytest.FixtureRequest) -> LiveCluster:
+def forbidden(request: pytest.FixtureRequest) -> Cluster:
     """The cluster of `world`, for an account without permissions."""
     if request.param == "fake":
         return FakeCluster(denied=[("get", kinds.NAMESPACE)])
@@ -53,7 +53,7 @@ def test_a_cluster_is_known_by_the_uid_of_its_home_namespace(world: World) -> No
     assert compare(identity, world.cluster.identify()) is Match.SAME
 
 
-def test_without_the_permission_the_uid_is_not_known(forbidden: LiveCluster) -> None:
+def test_without_the_permission_the_uid_is_not_known(forbidden: Cluster) -> None:
     identity = forbidden.identify()
     assert identity.uid is None
     assert identity.address == forbidden.identity

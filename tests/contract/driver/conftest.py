@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 from torchx_pulumi import schedulers
 from torchx_pulumi.inputs.rendering import render_plan
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.model.app_entry import Owner, RunEntry, StackRef, Stage
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
@@ -36,7 +36,7 @@ class DriverWorld:
     """A driver, the cluster it works on, and orders that fit both."""
 
     driver: Driver
-    cluster: LiveCluster
+    cluster: Cluster
     backend: str
     namespace: str = "default"
     queue: str = "default"

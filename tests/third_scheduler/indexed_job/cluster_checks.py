@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import Reader
 from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT
 from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
 from torchx_pulumi.schedulers.protocol import NamedObject
@@ -23,7 +23,7 @@ def named_objects(options: IndexedJobOptions) -> list[NamedObject]:
     ]
 
 
-def permissions(_cluster: Cluster) -> Sequence[Permission]:
+def permissions(_cluster: Reader) -> Sequence[Permission]:
     """Return the permissions that a launch needs; every cluster has the Job controller."""
     return (*on_job_object(JOB), *READING)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx_pulumi.kube import Cluster, run_concurrently
+from torchx_pulumi.kube import PodReader, run_concurrently
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.object_fields import is_being_deleted, items_at, text_at, time_at
 from torchx_pulumi.model.options import Manifest
@@ -22,7 +22,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 # region observe
-def observe(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
+def observe(cluster: PodReader, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
     """Read the Job and its pods: two requests, and the last lines of a pod that failed."""
     job, pods = run_concurrently(
         lambda: cluster.get(JOB, namespace, name),

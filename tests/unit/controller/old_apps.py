@@ -18,7 +18,7 @@ from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
 from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.controller.tracked import TrackedStacks
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import ArchivedJob, open_archive
 from torchx_pulumi.log_archive.runs import archived_run, runs_of_pod
 from torchx_pulumi.model.app_entry import Stage
@@ -144,7 +144,7 @@ class OldApps:
     def retention(
         self,
         *,
-        cluster: LiveCluster | None = None,
+        cluster: Cluster | None = None,
         driver: Driver | None = None,
         namespaces: Sequence[str] | None = None,
         settings: RetentionSettings = SETTINGS,

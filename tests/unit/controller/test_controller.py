@@ -20,7 +20,7 @@ from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.fleet.collect.reading import read_fleet
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.app_entry import StackRef
@@ -347,7 +347,7 @@ def test_a_controller_that_is_behind_does_not_undo_what_another_one_wrote(world:
     slow, fast = Writes(world), Writes(world)
     # In the order of time, whoever writes.
     fast.outcomes = slow.outcomes
-    clusters: dict[str, LiveCluster] = {"slow": behind}
+    clusters: dict[str, Cluster] = {"slow": behind}
     with world.controller(driver=slow, clusters=clusters), world.controller(driver=fast):
         world.phase(app, "Pending", pending=1)
         wait_for(lambda: world.state(app)[0] == "PENDING")
@@ -475,7 +475,7 @@ class Archiving:
         self.seen.clear()
 
     def pod_changed(
-        self, app: TrackedApp, cluster: LiveCluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
+        self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
         del cluster, job_object
         self.seen.append((app.app_id, pod["metadata"]["name"], deleted))

@@ -14,7 +14,7 @@ from torchx_pulumi.controller.live_rows import MOST_NAMESPACES, LiveRows
 from torchx_pulumi.fleet.collect import FleetRow
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.collect.reading import is_asked
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
@@ -37,7 +37,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 class Watching:
     """The stacks and their clusters, as a watch reads them."""
 
-    def __init__(self, world: World, cluster: LiveCluster | ClusterError, **options: Any) -> None:
+    def __init__(self, world: World, cluster: Cluster | ClusterError, **options: Any) -> None:
         self.source = FleetStacks(world.backend, observations=lambda _: None)
         self.source.refresh()
         self.changed = threading.Event()
@@ -52,7 +52,7 @@ class Watching:
         )
         self.live.refresh(())
 
-    def _connect(self, *access: Any) -> LiveCluster:
+    def _connect(self, *access: Any) -> Cluster:
         self.connected.append(access)
         if isinstance(self.cluster, ClusterError):
             raise self.cluster
@@ -75,7 +75,7 @@ class Watching:
 
 
 @contextmanager
-def watching(world: World, cluster: LiveCluster | ClusterError | None = None, **options: Any) -> Iterator[Watching]:
+def watching(world: World, cluster: Cluster | ClusterError | None = None, **options: Any) -> Iterator[Watching]:
     made = Watching(world, cluster or world.cluster, **options)
     try:
         yield made

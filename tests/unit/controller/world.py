@@ -18,7 +18,7 @@ from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
 from torchx_pulumi.inputs.rendering import render_plan
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, Stage
 from torchx_pulumi.model.job_spec import JobSpec, ResourceSpec, RoleSpec
@@ -180,7 +180,7 @@ class World:
         self,
         *,
         driver: Driver | None = None,
-        clusters: Mapping[str, LiveCluster] | None = None,
+        clusters: Mapping[str, Cluster] | None = None,
         archiver: Archiver | None = None,
         fleet: LiveFleet | None = None,
         leading: Callable[[], bool] = lambda: True,

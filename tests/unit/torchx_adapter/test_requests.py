@@ -14,7 +14,7 @@ import pytest
 import yaml
 from kubernetes import client
 from torchx import specs
-from torchx_pulumi.kube import Cluster, kinds
+from torchx_pulumi.kube import Reader, kinds
 from torchx_pulumi.model.errors import ClusterError, InvalidJobError
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.schedulers.appwrapper.objects import APP_WRAPPER, SIGS_POD_GROUP, X_K8S_POD_GROUP
@@ -181,7 +181,7 @@ class Serving(FakeCluster):
         return super().serves(kind)
 
 
-def pod_group_of(world: World, cluster: Cluster, **config: Any) -> tuple[str, Any]:
+def pod_group_of(world: World, cluster: Reader, **config: Any) -> tuple[str, Any]:
     scheduler = world.scheduler("mcad", connect=lambda *_: cluster)
     info = scheduler.submit_dryrun(app(), {**GANG, **config})
     items = [item["generictemplate"] for item in info.request.resource["spec"]["resources"]["GenericItems"]]

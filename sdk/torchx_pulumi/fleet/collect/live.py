@@ -17,7 +17,7 @@ from typing import Any
 from torchx_pulumi.apps.answer import Answer, StackChange
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row
-from torchx_pulumi.kube import KubernetesCluster, LiveCluster
+from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import ClusterError, DeployError
@@ -197,7 +197,7 @@ class LiveReader:
         self._unreachable.setdefault(name, str(error))
         return {row.stack: replace(row, note=f"cluster not reached: {name}") for row, _, _ in group}
 
-    def _observe(self, cluster: LiveCluster, row: FleetRow, app: StackApp, target: Target) -> FleetRow:
+    def _observe(self, cluster: Cluster, row: FleetRow, app: StackApp, target: Target) -> FleetRow:
         """Observe one app.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torchx_pulumi.images.reference import DOCKER_HUB, Reference
 from torchx_pulumi.images.registry.credentials import FoundLogin, RegistryLogin
-from torchx_pulumi.kube import Cluster, KubernetesCluster
+from torchx_pulumi.kube import KubernetesCluster, Reader
 from torchx_pulumi.kube.kinds import SECRET, SERVICE_ACCOUNT
 from torchx_pulumi.kube.kubeconfig import POD_FOLDER, Access, api_server, pod_config
 from torchx_pulumi.model.errors import ClusterError
@@ -22,7 +22,7 @@ _KEYS: Final = (".dockerconfigjson", ".dockercfg")
 """Keys of the data of `kubernetes.io/dockerconfigjson` and `kubernetes.io/dockercfg`."""
 
 
-def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Cluster | None = None) -> FoundLogin:
+def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Reader | None = None) -> FoundLogin:
     """Return the credentials for a repository in the pull secrets of the pod's service account.
 
     Args:
@@ -64,7 +64,7 @@ def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Cl
     )
 
 
-def _own_cluster(folder: str) -> Cluster:
+def _own_cluster(folder: str) -> Reader:
     """Return the cluster of this pod, also where the pod has a kubeconfig of another one."""
     config = pod_config(api_server(Access(None, None, "")), folder)
     config["contexts"][0]["name"] = config["current-context"] = "pod"

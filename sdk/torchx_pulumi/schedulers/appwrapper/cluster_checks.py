@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SECRET, SERVICE_ACCOUNT, Kind
 from torchx_pulumi.model.errors import Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
@@ -44,13 +44,13 @@ def of_app_wrapper(kind: Kind) -> Sequence[Permission]:
     )
 
 
-def permissions(cluster: Cluster) -> Sequence[Permission]:
+def permissions(cluster: Reader) -> Sequence[Permission]:
     """Return the permissions that AppWrappers need, in the versions that the cluster serves. Empty: it serves none."""
     served = [of_app_wrapper(kind) for kind in CONTROLLERS if cluster.serves(kind)]
     return tuple(dict.fromkeys(permission for each in served for permission in each))
 
 
-def absent(cluster: Cluster, options: MCADOptions) -> list[Problem]:
+def absent(cluster: Reader, options: MCADOptions) -> list[Problem]:
     """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
     problems: list[Problem] = []
     kind = next(kind for kind, (api, _) in CONTROLLERS.items() if options.api_version == api)
@@ -85,7 +85,7 @@ def named_objects(options: MCADOptions) -> list[NamedObject]:
     ]
 
 
-def discover(cluster: Cluster, options: MCADOptions, unset: Collection[str]) -> MCADOptions:
+def discover(cluster: Reader, options: MCADOptions, unset: Collection[str]) -> MCADOptions:
     """Return options with the API of PodGroups that the coscheduler of the cluster reads, where it was not set.
 
     Raises:
@@ -97,7 +97,7 @@ def discover(cluster: Cluster, options: MCADOptions, unset: Collection[str]) -> 
     return replace(options, pod_group_api=next(served, options.pod_group_api))
 
 
-def check_installed(cluster: LiveCluster, asked: DoctorScope) -> Finding:
+def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
     """Check that the cluster serves AppWrappers, and say in which versions."""
     found = [kind for kind in (APP_WRAPPER, APP_WRAPPER_V1BETA2) if cluster.serves(kind)]
     groups = [kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROUP) if cluster.serves(kind)]

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from torchx_pulumi.kube import Cluster, run_concurrently
+from torchx_pulumi.kube import PodReader, run_concurrently
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.errors import ClusterError
@@ -39,7 +39,7 @@ POD_GROUPS = {kind.api_version: kind for kind in (X_K8S_POD_GROUP, SIGS_POD_GROU
 def observe_app_wrapper(kind: Kind) -> Observe:
     """Return the function that reads a run whose AppWrapper is of some kind."""
 
-    def observe(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
+    def observe(cluster: PodReader, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
         try:
             job_object, listed = run_concurrently(
                 lambda: cluster.get(kind, namespace, name),
@@ -89,7 +89,7 @@ def _names(wrapped: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield text_at(item, "metadata", "name") or ""
 
 
-def _pod_groups_in(cluster: Cluster, namespace: str, wrapped: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
+def _pod_groups_in(cluster: PodReader, namespace: str, wrapped: Sequence[Mapping[str, Any]]) -> Iterator[Manifest]:
     for item in wrapped:
         kind = POD_GROUPS.get(text_at(item, "apiVersion") or "")
         if kind is None:
@@ -106,7 +106,7 @@ def read_status(observed: ObservedObjects) -> JobStatus:
 
 
 def _explain_wait(
-    cluster: Cluster, kind: Kind, namespace: str, observed: ObservedObjects, status: JobStatus
+    cluster: PodReader, kind: Kind, namespace: str, observed: ObservedObjects, status: JobStatus
 ) -> ObservedObjects:
     """Read what can explain why an AppWrapper waits: nodes and the other AppWrappers."""
     if status.state not in WAITS:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final, TypeVar
 
-from torchx_pulumi.kube import Cluster, run_concurrently
+from torchx_pulumi.kube import PodReader, run_concurrently
 from torchx_pulumi.kube.kinds import NODE, POD
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import at, items_at, text_at
@@ -37,12 +37,12 @@ GONE_LOG: Final = "unable to retrieve container logs for "
 LATE: Final = datetime.max.replace(tzinfo=timezone.utc)
 
 
-def list_pods(cluster: Cluster, namespace: str, selector: Mapping[str, str]) -> Sequence[Manifest] | None:
+def list_pods(cluster: PodReader, namespace: str, selector: Mapping[str, str]) -> Sequence[Manifest] | None:
     """Return the pods that have some labels, trimmed. None: pods may not be listed."""
     return if_permitted(cluster, LIST_PODS, namespace, lambda: cluster.list_pods(namespace, selector).pods)
 
 
-def get_pods(cluster: Cluster, namespace: str, names: Sequence[str]) -> tuple[Manifest, ...] | None:
+def get_pods(cluster: PodReader, namespace: str, names: Sequence[str]) -> tuple[Manifest, ...] | None:
     """Return the pods of some names that exist. None: pods may not be read."""
     found: list[Manifest] = []
     for start in range(0, len(names), AT_ONCE):
@@ -54,7 +54,7 @@ def get_pods(cluster: Cluster, namespace: str, names: Sequence[str]) -> tuple[Ma
     return tuple(found)
 
 
-def _get(cluster: Cluster, namespace: str, name: str) -> tuple[Manifest, ...] | None:
+def _get(cluster: PodReader, namespace: str, name: str) -> tuple[Manifest, ...] | None:
     def read() -> tuple[Manifest, ...]:
         found = cluster.get(POD, namespace, name)
         return () if found is None else (found,)
@@ -62,20 +62,22 @@ def _get(cluster: Cluster, namespace: str, name: str) -> tuple[Manifest, ...] | 
     return if_permitted(cluster, GET_PODS, namespace, read)
 
 
-def with_last_lines(cluster: Cluster, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
+def with_last_lines(
+    cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus
+) -> ObservedObjects:
     """Read the end of the log of the replica that failed first."""
     if status.state in (JobState.SUCCEEDED, JobState.CANCELLED):
         return observed
     return replace(observed, last_lines=read_last_lines(cluster, namespace, observed.pods or ()))
 
 
-def events_of(cluster: Cluster, namespace: str, names: Collection[str | None]) -> tuple[Manifest, ...]:
+def events_of(cluster: PodReader, namespace: str, names: Collection[str | None]) -> tuple[Manifest, ...]:
     """Return the events of objects by the objects' names."""
     return tuple(if_allowed(cluster, LIST_EVENTS, namespace, lambda: cluster.events(namespace, names)) or ())
 
 
 def if_allowed(
-    cluster: Cluster, permission: Permission, namespace: str | None, read: Callable[[], Answer]
+    cluster: PodReader, permission: Permission, namespace: str | None, read: Callable[[], Answer]
 ) -> Answer | None:
     """Read what only explains a wait. None: not allowed, or not served; see `if_permitted`."""
     try:
@@ -91,7 +93,7 @@ def read_if(wanted: bool, read: Callable[[], Any]) -> Callable[[], Any]:
     return read if wanted else (lambda: None)
 
 
-def list_nodes(cluster: Cluster) -> list[Manifest] | None:
+def list_nodes(cluster: PodReader) -> list[Manifest] | None:
     """Return all nodes. None: they may not be listed."""
     return if_allowed(cluster, LIST_NODES, None, lambda: cluster.list(NODE, None))
 
@@ -110,7 +112,7 @@ def object_names(observed: ObservedObjects) -> set[str | None]:
     }
 
 
-def list_everywhere(cluster: Cluster, permission: Permission, namespace: str) -> list[Manifest]:
+def list_everywhere(cluster: PodReader, permission: Permission, namespace: str) -> list[Manifest]:
     """List a kind in all namespaces, or in one namespace where no more is allowed. Empty: neither is.
 
     Args:
@@ -126,7 +128,7 @@ def list_everywhere(cluster: Cluster, permission: Permission, namespace: str) ->
     return found or []
 
 
-def read_last_lines(cluster: Cluster, namespace: str, pods: Sequence[Manifest]) -> Mapping[str, str]:
+def read_last_lines(cluster: PodReader, namespace: str, pods: Sequence[Manifest]) -> Mapping[str, str]:
     """Return the last lines of one log by the name of its pod. Empty: no pod failed, or the log cannot be read."""
     failed = sorted(_failed(pods), key=lambda found: found[0])
     if not failed:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import PodReader
 from torchx_pulumi.kube.pod_list import PodRow
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.options import Manifest
@@ -30,7 +30,7 @@ MOST_OTHERS: Final = 48
 
 
 def read_many(
-    cluster: Cluster, namespace: str, selector: Mapping[str, str], *, many: bool
+    cluster: PodReader, namespace: str, selector: Mapping[str, str], *, many: bool
 ) -> tuple[Sequence[Manifest], Mapping[str, PodRow] | None] | None:
     """Return the pods that have some labels, and where they are more than `MOST_WHOLE` the rows of all.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from torchx_pulumi.kube import Cluster, LiveCluster
+from torchx_pulumi.kube import Cluster, Reader
 from torchx_pulumi.kube.kinds import NAMESPACE, PRIORITY_CLASS, SERVICE_ACCOUNT, VALIDATING_WEBHOOK
 from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
@@ -55,12 +55,12 @@ PERMISSIONS: Final = (
 """Permissions for Volcano Jobs, with gang=pods as well."""
 
 
-def permissions(cluster: Cluster) -> Sequence[Permission]:
+def permissions(cluster: Reader) -> Sequence[Permission]:
     """Return the permissions that Volcano needs. Empty: the cluster does not have it."""
     return PERMISSIONS if cluster.serves(VOLCANO_JOB) else ()
 
 
-def absent(cluster: Cluster, options: VolcanoOptions) -> list[Problem]:
+def absent(cluster: Reader, options: VolcanoOptions) -> list[Problem]:
     """Return what the cluster does not have of the scheduler. Empty: a job can be created."""
     kind = VOLCANO_POD_GROUP if options.gang == Gang.PODS else VOLCANO_JOB
     if cluster.serves(kind):
@@ -89,7 +89,7 @@ def _check_open(queue: Manifest) -> str:
     return "" if state == "Open" else f"is {state}; a job can only be submitted to an open queue"
 
 
-def check_installed(cluster: LiveCluster, asked: DoctorScope) -> Finding:
+def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
     """Check that the cluster serves what a Volcano job consists of."""
     kinds = (VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE, VOLCANO_COMMAND)
     absent = [kind for kind in kinds if not cluster.serves(kind)]
@@ -102,7 +102,7 @@ def check_installed(cluster: LiveCluster, asked: DoctorScope) -> Finding:
     )
 
 
-def check_webhooks(cluster: LiveCluster, asked: DoctorScope) -> Finding:
+def check_webhooks(cluster: Cluster, asked: DoctorScope) -> Finding:
     """Check that Volcano's admission judges jobs, by a dry run."""
     name = "webhooks"
     if not cluster.serves(VOLCANO_JOB):
@@ -130,7 +130,7 @@ def check_webhooks(cluster: LiveCluster, asked: DoctorScope) -> Finding:
     return ok(name, "Volcano's admission lets a job pass")
 
 
-def check_queue(cluster: LiveCluster, asked: DoctorScope) -> Finding:
+def check_queue(cluster: Cluster, asked: DoctorScope) -> Finding:
     """Check that the queue exists and is open."""
     check, queue = "queue", asked.queue or "default"
     if not cluster.serves(VOLCANO_QUEUE):

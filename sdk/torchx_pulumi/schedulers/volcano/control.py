@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torchx_pulumi.kube import LiveCluster
+from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import POD, Kind
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.options import Manifest
@@ -75,11 +75,11 @@ def not_allowed(action: str) -> str:
 class VolcanoControl:
     """Suspends and resumes Volcano Jobs; see `protocol.Control`."""
 
-    def suspend(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
+    def suspend(self, cluster: Cluster, namespace: str, name: str, uid: str) -> None:
         """Abort a job: its pods end, the object stays."""
         _request(cluster, "AbortJob", namespace, name, uid)
 
-    def resume(self, cluster: LiveCluster, namespace: str, name: str, uid: str) -> None:
+    def resume(self, cluster: Cluster, namespace: str, name: str, uid: str) -> None:
         """Run an aborted job again."""
         _request(cluster, "ResumeJob", namespace, name, uid)
 
@@ -91,7 +91,7 @@ class VolcanoControl:
 CONTROL: Final = VolcanoControl()
 
 
-def _request(cluster: LiveCluster, action: str, namespace: str, name: str, uid: str) -> None:
+def _request(cluster: Cluster, action: str, namespace: str, name: str, uid: str) -> None:
     """Create a Command, or change the job's status where that is not allowed: the controller acts on both."""
     try:
         cluster.create(VOLCANO_COMMAND, namespace, command(action, namespace, name, uid))
@@ -101,9 +101,7 @@ def _request(cluster: LiveCluster, action: str, namespace: str, name: str, uid: 
         _change_phase(cluster, action, namespace, name, uid, error)
 
 
-def _change_phase(
-    cluster: LiveCluster, action: str, namespace: str, name: str, uid: str, refused: ClusterError
-) -> None:
+def _change_phase(cluster: Cluster, action: str, namespace: str, name: str, uid: str, refused: ClusterError) -> None:
     """Write the phase that a Command would give a job, unless it is another job or has ended.
 
     Raises:

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from torchx_pulumi.kube import Cluster, run_concurrently
+from torchx_pulumi.kube import PodReader, run_concurrently
 from torchx_pulumi.model.object_fields import mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobStatus, Reason
@@ -33,7 +33,7 @@ from torchx_pulumi.schedulers.volcano.status import read_gang_pods, read_volcano
 from torchx_pulumi.schedulers.volcano.tasks import tasks_of
 
 
-def observe_job(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
+def observe_job(cluster: PodReader, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
     """Read a Volcano Job, its pods, and what explains why it waits."""
     many = sum(map(len, (expected or {}).values())) > MOST_WHOLE
     job_object, read = run_concurrently(
@@ -88,7 +88,7 @@ def telling_pods(job_object: Manifest) -> list[str]:
     return list(itertools.islice(told, AT_ONCE))
 
 
-def observe_pods(cluster: Cluster, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
+def observe_pods(cluster: PodReader, namespace: str, name: str, expected: Expected = None) -> ObservedObjects:
     """Read a PodGroup, its pods, and what explains why it waits."""
     job_object, found = run_concurrently(
         lambda: cluster.get(VOLCANO_POD_GROUP, namespace, name),
@@ -122,7 +122,7 @@ def read_pods(observed: ObservedObjects) -> JobStatus:
     return read_gang_pods(observed.job_object, observed.pods, observed.expected)
 
 
-def _explain_wait(cluster: Cluster, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
+def _explain_wait(cluster: PodReader, namespace: str, observed: ObservedObjects, status: JobStatus) -> ObservedObjects:
     """Read what can explain why a run waits: events, nodes, its queue and the other jobs of the queue."""
     observed = with_last_lines(cluster, namespace, observed, status)
     if status.state not in WAITS and status.reason is not Reason.IMAGE_UNAVAILABLE:
@@ -144,7 +144,7 @@ def _queue_name(observed: ObservedObjects) -> str:
     return next((name for name in names if name), "default")
 
 
-def _queue(cluster: Cluster, observed: ObservedObjects) -> list[Manifest] | None:
+def _queue(cluster: PodReader, observed: ObservedObjects) -> list[Manifest] | None:
     def read() -> list[Manifest]:
         found = cluster.get(VOLCANO_QUEUE, None, _queue_name(observed))
         return [] if found is None else [found]
@@ -152,7 +152,7 @@ def _queue(cluster: Cluster, observed: ObservedObjects) -> list[Manifest] | None
     return if_allowed(cluster, GET_QUEUE, None, read)
 
 
-def _same_queue(cluster: Cluster, namespace: str, observed: ObservedObjects) -> list[Manifest]:
+def _same_queue(cluster: PodReader, namespace: str, observed: ObservedObjects) -> list[Manifest]:
     name = _queue_name(observed)
     groups = list_everywhere(cluster, LIST_POD_GROUPS, namespace)
     return [group for group in groups if (text_at(group, "spec", "queue") or "default") == name]
