@@ -4,13 +4,11 @@ Without arguments all of it runs with TorchX 0.7.0, and what differs also with n
 named with nightly.
 
 The tests of a file run one after the other, files side by side. Tests that measure times (the mark `idle`) run at the
-end, one after the other, on a machine that does nothing else. What failed is run again, alone; a test that only passes
-then is named at the end, and has to be fixed.
+end, one after the other, on a machine that does nothing else.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -27,8 +25,8 @@ from tools.local_cluster import Cluster
 ROOT = Path(__file__).resolve().parents[1]
 WORKERS = 3
 """Files whose tests run side by side. More than the cores of small machines: most of the time the tests wait."""
-TESTS_FAILED, NO_TESTS = 1, 5
-"""Exit codes of pytest if tests failed, and if none is chosen."""
+NO_TESTS = 5
+"""Exit code of pytest if no test is chosen."""
 NIGHTLY_TESTS = (
     "tests/e2e/test_torchx.py",
     "tests/e2e/test_torchx_schedulers.py",
@@ -83,44 +81,20 @@ def run_suite(suite: Suite, env: dict[str, str]) -> int:
     """Run a suite: what runs side by side, then what needs an idle machine. Return the first code that is not 0."""
     say(f"with {suite.name}")
     begin = time.monotonic()
-    spread = ("-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder", "--cache-clear")
+    spread = ("-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder")
     codes = [
         pytest(suite.python, env, "-m", "e2e and not idle", *spread, *suite.words),
         pytest(suite.python, env, "-m", "e2e and idle", *suite.words),
     ]
     code = next((code for code in codes if code not in (0, NO_TESTS)), min(codes))
-    if code == TESTS_FAILED:
-        failed = last_failed()
-        say(f"{len(failed)} failed; once more, one at a time")
-        code = pytest(suite.python, env, "-m", "e2e", *failed)
-        if code == 0:
-            say("passed only when run alone, to be fixed: " + ", ".join(failed))
     say(f"with {suite.name}: {'passed' if code == 0 else f'exit code {code}'}, {time.monotonic() - begin:.0f} s")
     return code
 
 
 def pytest(python: Path, env: dict[str, str], *words: str) -> int:
     """Run pytest to its end."""
-    command = [str(python), "-m", "pytest", "-q", "--durations", "15", *words]
+    command = [str(python), "-m", "pytest", "-q", "-rf", "--durations", "15", *words]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
-
-
-def last_failed() -> list[str]:
-    """Return the tests that pytest remembers as failed."""
-    try:
-        return sorted(map(without_group, json.loads((ROOT / ".pytest_cache/v/cache/lastfailed").read_text())))
-    except FileNotFoundError:
-        return []
-
-
-def without_group(test: str) -> str:
-    """Return the name of a test without the group that pytest-xdist adds to it.
-
-    >>> without_group("tests/e2e/test_x.py::test_y[a@b]@mcad"), without_group("tests/e2e/test_x.py::test_y[a@b]")
-    ('tests/e2e/test_x.py::test_y[a@b]', 'tests/e2e/test_x.py::test_y[a@b]')
-    """
-    name, sign, group = test.rpartition("@")
-    return name if sign and "]" not in group else test
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The run of all real tests: groups stay on one worker, and what failed is named so that pytest finds it again."""
+"""The run of all real tests: groups stay on one worker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
-
-from tools.e2e import without_group
 
 GROUPED = """
 import pytest
@@ -30,16 +26,3 @@ def test_a_group_of_tests_runs_on_one_worker(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(workers) == 6, done.stdout
     assert len(set(workers)) == 1
-
-
-@pytest.mark.parametrize(
-    ("test", "name"),
-    [
-        ("tests/e2e/test_x.py::test_y@mcad", "tests/e2e/test_x.py::test_y"),
-        ("tests/e2e/test_x.py::test_y[a@b]@tests/e2e/test_x.py", "tests/e2e/test_x.py::test_y[a@b]"),
-        ("tests/e2e/test_x.py::test_y[a@b]", "tests/e2e/test_x.py::test_y[a@b]"),
-        ("tests/e2e/test_x.py", "tests/e2e/test_x.py"),
-    ],
-)
-def test_the_group_is_left_out_of_the_name_of_a_test(test: str, name: str) -> None:
-    assert without_group(test) == name
