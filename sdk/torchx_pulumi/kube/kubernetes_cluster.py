@@ -26,7 +26,7 @@ from torchx_pulumi.kube.kubeconfig import (
 from torchx_pulumi.kube.log_stream import GROW_S, LogStream
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Selector
-from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, transport_of, urllib3
+from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, Transport, transport_of, urllib3
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.kube.watch_stream import WatchStream
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
@@ -369,7 +369,7 @@ class KubernetesCluster:
         body: Any = None,
         accept: str = "application/json",
         read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Any:
+    ) -> Response | None:
         try:
             response = self._transport().request(
                 method, path, query, body=body, accept=accept, read_timeout_s=read_timeout_s

@@ -6,16 +6,21 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, content_type
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, Response, content_type
 
 
-class ErrorResponse:
-    """An error of the official client, with the attributes of urllib3's response."""
+class ErrorResponse(Response):
+    """An error of the official client, whose body was read."""
 
     def __init__(self, error: ApiException) -> None:
+        super().__init__(error, None)
         body = error.body or error.reason or ""
-        self.status = int(error.status or 0)
-        self.data = body if isinstance(body, bytes) else str(body).encode()
+        self._body = body if isinstance(body, bytes) else str(body).encode()
+
+    @property
+    def data(self) -> bytes:
+        """The whole body."""
+        return self._body
 
 
 class OfficialTransport:
@@ -33,7 +38,7 @@ class OfficialTransport:
         body: Any = None,
         accept: str = "application/json",
         read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Any:
+    ) -> Response:
         """Send a request; see `Transport`."""
         headers = {"Accept": accept} | ({"Content-Type": content_type(method)} if body is not None else {})
         timeout = (CONNECT_TIMEOUT_S, read_timeout_s)
@@ -46,14 +51,16 @@ class OfficialTransport:
         try:
             if hasattr(self._api, "param_serialize"):  # `kubernetes` 37 and later
                 request = self._api.param_serialize(method, path, **parts)
-                return self._api.call_api(*request, _request_timeout=timeout).response
-            return self._api.call_api(
-                path,
-                method,
-                **parts,
-                _return_http_data_only=True,
-                _preload_content=False,
-                _request_timeout=timeout,
-            )
+                raw = self._api.call_api(*request, _request_timeout=timeout).response
+            else:
+                raw = self._api.call_api(
+                    path,
+                    method,
+                    **parts,
+                    _return_http_data_only=True,
+                    _preload_content=False,
+                    _request_timeout=timeout,
+                )
         except ApiException as error:
             return ErrorResponse(error)
+        return Response(raw, getattr(raw.connection, "sock", None))

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from torchx_pulumi.kube.api_errors import response_error
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.log_stream import LogStream, set_silence
+from torchx_pulumi.kube.log_stream import LogStream
 from torchx_pulumi.kube.protocol import WatchEvent
+from torchx_pulumi.kube.transport import Response
 from torchx_pulumi.model.errors import ClusterError
 
 LONGEST_EVENT: Final = 64 << 20
@@ -21,16 +22,16 @@ TYPES: Final = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 class WatchStream:
     """`WatchEvents` of one response."""
 
-    def __init__(self, response: Any, where: str, kind: Kind, *, silence_s: float) -> None:
+    def __init__(self, response: Response, where: str, kind: Kind, *, silence_s: float) -> None:
         """Read a response.
 
         Args:
-            response: The response of urllib3.
+            response: The response.
             where: Name of the cluster in messages.
             kind: The watched kind.
             silence_s: Seconds without an event after which the watch counts as interrupted.
         """
-        set_silence(response, silence_s)
+        response.set_silence(silence_s)
         self._what = f"watch of {kind.plural}"
         # Lines keep their end: without it, a line is a part of an event.
         self._lines = LogStream(response, where, keep_ends=True, what=self._what)

@@ -78,8 +78,7 @@ def test_a_slow_body_has_the_whole_time_on_a_connection_that_was_used_before(api
     transport = transport_for(api.config())
     for _ in range(2):
         response = transport.request("GET", "/one", read_timeout_s=60)
-        connection = response.connection
-        assert connection.sock.gettimeout() == 60
+        assert response.socket.gettimeout() == 60
         assert response.data == b"{}"
     assert api.connections == 1
 
@@ -116,7 +115,7 @@ def test_the_system_looks_after_silent_connections(api: ApiServer, proxied: bool
     with http_proxy(("127.0.0.1", api.port)) as proxy:
         through = {"proxy-url": f"http://127.0.0.1:{proxy.port}"} if proxied else {}
         response = transport_for(api.config(**through)).request("GET", "/one")
-        end = response.connection.sock
+        end = response.socket
         assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
