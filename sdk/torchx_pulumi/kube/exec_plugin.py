@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,7 @@ class ExecPlugin:
         self._lock = threading.Lock()
         self._kept: Credentials | None = None
         self._runs = 0
+        """Number of runs, by which a thread knows that another one ran the program while it waited."""
         self._failure: PluginError | None = None
         self._repeated: tuple[float, Credentials | None] = (0.0, None)
 
@@ -156,29 +158,32 @@ class ExecPlugin:
         """Run the program. Return its output, its exit code, and its error output if the user has not seen it."""
         limit_s = INTERACTIVE_LIMIT_S if interactive else self._limit_s
         try:
-            with _starting:
-                process = subprocess.Popen(
-                    command,
-                    env=environment,
-                    stdin=None if interactive else subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=None if interactive else subprocess.PIPE,
-                    # Only the foreground process group may read from a terminal.
-                    start_new_session=not interactive,
-                )
-                _running.add(process)
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=None if interactive else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if interactive else subprocess.PIPE,
+                # Only the foreground process group may read from a terminal.
+                start_new_session=not interactive,
+            )
         except (OSError, ValueError) as error:
             # Python raises ValueError for an argument with a NUL.
             raise self._problem(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
-        with process, _forgotten_at_end(process):
-            try:
-                output, errors = process.communicate(timeout=limit_s)
-            except BaseException as error:
-                _end(process)
-                if isinstance(error, subprocess.TimeoutExpired):
-                    late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
-                    raise self._problem(late, retryable=True) from None
-                raise
+        kill = partial(_kill, process, os.getpid())
+        atexit.register(kill)
+        try:
+            output, errors = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
+            raise self._problem(late, retryable=True) from None
+        finally:
+            kill()
+            atexit.unregister(kill)
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
         return output, process.returncode, printable((errors or b"").decode("utf-8", "replace")).strip()
 
     def _is_interactive(self) -> bool:
@@ -194,10 +199,7 @@ class ExecPlugin:
         """Return the value of the variable KUBERNETES_EXEC_INFO."""
         spec: dict[str, Any] = {"interactive": interactive}
         if self._cluster is not None:
-            try:
-                spec["cluster"] = _cluster_info(self._cluster)
-            except OSError as error:
-                raise PluginError(f"its certificates: {error}") from error
+            spec["cluster"] = _cluster_info(self._cluster)
         return json.dumps({"apiVersion": self._version, "kind": "ExecCredential", "spec": spec})
 
     def _read(self, output: bytes) -> Credentials:
@@ -223,22 +225,17 @@ class ExecPlugin:
             raise self._problem("answered without credentials: status needs a token, or a certificate and its key")
         if not is_header_value(token):
             raise self._problem("answered with a token that no request can hold")
+        stated = status.get("expirationTimestamp")
+        expires_at = None if stated is None else parse_time(stated)
+        if stated is not None and expires_at is None:
+            raise self._problem(
+                f"answered with the expirationTimestamp {str(stated)[:40]!r}, which is not a time as in RFC 3339"
+            )
         return Credentials(
             authorization=f"Bearer {token}" if token else None,
             certificate_and_key=f"{certificate}\n{key}".encode() if certificate else None,
-            expires_at=self._expiry(status.get("expirationTimestamp")),
+            expires_at=expires_at.timestamp() if expires_at else None,
         )
-
-    def _expiry(self, text: Any) -> float | None:
-        """Return seconds since 1970. None: the credentials do not expire."""
-        if text is None:
-            return None
-        expires_at = parse_time(text)
-        if expires_at is None:
-            raise self._problem(
-                f"answered with the expirationTimestamp {str(text)[:40]!r}, which is not a time as in RFC 3339"
-            )
-        return expires_at.timestamp()
 
     def _problem(self, text: str, *, retryable: bool = False) -> PluginError:
         return PluginError(f"the plugin {self._command!r} of its kubeconfig {text}", retryable=retryable)
@@ -322,7 +319,10 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     if cluster.get("certificate-authority-data"):
         info["certificate-authority-data"] = cluster["certificate-authority-data"]
     elif cluster.get("certificate-authority"):
-        authority = Path(cluster["certificate-authority"]).read_bytes()
+        try:
+            authority = Path(cluster["certificate-authority"]).read_bytes()
+        except OSError as error:
+            raise PluginError(f"its certificates: {error}") from error
         info["certificate-authority-data"] = base64.b64encode(authority).decode()
     for extension in cluster.get("extensions") or ():
         if isinstance(extension, Mapping) and extension.get("name") == f"{GROUP}/exec":
@@ -330,52 +330,12 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return info
 
 
-_running: set[subprocess.Popen[bytes]] = set()
-"""Programs that run now. They are killed when this process ends."""
-
-
-_starting = threading.RLock()
-"""Held while a program is started and noted, so that the end of this process does not miss it."""
-
-
-def _forget_running() -> None:
-    """Forget the programs in a forked process: they belong to its parent."""
-    global _starting
-    _running.clear()
-    # A thread of the parent may hold the copied lock.
-    _starting = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forget_running)
-
-
-@contextmanager
-def _forgotten_at_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        _running.discard(process)
-
-
-@atexit.register
-def _end_running() -> None:
-    with _starting:
-        for process in tuple(_running):
-            _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program, with its children if it leads a process group."""
+def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
+    """Kill a program that runs, with its children if it leads a process group. A forked process does not own it."""
+    if owner != os.getpid() or process.returncode is not None:
+        return
     with suppress(ProcessLookupError):
         if os.getpgid(process.pid) == process.pid:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and close its pipes."""
-    _kill(process)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
