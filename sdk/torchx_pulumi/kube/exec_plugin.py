@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.kube.credentials import Credentials, is_header_value
+from torchx_pulumi.kube.credentials import Credentials, CredentialSource, is_header_value
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.redaction import secret_variables, without_credentials
 from torchx_pulumi.model.text import printable
@@ -263,8 +263,8 @@ def plugin_of(config: Any, cluster: Mapping[str, Any]) -> ExecPlugin:
     return found or _plugins.setdefault(key, ExecPlugin(config, cluster))
 
 
-class PluginCredentials:
-    """Credentials of a plugin, as a `CredentialSource`. They are kept until they expire or are refused."""
+class PluginCredentials(CredentialSource):
+    """Credentials of a plugin. They are kept until they expire or are refused."""
 
     def __init__(self, config: Any, cluster: Mapping[str, Any], where: str) -> None:
         self._where = where
@@ -272,12 +272,10 @@ class PluginCredentials:
             self._plugin = plugin_of(config, cluster)
 
     def current(self) -> Credentials:
-        """Return the kept credentials. Without valid ones, run the plugin."""
         with self._translated_errors():
             return self._plugin.current()
 
     def renewed(self, refused: Credentials) -> Credentials | None:
-        """Run the plugin again, unless another thread did so since."""
         with self._translated_errors():
             kept = self._plugin.current()
             now = kept if kept != refused else self._plugin.run_again(kept)

@@ -322,9 +322,7 @@ class KubernetesCluster:
         """Return the error of an answer of a proxy or a login portal."""
         return ClusterError(f"{self._where} sent {what}; check that {self.api_server} is an API server")
 
-    def _request(
-        self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any
-    ) -> Response | None:
+    def _request(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Response | None:
         """Return a response, None if the object does not exist; options as of `Transport.request`."""
         try:
             response = self._transport().request(method, path, query, **options)
