@@ -33,10 +33,10 @@ FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tok
 class Access:
     """Access to a cluster: a kubeconfig and a context. Equal ones share a transport."""
 
-    config: str | None
-    """The kubeconfig as JSON. None: the service account of the pod in which this process runs."""
+    config: str
+    """The kubeconfig as JSON."""
     context: str | None
-    """Name of the context in it."""
+    """Name of the context in it. None: that of the pod in which this process runs."""
     description: str
     """Name of the cluster in messages, without secrets."""
 
@@ -62,7 +62,7 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         texts = read_files(kubeconfig)
         if not texts:
             if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-                return Access(None, None, "the cluster of this pod")
+                return Access(json.dumps(pod_config()), None, "the cluster of this pod")
             looked = _looked_for(kubeconfig)
             raise ClusterError(
                 f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
@@ -261,40 +261,37 @@ def _named(config: Mapping[str, Any], section: str, name: Any) -> Mapping[str, A
 
 
 def api_server(access: Access) -> str:
-    """Return the address of the API server from the kubeconfig or the environment.
+    """Return the address of the API server.
 
     Raises:
         ClusterError: The kubeconfig has no address.
     """
-    if access.config is None:
-        host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-        return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return str(cluster_and_user(json.loads(access.config), access.context)[0]["server"])
 
 
-def pod_config(server: str, folder: str = POD_FOLDER) -> dict[str, Any]:
+def pod_config(folder: str = POD_FOLDER) -> dict[str, Any]:
     """Return a pod's service account as a kubeconfig with one context, whose name is None.
 
     Args:
-        server: Address of the API server.
         folder: Folder of the account's files.
     """
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    try:
+        namespace = Path(folder, "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        namespace = ""
     return {
         "clusters": [{"name": "pod", "cluster": {"server": server, "certificate-authority": f"{folder}/ca.crt"}}],
         "users": [{"name": "pod", "user": {"tokenFile": f"{folder}/token"}}],
-        "contexts": [{"name": None, "context": {"cluster": "pod", "user": "pod"}}],
+        "contexts": [{"name": None, "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}],
     }
 
 
 def namespace_of(access: Access) -> str:
     """Return the namespace of the context or of the pod. The default is `default`."""
-    if access.config is not None:
-        context = _named(json.loads(access.config), "contexts", access.context).get("context") or {}
-        return str(context.get("namespace") or "default")
-    try:
-        return Path(POD_FOLDER, "namespace").read_text(encoding="utf-8").strip() or "default"
-    except OSError:
-        return "default"
+    context = _named(json.loads(access.config), "contexts", access.context).get("context") or {}
+    return str(context.get("namespace") or "default")
 
 
 def identity_of(address: str) -> str:
@@ -311,8 +308,6 @@ def identity_of(address: str) -> str:
 
 def authority_of(access: Access) -> str | None:
     """Return the digest of the authority that an access trusts. None: there is none, or it cannot be read."""
-    if access.config is None:
-        return authority_in_file(f"{POD_FOLDER}/ca.crt")
     cluster, _ = cluster_and_user(json.loads(access.config), access.context)
     if cluster.get("certificate-authority-data"):
         try:

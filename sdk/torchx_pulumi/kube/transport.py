@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from torchx_pulumi.kube.kubeconfig import Access, api_server, pod_config
+from torchx_pulumi.kube.kubeconfig import Access
 from torchx_pulumi.model.errors import ClusterError
 
 CONNECT_TIMEOUT_S = 5.0
@@ -138,8 +138,7 @@ def _new_transport(access: Access) -> Transport:
         ) from error
     from torchx_pulumi.kube import http_client
 
-    config = pod_config(api_server(access)) if access.config is None else json.loads(access.config)
-    return http_client.HttpClient(config, access.context, access.description)
+    return http_client.HttpClient(json.loads(access.config), access.context, access.description)
 
 
 def urllib3() -> Any:

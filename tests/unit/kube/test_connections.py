@@ -161,10 +161,12 @@ def test_a_renewed_authority_is_read_again(tls_api: ApiServer, certificates: Cer
 
 
 def test_the_account_of_a_pod_needs_no_kubeconfig(
-    tls_api: ApiServer, certificates: Certificates, tmp_path: Path
+    tls_api: ApiServer, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(certificates.authority)
-    transport = HttpClient(pod_config(tls_api.url(), str(tmp_path)), None, "the cluster of this pod")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(tls_api.port))
+    transport = HttpClient(pod_config(str(tmp_path)), None, "the cluster of this pod")
     for token in ("one", "two"):
         (tmp_path / "token").write_text(token)
         assert status(transport.request("GET", "/version")) == 200
