@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import base64
 import json
+import math
 import os
 import shutil
 import signal
@@ -90,54 +91,38 @@ class ExecPlugin:
         self._runs = 0
         """Number of runs, by which a thread knows that another one ran the program while it waited."""
         self._failure: PluginError | None = None
-        self._repeated: tuple[float, Credentials | None] = (0.0, None)
+        self._repeated_s = -math.inf
+        """When the last run returned what had been refused. Before the start of the clock: it did not."""
 
-    def current(self) -> Credentials:
-        """Return the credentials of the last run. Without them, or after their expiry, run the program.
+    def credentials(self, refused: Credentials | None = None) -> Credentials:
+        """Return the credentials of the last run. Run the program if there are none, or they expired or were refused.
+
+        Args:
+            refused: What the API server refused. None: nothing.
 
         Raises:
             PluginError: The program is missing or failed, or its output is not an ExecCredential.
         """
         runs = self._runs
         with self._lock:
-            expires_at = self._kept.expires_at if self._kept else None
-            if self._kept is None or (expires_at is not None and time.time() >= expires_at):
-                self._kept = self._run_for_all(runs)
-            return self._kept
-
-    def run_again(self, refused: Credentials) -> Credentials:
-        """Run the program because the API server refused its credentials, unless another thread did so since.
-
-        Raises:
-            PluginError: As of `current`.
-        """
-        runs = self._runs
-        with self._lock:
-            if self._kept is not refused:
-                return self._kept or refused
-            repeated_at, repeated = self._repeated
-            if repeated == refused and time.monotonic() - repeated_at < RETRY_AFTER_S:
-                return refused
-            self._kept = self._run_for_all(runs)
-            self._repeated = (time.monotonic(), refused if self._kept == refused else None)
-            return self._kept
-
-    def _run_for_all(self, runs: int) -> Credentials:
-        """Run the program. A run of another thread that failed while this thread waited counts as this run.
-
-        Args:
-            runs: Number of runs when this thread began to wait.
-        """
-        if self._failure is not None and self._runs != runs:
-            raise PluginError(str(self._failure), retryable=self._failure.retryable)
-        self._failure = None
-        try:
-            return self._run()
-        except PluginError as error:
-            self._failure = error
-            raise
-        finally:
-            self._runs += 1
+            kept = self._kept
+            if kept is not None and (kept.expires_at is None or time.time() < kept.expires_at):
+                repeated = time.monotonic() - self._repeated_s < RETRY_AFTER_S
+                if kept != refused or repeated:
+                    return kept
+            if self._failure is not None and self._runs != runs:
+                # The run of another thread failed while this one waited.
+                raise PluginError(str(self._failure), retryable=self._failure.retryable)
+            self._failure = None
+            try:
+                kept = self._kept = self._run()
+            except PluginError as error:
+                self._failure = error
+                raise
+            finally:
+                self._runs += 1
+            self._repeated_s = time.monotonic() if kept == refused else -math.inf
+            return kept
 
     def _run(self) -> Credentials:
         program = shutil.which(self._command)
@@ -273,12 +258,11 @@ class PluginCredentials(CredentialSource):
 
     def current(self) -> Credentials:
         with self._translated_errors():
-            return self._plugin.current()
+            return self._plugin.credentials()
 
     def renewed(self, refused: Credentials) -> Credentials | None:
         with self._translated_errors():
-            kept = self._plugin.current()
-            now = kept if kept != refused else self._plugin.run_again(kept)
+            now = self._plugin.credentials(refused)
         return now if now != refused else None
 
     @contextmanager
