@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, Response, urllib3
+import urllib3
+
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, Response
 
 IDLE_S = 30.0
 """Longest idle time of a connection that is used again."""
@@ -77,7 +79,7 @@ class Connection:
     def is_open(self) -> bool:
         """Return whether the server has not closed the connection, as far as the system knows."""
         try:
-            return self._socket is not None and not urllib3().util.wait_for_read(self._socket, 0)
+            return self._socket is not None and not urllib3.util.wait_for_read(self._socket, 0)
         except ValueError:
             # It is closed on this side.
             return False
@@ -114,7 +116,7 @@ class Connection:
             redirect=False,
             retries=False,
             assert_same_host=False,
-            timeout=urllib3().Timeout(connect=CONNECT_TIMEOUT_S, read=first_byte_s),
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=first_byte_s),
         )
         response = Response(raw, self._socket, released)
         if first_byte_s != read_timeout_s:

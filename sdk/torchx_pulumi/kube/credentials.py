@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from torchx_pulumi.kube.transport import urllib3
+import urllib3
+
 from torchx_pulumi.model.errors import ClusterError
 
 EXPIRES_EARLY_S = 10.0
@@ -215,7 +216,7 @@ def _impersonation_headers(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 def with_headers(headers: Mapping[str, str], more: Headers) -> Any:
     """Return urllib3's `HTTPHeaderDict` of some headers and further ones, each in a line of its own."""
     # urllib3 1 has no public name for the class.
-    whole = urllib3().response.HTTPHeaderDict(headers)
+    whole = urllib3.response.HTTPHeaderDict(headers)
     for name, value in more:
         whole.add(name, value)
     return whole

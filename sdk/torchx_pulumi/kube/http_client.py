@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+import urllib3
+
 from torchx_pulumi.kube.connections import (
     FIRST_BYTE_SHARE,
     IDLE_S,
@@ -23,7 +25,7 @@ from torchx_pulumi.kube.kubeconfig import cluster_and_user
 from torchx_pulumi.kube.kubeconfig_fields import check_fields
 from torchx_pulumi.kube.proxies import proxy_for
 from torchx_pulumi.kube.tls import FileVersions, files_of, proxy_context, tls_options, versions_of
-from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, content_type, urllib3
+from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, content_type
 from torchx_pulumi.model.errors import ClusterError
 
 UNAUTHORIZED = 401
@@ -55,7 +57,7 @@ class HttpClient:
         self._connections: Connections | None = None
         if self._cluster.get("insecure-skip-tls-verify"):
             # The kubeconfig asks for it. kubectl does not warn either.
-            warnings.filterwarnings("ignore", category=urllib3().exceptions.InsecureRequestWarning)
+            warnings.filterwarnings("ignore", category=urllib3.exceptions.InsecureRequestWarning)
 
     def request(
         self,
@@ -82,7 +84,7 @@ class HttpClient:
             if response.status == UNAUTHORIZED and (renewed := self._credentials.renewed(credentials)) is not None:
                 response.close()
                 response = self._send(renewed, method, target, headers, data, read_timeout_s)
-        except urllib3().exceptions.ProxyError as error:
+        except urllib3.exceptions.ProxyError as error:
             # The text of the cause may contain the proxy's credentials.
             raise self._not_passed(error) from None
         return response
@@ -121,7 +123,7 @@ class HttpClient:
             return send(connection, read_timeout_s)
         try:
             return send(connection, read_timeout_s * FIRST_BYTE_SHARE)
-        except (urllib3().exceptions.HTTPError, OSError):
+        except (urllib3.exceptions.HTTPError, OSError):
             return send(connections.new(), read_timeout_s)
 
     def _not_passed(self, error: Any) -> ClusterError:
@@ -165,12 +167,12 @@ class HttpClient:
             options |= tls_options(self._cluster, self._user, credentials.certificate_and_key)
         proxy = self._proxy
         if proxy is None:
-            return lambda: urllib3().PoolManager(**options).connection_from_url(self._server)
+            return lambda: urllib3.PoolManager(**options).connection_from_url(self._server)
         if proxy.url.startswith("https://"):
             options["proxy_ssl_context"] = proxy_context(self._cluster)
         headers = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else None
-        return lambda: (
-            urllib3().ProxyManager(proxy.url, proxy_headers=headers, **options).connection_from_url(self._server)
+        return lambda: urllib3.ProxyManager(proxy.url, proxy_headers=headers, **options).connection_from_url(
+            self._server
         )
 
 

@@ -253,8 +253,8 @@ def cluster_and_user(config: Mapping[str, Any], context: str | None) -> tuple[di
 
 def _named(config: Mapping[str, Any], section: str, part: str, name: Any) -> dict[str, Any]:
     """Return the fields of an item of a section. Empty: there is no such item."""
-    items = (item for item in config.get(section) or () if item.get("name") == name)
-    return dict(next(items, {}).get(part) or {})
+    found = next((item for item in config.get(section) or () if item.get("name") == name), None)
+    return dict((found or {}).get(part) or {})
 
 
 def api_server(access: Access) -> str:

@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from torchx_pulumi.kube.kubeconfig import Access
-from torchx_pulumi.model.errors import ClusterError
 
 CONNECT_TIMEOUT_S = 5.0
 """Timeout of a connection attempt."""
@@ -120,25 +119,16 @@ def transport_of(access: Access) -> Transport:
     """Return the shared transport of an access. It is created at the first use.
 
     Raises:
-        ClusterError: The kubeconfig cannot be used, or urllib3 is missing.
+        ClusterError: The kubeconfig cannot be used.
     """
     # Processes must not share a connection after a fork.
     key = (access, os.getpid())
-    # Threads may create several transports at once, which make no connection. All use the same one.
-    return _transports.get(key) or _transports.setdefault(key, _new_transport(access))
+    if key not in _transports:
+        from torchx_pulumi.kube.http_client import HttpClient
 
-
-def _new_transport(access: Access) -> Transport:
-    try:
-        urllib3()
-    except ImportError as error:
-        raise ClusterError(
-            f"reading {access.description} needs the Python package `urllib3`, which is not installed; "
-            "install `torchx-pulumi[kubernetes]`"
-        ) from error
-    from torchx_pulumi.kube import http_client
-
-    return http_client.HttpClient(json.loads(access.config), access.context, access.description)
+        # Threads may create several transports at once, which make no connection. All use the same one.
+        _transports.setdefault(key, HttpClient(json.loads(access.config), access.context, access.description))
+    return _transports[key]
 
 
 def urllib3() -> Any:

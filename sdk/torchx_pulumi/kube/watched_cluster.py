@@ -12,8 +12,7 @@ from torchx_pulumi.kube.cached_reader import CachedReader, Manifests
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.object_watch import STOP_S, Change, ObjectWatch, WatchTiming
 from torchx_pulumi.kube.outages import Outages
-from torchx_pulumi.kube.pod_list import PodList, PodRow
-from torchx_pulumi.kube.pod_rows import row_of
+from torchx_pulumi.kube.pod_list import PodList, PodRow, row_of
 from torchx_pulumi.kube.protocol import Cluster, Selector
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.object_fields import text_at

@@ -12,8 +12,7 @@ from torchx_pulumi.kube import kinds
 from torchx_pulumi.kube.cached_objects import matches
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.kubeconfig import identity_of
-from torchx_pulumi.kube.pod_list import PodList
-from torchx_pulumi.kube.pod_rows import row_of
+from torchx_pulumi.kube.pod_list import PodList, row_of
 from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity, authority_digest
