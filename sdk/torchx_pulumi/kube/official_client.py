@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import urllib3
 from kubernetes.client.exceptions import ApiException
 
 from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, Response, content_type
-
-
-class ErrorResponse(Response):
-    """An error of the official client, whose body was read."""
-
-    def __init__(self, error: ApiException) -> None:
-        super().__init__(error, None)
-        body = error.body or error.reason or ""
-        self._body = body if isinstance(body, bytes) else str(body).encode()
-
-    @property
-    def data(self) -> bytes:
-        """The whole body."""
-        return self._body
 
 
 class OfficialTransport:
@@ -62,5 +49,7 @@ class OfficialTransport:
                     _request_timeout=timeout,
                 )
         except ApiException as error:
-            return ErrorResponse(error)
+            body = error.body or error.reason or ""
+            data = body if isinstance(body, bytes) else str(body).encode()
+            return Response(urllib3.HTTPResponse(data, status=int(error.status or 0)), None)
         return Response(raw, getattr(raw.connection, "sock", None))

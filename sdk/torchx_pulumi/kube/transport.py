@@ -41,7 +41,7 @@ class Response:
             connection: The socket from which it is read. None: it is not known.
             released: Called when the body was read to its end: the connection can serve again.
         """
-        self.status = int(raw.status or 0)
+        self.status = int(raw.status)
         self._raw = raw
         self.socket = connection
         self._released = released
