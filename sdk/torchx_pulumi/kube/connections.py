@@ -51,8 +51,8 @@ def socket_options() -> list[tuple[int, int, int]]:
     return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
-class Connection:
-    """One connection, which serves one request at a time. The first request opens it."""
+class ApiConnection:
+    """One connection to an API server, for one request at a time. The first one opens it."""
 
     def __init__(self, pool: Any) -> None:
         """Use a pool of urllib3 that keeps one connection."""
@@ -139,11 +139,11 @@ class Connections:
         """
         self._new_pool = new_pool
         self._guard = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: list[ApiConnection] = []
         """Those that were used last are at the end."""
         self._kept = KEPT
 
-    def take(self, longest_idle_s: float) -> Connection:
+    def take(self, longest_idle_s: float) -> ApiConnection:
         """Return an open connection that was used in the last seconds, else a new one."""
         # The wall clock also counts the time in which a machine is suspended.
         now = time.time()
@@ -164,11 +164,11 @@ class Connections:
             one.close()
         return found or self.new()
 
-    def new(self) -> Connection:
+    def new(self) -> ApiConnection:
         """Return a new connection."""
-        return Connection(self._new_pool())
+        return ApiConnection(self._new_pool())
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: ApiConnection) -> None:
         """Keep a connection whose response was read to its end."""
         connection.idle_since = time.time()
         with self._guard:

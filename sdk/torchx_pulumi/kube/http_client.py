@@ -16,7 +16,7 @@ from torchx_pulumi.kube.connections import (
     FIRST_BYTE_SHARE,
     IDLE_S,
     SHORT_IDLE_S,
-    Connection,
+    ApiConnection,
     Connections,
     socket_options,
 )
@@ -108,7 +108,7 @@ class HttpClient:
         connection = connections.take(IDLE_S if repeatable else SHORT_IDLE_S)
         is_reused = connection.idle_since > 0
 
-        def send(connection: Connection, first_byte_s: float | None) -> Response:
+        def send(connection: ApiConnection, first_byte_s: float | None) -> Response:
             return connection.send(
                 method,
                 target,
