@@ -51,6 +51,25 @@ def socket_options() -> list[tuple[int, int, int]]:
     return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
+class _NotesSocket:
+    """Keeps the socket, which urllib3 gives away if the server announces that it closes the connection."""
+
+    noted: Any = None
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
+        self.noted = self.sock  # type: ignore[attr-defined]
+
+
+# Messages of urllib3 begin with the names of the classes.
+class HTTPConnection(_NotesSocket, urllib3.connection.HTTPConnection):  # type: ignore[misc]
+    """A connection of urllib3 that keeps its socket."""
+
+
+class HTTPSConnection(_NotesSocket, urllib3.connection.HTTPSConnection):  # type: ignore[misc]
+    """A connection of urllib3 that keeps its socket."""
+
+
 class ApiConnection:
     """One connection to an API server, for one request at a time. The first one opens it."""
 
@@ -60,20 +79,7 @@ class ApiConnection:
         """When its last response was read, in seconds of the wall clock. 0: it has not served a request."""
         self._pool = pool
         self._socket: Any = None
-        pool.ConnectionCls = self._noting_its_socket(pool.ConnectionCls)
-
-    def _noting_its_socket(self, connection_class: Any) -> type:
-        # If the server announces that it closes the connection, urllib3 does not have the socket any more.
-        noted = self
-
-        class Noting(connection_class):  # type: ignore[misc]
-            def connect(self) -> None:
-                super().connect()
-                noted._socket = self.sock
-
-        # Messages of urllib3 begin with the class name.
-        Noting.__name__ = connection_class.__name__
-        return Noting
+        pool.ConnectionCls = HTTPSConnection if pool.scheme == "https" else HTTPConnection
 
     @property
     def is_open(self) -> bool:
@@ -118,6 +124,7 @@ class ApiConnection:
             assert_same_host=False,
             timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=first_byte_s),
         )
+        self._socket = getattr(raw.connection, "noted", None)
         response = Response(raw, self._socket, released)
         if first_byte_s != read_timeout_s:
             response.set_silence(read_timeout_s)
