@@ -74,8 +74,11 @@ class CachedReader:
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
         key = ("list", kind, namespace, tuple(sorted((selector or {}).items(), key=str)))
-        found: Manifests = self._kept(kind, key, lambda: self.origin.list(kind, namespace, selector))
+        found: Manifests = self._kept(kind, key, lambda: self._listed(kind, namespace, selector))
         return found
+
+    def _listed(self, kind: Kind, namespace: str | None, selector: Selector | None) -> Manifests:
+        return self.origin.list(kind, namespace, selector)
 
     def list_pods(
         self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None

@@ -12,6 +12,7 @@ from torchx_pulumi.kube.log_stream import LogStream
 from torchx_pulumi.kube.protocol import WatchEvent
 from torchx_pulumi.kube.transport import Response
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import at
 
 LONGEST_EVENT: Final = 64 << 20
 """Characters of an event. API servers store objects of at most about 3 MiB."""
@@ -48,13 +49,12 @@ class WatchStream:
         text = self._next_line()
         try:
             event = json.loads(text)
-            kind, found = event["type"], event["object"]
-            is_object = isinstance(found, dict)
-        except (ValueError, TypeError, KeyError) as error:
-            raise self._broken(f"it sent {text[:80]!r}, which is not an event") from error
-        if kind == "ERROR" and is_object:
+        except ValueError:
+            event = None
+        kind, found = at(event, "type"), at(event, "object")
+        if kind == "ERROR" and isinstance(found, dict):
             raise self._refused(found)
-        if kind not in TYPES or not is_object or not isinstance(found.get("metadata"), dict):
+        if kind not in TYPES or not isinstance(at(found, "metadata"), dict):
             raise self._broken(f"it sent {text[:80]!r}, which is not an event")
         return WatchEvent(type=kind, object={"apiVersion": self._kind.api_version, "kind": self._kind.kind, **found})
 

@@ -135,11 +135,11 @@ class WatchedCluster(CachedReader):
             selector or self._watches[self._key(kind, namespace)].selector is None
         ):
             return store.list(namespace if kind.namespaced else None, selector)
-        key = ("list", kind, namespace, tuple(sorted((selector or {}).items(), key=str)))
-        found: Manifests = self._kept(
-            kind, key, lambda: self.origin.list_versioned(kind, namespace, selector, keep=trim)[0]
-        )
-        return found
+        return super().list(kind, namespace, selector)
+
+    def _listed(self, kind: Kind, namespace: str | None, selector: Selector | None) -> Manifests:
+        # Each object is trimmed as soon as its page is read.
+        return self.origin.list_versioned(kind, namespace, selector, keep=trim)[0]
 
     def list_pods(
         self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
