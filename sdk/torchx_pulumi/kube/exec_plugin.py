@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +141,9 @@ class ExecPlugin:
     def _outcome(self, command: list[str], environment: dict[str, str], interactive: bool) -> tuple[bytes, int, str]:
         """Run the program. Return its output, its exit code, and its error output if the user has not seen it."""
         limit_s = INTERACTIVE_LIMIT_S if interactive else self._limit_s
+        run = _Run()
         try:
-            process = subprocess.Popen(
+            process = run.start(
                 command,
                 env=environment,
                 stdin=None if interactive else subprocess.DEVNULL,
@@ -152,23 +152,15 @@ class ExecPlugin:
                 # Only the foreground process group may read from a terminal.
                 start_new_session=not interactive,
             )
-        except (OSError, ValueError) as error:
-            # Python raises ValueError for an argument with a NUL.
-            raise self._problem(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
-        kill = partial(_kill, process, os.getpid())
-        atexit.register(kill)
-        try:
             output, errors = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
             raise self._problem(late, retryable=True) from None
+        except (OSError, ValueError) as error:
+            # Python raises ValueError for an argument with a NUL.
+            raise self._problem(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
         finally:
-            kill()
-            atexit.unregister(kill)
-            process.wait()
-            for pipe in (process.stdout, process.stderr):
-                if pipe is not None:
-                    pipe.close()
+            run.end()
         return output, process.returncode, printable((errors or b"").decode("utf-8", "replace")).strip()
 
     def _is_interactive(self) -> bool:
@@ -312,12 +304,39 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return info
 
 
-def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
-    """Kill a program that runs, with its children if it leads a process group. A forked process does not own it."""
-    if owner != os.getpid() or process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        if os.getpgid(process.pid) == process.pid:
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
+class _Run:
+    """One run of a program, which ends with this process at the latest."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._starting = threading.Lock()
+        """Held while the program is started and noted, so that the end of this process does not miss it."""
+        atexit.register(self.end)
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start the program."""
+        with self._starting:
+            self._process = subprocess.Popen(command, **options)
+        return self._process
+
+    def end(self) -> None:
+        """Kill the program if it runs, with its children if it leads a process group, and close its pipes."""
+        if self._owner != os.getpid():
+            # A forked process does not own it, and has a copy of a lock that another thread may hold.
+            return
+        atexit.unregister(self.end)
+        with self._starting:
+            process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                if os.getpgid(process.pid) == process.pid:
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
