@@ -51,7 +51,6 @@ class CuttingProxy(LoopbackProxy):
 def cutting_proxy(kubeconfig: str, limits: list[int]) -> Iterator[tuple[CuttingProxy, str]]:
     """Start a proxy before a cluster; gives it, and a kubeconfig whose way leads through it."""
     access = find_access(kubeconfig)
-    assert access.config is not None
     config = json.loads(access.config)
     (item,) = config["clusters"]
     server = urlsplit(item["cluster"]["server"])

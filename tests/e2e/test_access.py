@@ -22,7 +22,6 @@ pytestmark = pytest.mark.e2e
 def with_plugin(kubeconfig: Path, folder: Path) -> Path:
     """Write a kubeconfig whose address leads nowhere without a proxy, and whose token a script beside it prints."""
     access = find_access(str(kubeconfig))
-    assert access.config is not None
     config = json.loads(access.config)
     config["clusters"][0]["cluster"] |= {"server": f"https://{NAME}", "tls-server-name": "localhost"}
     version = "client.authentication.k8s.io/v1beta1"

@@ -34,7 +34,6 @@ OTHER = ClusterIdentity(uid="of-another-cluster", ca="another", address="another
 def written(kubeconfig: Path, path: Path, context: str, **changed: Any) -> Path:
     """Write a kubeconfig of one context to the cluster, under another name."""
     access = find_access(str(kubeconfig))
-    assert access.config is not None
     whole = json.loads(access.config)
     (cluster,), (user,) = whole["clusters"], whole["users"]
     config = {

@@ -1,5 +1,6 @@
-"""Access to Kubernetes API servers: the client protocol, its implementation for real clusters, and watched clusters."""
+"""Access to Kubernetes API servers: the client protocols, and their implementations."""
 
+from torchx_pulumi.kube.cached_reader import CachedReader
 from torchx_pulumi.kube.concurrent import run_concurrently
 from torchx_pulumi.kube.kubernetes_cluster import KubernetesCluster
 from torchx_pulumi.kube.object_watch import Change
@@ -7,6 +8,7 @@ from torchx_pulumi.kube.protocol import Cluster, LogLines, Logs, PodReader, Read
 from torchx_pulumi.kube.watched_cluster import WatchedCluster
 
 __all__ = [
+    "CachedReader",
     "Change",
     "Cluster",
     "KubernetesCluster",

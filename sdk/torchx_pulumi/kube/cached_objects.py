@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
-from typing import Final, Protocol
+from typing import Final
 
 from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.model.object_fields import mapping_at, text_at
@@ -20,11 +20,8 @@ Manifests = list[Manifest]
 EVENTS_OF_ONE: Final = 10
 """Events that are kept of one object: the last ones."""
 
-OBJECTS_WITH_EVENTS: Final = 20_000
-"""Objects whose events are kept: those with the last ones."""
-
 MOST_EVENTS: Final = 50_000
-"""Events that are kept in all."""
+"""Events that are kept in all: those of the objects that had one last."""
 
 
 def key_of(found: Manifest) -> Key:
@@ -36,19 +33,6 @@ def matches(found: Manifest, selector: Selector | None) -> bool:
     """Return whether an object has the labels of a selector."""
     labels = mapping_at(found, "metadata", "labels")
     return all(key in labels and value in (None, labels[key]) for key, value in (selector or {}).items())
-
-
-class ObjectCache(Protocol):
-    """Keeps the objects of one watch. Many threads may use it."""
-
-    def put(self, found: Manifest) -> Manifest | None:
-        """Keep an object, and return the one that had its name."""
-
-    def remove(self, key: Key) -> Manifest | None:
-        """Drop an object, and return it. None: it is not kept."""
-
-    def all_keys(self) -> set[Key]:
-        """Return the keys of all kept objects."""
 
 
 class CachedObjects:
@@ -69,9 +53,7 @@ class CachedObjects:
             if previous is not None:
                 self._forget_labels(key, previous)
             for label, values in self._labels.items():
-                value = text_at(found, "metadata", "labels", label)
-                if value is not None:
-                    values.setdefault(value, set()).add(key)
+                _add_to(values, label, key, found)
             return previous
 
     def remove(self, key: Key) -> Manifest | None:
@@ -85,10 +67,9 @@ class CachedObjects:
     def _forget_labels(self, key: Key, previous: Manifest) -> None:
         for label, values in self._labels.items():
             value = text_at(previous, "metadata", "labels", label)
-            keys = values.get(value) if value is not None else None
-            if keys is not None and value is not None:
-                keys.discard(key)
-                if not keys:
+            if value is not None:
+                values[value].discard(key)
+                if not values[value]:
                     del values[value]
 
     def all_keys(self) -> set[Key]:
@@ -119,28 +100,26 @@ class CachedObjects:
         if values is None:
             values = self._labels[label] = {}
             for key, found in self._objects.items():
-                value = text_at(found, "metadata", "labels", label)
-                if value is not None:
-                    values.setdefault(value, set()).add(key)
+                _add_to(values, label, key, found)
         return values
+
+
+def _add_to(values: dict[str, set[Key]], label: str, key: Key, found: Manifest) -> None:
+    value = text_at(found, "metadata", "labels", label)
+    if value is not None:
+        values.setdefault(value, set()).add(key)
 
 
 class CachedEvents:
     """The last events of each object, without those of the objects that have had none for longest."""
 
-    def __init__(
-        self, *, of_one: int = EVENTS_OF_ONE, objects: int = OBJECTS_WITH_EVENTS, events: int = MOST_EVENTS
-    ) -> None:
+    def __init__(self, *, most: int = MOST_EVENTS) -> None:
         """Create an empty store.
 
         Args:
-            of_one: Events that are kept of one object.
-            objects: Objects whose events are kept.
-            events: Events that are kept in all.
+            most: Events that are kept in all.
         """
-        self._of_one = of_one
-        self._most_objects = objects
-        self._most_events = events
+        self._most = most
         self._guard = threading.Lock()
         self._events: OrderedDict[Key, OrderedDict[Key, Manifest]] = OrderedDict()
         """Namespace and name of the involved object to its events by their own, the last ones at the end."""
@@ -157,10 +136,10 @@ class CachedEvents:
             mine[key] = found
             self._involved[key] = involved
             self._events.move_to_end(involved)
-            if len(mine) > self._of_one:
+            if len(mine) > EVENTS_OF_ONE:
                 oldest, _ = mine.popitem(last=False)
                 del self._involved[oldest]
-            while len(self._events) > self._most_objects or len(self._involved) > self._most_events:
+            while len(self._involved) > self._most:
                 _, gone = self._events.popitem(last=False)
                 for one in gone:
                     del self._involved[one]
@@ -191,3 +170,7 @@ class CachedEvents:
         with self._guard:
             found = [pair for name in names if name for pair in self._events.get((namespace, name), {}).items()]
         return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+
+ObjectCache = CachedObjects | CachedEvents
+"""The objects of one watch."""

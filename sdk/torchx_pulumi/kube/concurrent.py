@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 
@@ -19,14 +20,13 @@ def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
     >>> run_concurrently(lambda: 1, lambda: 2)
     [1, 2]
     """
-    results: list[Any] = [None] * len(calls)
-    errors: list[Exception | None] = [None] * len(calls)
+    outcomes: list[Future[Any]] = [Future() for _ in calls]
 
     def run(place: int) -> None:
         try:
-            results[place] = calls[place]()
+            outcomes[place].set_result(calls[place]())
         except Exception as error:  # noqa: BLE001 - raised again in the calling thread
-            errors[place] = error
+            outcomes[place].set_exception(error)
 
     threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls) - 1)]
     for thread in threads:
@@ -35,7 +35,4 @@ def run_concurrently(*calls: Callable[[], Any]) -> Sequence[Any]:
         run(len(calls) - 1)
     for thread in threads:
         thread.join()
-    for error in errors:
-        if error is not None:
-            raise error
-    return results
+    return [outcome.result() for outcome in outcomes]

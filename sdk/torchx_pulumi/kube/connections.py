@@ -1,4 +1,4 @@
-"""Connection pools that detect connections which a load balancer dropped without closing them.
+"""Connections to one API server, with bounds that detect those which a load balancer dropped without closing them.
 
 | Event | Bound |
 |---|---|
@@ -12,10 +12,12 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from torchx_pulumi.kube.transport import urllib3
+import urllib3
+
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, Response
 
 IDLE_S = 30.0
 """Longest idle time of a connection that is used again."""
@@ -23,27 +25,17 @@ IDLE_S = 30.0
 SHORT_IDLE_S = 5.0
 """The same for requests that must not be sent twice."""
 
-NEVER_S = -1.0
-"""Idle time that forces a new connection."""
-
 FIRST_BYTE_SHARE = 1 / 3
 """Share of a request's timeout for the first byte of the response on a reused connection: 10 s of 30 s."""
+
+KEPT = 64
+"""Idle connections that are kept for further requests."""
 
 PROBE_AFTER_S = 20
 """Silence after which the system sends TCP keepalive probes."""
 
 PROBE_EVERY_S = 5
 PROBES = 3
-
-
-class RequestBounds(threading.local):
-    """Bounds of this thread's request, and whether its connection is reused."""
-
-    longest_idle_s = IDLE_S
-    first_byte_s: float | None = None
-    """None: the timeout of the request."""
-    reused = False
-    """The connection served another request before."""
 
 
 def socket_options() -> list[tuple[int, int, int]]:
@@ -59,45 +51,143 @@ def socket_options() -> list[tuple[int, int, int]]:
     return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
-def pools(bounds: RequestBounds) -> Mapping[str, type]:
-    """Return the pool classes by scheme, which apply the bounds of the current request."""
-    own = urllib3().connectionpool
-    return {"http": _bounded(own.HTTPConnectionPool, bounds), "https": _bounded(own.HTTPSConnectionPool, bounds)}
+class _NotesSocket:
+    """Keeps the socket, which urllib3 gives away if the server announces that it closes the connection."""
+
+    noted: Any = None
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
+        self.noted = self.sock  # type: ignore[attr-defined]
 
 
-def _bounded(pool: Any, bounds: RequestBounds) -> type:
-    class Bounded(pool):  # type: ignore[misc]
-        """Overrides the methods by which urllib3 1 and 2 take, return and use connections."""
+# Messages of urllib3 begin with the names of the classes.
+class HTTPConnection(_NotesSocket, urllib3.connection.HTTPConnection):  # type: ignore[misc]
+    """A connection of urllib3 that keeps its socket."""
 
-        def _get_conn(self, timeout: float | None = None) -> Any:
-            connection = super()._get_conn(timeout)
-            # The wall clock also counts the time in which a machine is suspended.
-            idle_s = time.time() - getattr(connection, "idle_since", 0.0)
-            if getattr(connection, "sock", None) is not None and not 0 <= idle_s <= bounds.longest_idle_s:
-                connection.close()
-                connection = self._new_conn()
-            bounds.reused = getattr(connection, "sock", None) is not None
-            return connection
 
-        def _put_conn(self, conn: Any) -> None:
-            if conn is not None and self.pool is not None and self.pool.full():
-                # More watches and logs were open at once than connections are kept: urllib3 would warn about each.
-                conn.close()
-                return
-            if conn is not None:
-                conn.idle_since = time.time()
-            super()._put_conn(conn)
+class HTTPSConnection(_NotesSocket, urllib3.connection.HTTPSConnection):  # type: ignore[misc]
+    """A connection of urllib3 that keeps its socket."""
 
-        def _make_request(self, conn: Any, method: str, url: str, *args: Any, timeout: Any, **kwargs: Any) -> Any:
-            limit_s = bounds.first_byte_s if bounds.reused else None
-            if limit_s is None:
-                return super()._make_request(conn, method, url, *args, timeout=timeout, **kwargs)
-            short = urllib3().Timeout(connect=timeout.connect_timeout, read=limit_s)
-            made = super()._make_request(conn, method, url, *args, timeout=short, **kwargs)
-            if conn.sock is not None:
-                conn.sock.settimeout(timeout.read_timeout)
-            return made
 
-    # Messages of urllib3 begin with the class name.
-    Bounded.__name__ = pool.__name__
-    return Bounded
+class ApiConnection:
+    """One connection to an API server, for one request at a time. The first one opens it."""
+
+    def __init__(self, pool: Any) -> None:
+        """Use a pool of urllib3 that keeps one connection."""
+        self.idle_since = 0.0
+        """When its last response was read, in seconds of the wall clock. 0: it has not served a request."""
+        self._pool = pool
+        self._socket: Any = None
+        pool.ConnectionCls = HTTPSConnection if pool.scheme == "https" else HTTPConnection
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the server has not closed the connection, as far as the system knows."""
+        try:
+            return self._socket is not None and not urllib3.util.wait_for_read(self._socket, 0)
+        except ValueError:
+            # It is closed on this side.
+            return False
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        first_byte_s: float | None,
+        read_timeout_s: float | None,
+        released: Callable[[], None],
+    ) -> Response:
+        """Send a request.
+
+        Args:
+            method: Method of HTTP.
+            target: Path and query; for a proxy that forwards requests, the whole address.
+            headers: Headers.
+            body: Body of the request.
+            first_byte_s: Timeout of the head of the response. None: no limit.
+            read_timeout_s: Timeout between two reads of its body. None: no limit.
+            released: Called when the body was read to its end.
+        """
+        # `request` of a manager would join headers of the same name.
+        raw = self._pool.urlopen(
+            method,
+            target,
+            headers=headers,
+            body=body,
+            preload_content=False,
+            redirect=False,
+            retries=False,
+            assert_same_host=False,
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=first_byte_s),
+        )
+        self._socket = getattr(raw.connection, "noted", None)
+        response = Response(raw, self._socket, released)
+        if first_byte_s != read_timeout_s:
+            response.set_silence(read_timeout_s)
+        return response
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._pool.close()
+
+
+class Connections:
+    """The connections with the same certificates. Many threads may use them."""
+
+    def __init__(self, new_pool: Callable[[], Any]) -> None:
+        """Begin without connections.
+
+        Args:
+            new_pool: Returns a new pool of urllib3 for one connection.
+        """
+        self._new_pool = new_pool
+        self._guard = threading.Lock()
+        self._idle: list[ApiConnection] = []
+        """Those that were used last are at the end."""
+        self._kept = KEPT
+
+    def take(self, longest_idle_s: float) -> ApiConnection:
+        """Return an open connection that was used in the last seconds, else a new one."""
+        # The wall clock also counts the time in which a machine is suspended.
+        now = time.time()
+        with self._guard:
+            # After the clock was set back, no idle time is known.
+            is_known = all(one.idle_since <= now for one in self._idle)
+            idle = [one for one in self._idle if is_known and now - one.idle_since <= IDLE_S]
+            dropped = [one for one in self._idle if one not in idle]
+            found = None
+            while found is None and idle and now - idle[-1].idle_since <= longest_idle_s:
+                last = idle.pop()
+                if last.is_open:
+                    found = last
+                else:
+                    dropped.append(last)
+            self._idle = idle
+        for one in dropped:
+            one.close()
+        return found or self.new()
+
+    def new(self) -> ApiConnection:
+        """Return a new connection."""
+        return ApiConnection(self._new_pool())
+
+    def give_back(self, connection: ApiConnection) -> None:
+        """Keep a connection whose response was read to its end."""
+        connection.idle_since = time.time()
+        with self._guard:
+            is_kept = len(self._idle) < self._kept
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections, and each other one when its response was read."""
+        with self._guard:
+            idle, self._idle, self._kept = self._idle, [], 0
+        for connection in idle:
+            connection.close()

@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
-from torchx_pulumi.kube.transport import urllib3
+import urllib3
+
 from torchx_pulumi.model.errors import ClusterError
 
 EXPIRES_EARLY_S = 10.0
@@ -47,7 +48,7 @@ class Credentials:
     """Seconds since 1970. None: valid until the API server refuses them."""
 
 
-class CredentialSource(Protocol):
+class CredentialSource:
     """A source of credentials. Many threads may use it."""
 
     def current(self) -> Credentials:
@@ -56,7 +57,7 @@ class CredentialSource(Protocol):
         Raises:
             ClusterError: There are no valid credentials.
         """
-        ...
+        raise NotImplementedError
 
     def renewed(self, refused: Credentials) -> Credentials | None:
         """Return credentials that differ from those that the API server refused. None: there are no others.
@@ -64,7 +65,8 @@ class CredentialSource(Protocol):
         Raises:
             ClusterError: The credentials cannot be renewed.
         """
-        ...
+        now = self.current()
+        return now if now != refused else None
 
 
 def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> CredentialSource:
@@ -97,30 +99,24 @@ def credentials_of(cluster: Mapping[str, Any], user: Mapping[str, Any], where: s
     return Fixed(Credentials())
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+@dataclass(frozen=True)
+class Fixed(CredentialSource):
     """Credentials that do not change."""
 
     credentials: Credentials
 
     def current(self) -> Credentials:
-        """Return the credentials."""
         return self.credentials
 
-    def renewed(self, refused: Credentials) -> Credentials | None:  # noqa: ARG002 - nothing to compare with
-        """Return None: there are no others."""
-        return None
 
-
-@dataclass(frozen=True, slots=True)
-class TokenFile:
+@dataclass(frozen=True)
+class TokenFile(CredentialSource):
     """A token in a file. It is read for each request, because tokens are renewed in place."""
 
     path: Path
     where: str
 
     def current(self) -> Credentials:
-        """Return the token that the file holds now."""
         try:
             token = self.path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -128,13 +124,8 @@ class TokenFile:
             raise ClusterError(f"{self.where} cannot be used: its token file: {reason}") from None
         return Credentials(authorization=_bearer(token, f"its token file {str(self.path)!r}", self.where))
 
-    def renewed(self, refused: Credentials) -> Credentials | None:
-        """Return the token that the file holds now, if it differs."""
-        now = self.current()
-        return now if now != refused else None
 
-
-class OidcToken:
+class OidcToken(CredentialSource):
     """The token of an `auth-provider` of type `oidc`. kubectl renews it in the kubeconfig; this package does not."""
 
     def __init__(self, provider: Any, where: str) -> None:
@@ -151,7 +142,6 @@ class OidcToken:
         self._expires_at = _expiry(self._token)
 
     def current(self) -> Credentials:
-        """Return the token while it is valid."""
         if self._expires_at is not None and time.time() + EXPIRES_EARLY_S < self._expires_at:
             return Credentials(authorization=f"Bearer {self._token}")
         problem = "has expired" if self._expires_at is not None else "is missing or cannot be read"
@@ -159,10 +149,6 @@ class OidcToken:
             f"{self._where} cannot be used: the id-token of its auth-provider 'oidc' {problem}; any command of "
             "kubectl renews it in the kubeconfig; or use the plugin kubelogin with `exec`, which needs no kubectl"
         )
-
-    def renewed(self, refused: Credentials) -> Credentials | None:  # noqa: ARG002 - nothing to compare with
-        """Return None: there are no others."""
-        return None
 
 
 def is_header_value(token: str) -> bool:
@@ -230,7 +216,7 @@ def _impersonation_headers(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 def with_headers(headers: Mapping[str, str], more: Headers) -> Any:
     """Return urllib3's `HTTPHeaderDict` of some headers and further ones, each in a line of its own."""
     # urllib3 1 has no public name for the class.
-    whole = urllib3().response.HTTPHeaderDict(headers)
+    whole = urllib3.response.HTTPHeaderDict(headers)
     for name, value in more:
         whole.add(name, value)
     return whole

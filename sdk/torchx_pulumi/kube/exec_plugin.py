@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import base64
 import json
+import math
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from torchx_pulumi.kube.credentials import Credentials, is_header_value
+from torchx_pulumi.kube.credentials import Credentials, CredentialSource, is_header_value
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.redaction import secret_variables, without_credentials
 from torchx_pulumi.model.text import printable
@@ -87,55 +88,40 @@ class ExecPlugin:
         self._lock = threading.Lock()
         self._kept: Credentials | None = None
         self._runs = 0
+        """Number of runs, by which a thread knows that another one ran the program while it waited."""
         self._failure: PluginError | None = None
-        self._repeated: tuple[float, Credentials | None] = (0.0, None)
+        self._repeated_s = -math.inf
+        """When the last run returned what had been refused. Before the start of the clock: it did not."""
 
-    def current(self) -> Credentials:
-        """Return the credentials of the last run. Without them, or after their expiry, run the program.
+    def credentials(self, refused: Credentials | None = None) -> Credentials:
+        """Return the credentials of the last run. Run the program if there are none, or they expired or were refused.
+
+        Args:
+            refused: What the API server refused. None: nothing.
 
         Raises:
             PluginError: The program is missing or failed, or its output is not an ExecCredential.
         """
         runs = self._runs
         with self._lock:
-            expires_at = self._kept.expires_at if self._kept else None
-            if self._kept is None or (expires_at is not None and time.time() >= expires_at):
-                self._kept = self._run_for_all(runs)
-            return self._kept
-
-    def run_again(self, refused: Credentials) -> Credentials:
-        """Run the program because the API server refused its credentials, unless another thread did so since.
-
-        Raises:
-            PluginError: As of `current`.
-        """
-        runs = self._runs
-        with self._lock:
-            if self._kept is not refused:
-                return self._kept or refused
-            repeated_at, repeated = self._repeated
-            if repeated == refused and time.monotonic() - repeated_at < RETRY_AFTER_S:
-                return refused
-            self._kept = self._run_for_all(runs)
-            self._repeated = (time.monotonic(), refused if self._kept == refused else None)
-            return self._kept
-
-    def _run_for_all(self, runs: int) -> Credentials:
-        """Run the program. A run of another thread that failed while this thread waited counts as this run.
-
-        Args:
-            runs: Number of runs when this thread began to wait.
-        """
-        if self._failure is not None and self._runs != runs:
-            raise PluginError(str(self._failure), retryable=self._failure.retryable)
-        self._failure = None
-        try:
-            return self._run()
-        except PluginError as error:
-            self._failure = error
-            raise
-        finally:
-            self._runs += 1
+            kept = self._kept
+            if kept is not None and (kept.expires_at is None or time.time() < kept.expires_at):
+                repeated = time.monotonic() - self._repeated_s < RETRY_AFTER_S
+                if kept != refused or repeated:
+                    return kept
+            if self._failure is not None and self._runs != runs:
+                # The run of another thread failed while this one waited.
+                raise PluginError(str(self._failure), retryable=self._failure.retryable)
+            self._failure = None
+            try:
+                kept = self._kept = self._run()
+            except PluginError as error:
+                self._failure = error
+                raise
+            finally:
+                self._runs += 1
+            self._repeated_s = time.monotonic() if kept == refused else -math.inf
+            return kept
 
     def _run(self) -> Credentials:
         program = shutil.which(self._command)
@@ -155,30 +141,26 @@ class ExecPlugin:
     def _outcome(self, command: list[str], environment: dict[str, str], interactive: bool) -> tuple[bytes, int, str]:
         """Run the program. Return its output, its exit code, and its error output if the user has not seen it."""
         limit_s = INTERACTIVE_LIMIT_S if interactive else self._limit_s
+        run = _Run()
         try:
-            with _starting:
-                process = subprocess.Popen(
-                    command,
-                    env=environment,
-                    stdin=None if interactive else subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=None if interactive else subprocess.PIPE,
-                    # Only the foreground process group may read from a terminal.
-                    start_new_session=not interactive,
-                )
-                _running.add(process)
+            process = run.start(
+                command,
+                env=environment,
+                stdin=None if interactive else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if interactive else subprocess.PIPE,
+                # Only the foreground process group may read from a terminal.
+                start_new_session=not interactive,
+            )
+            output, errors = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
+            raise self._problem(late, retryable=True) from None
         except (OSError, ValueError) as error:
             # Python raises ValueError for an argument with a NUL.
             raise self._problem(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
-        with process, _forgotten_at_end(process):
-            try:
-                output, errors = process.communicate(timeout=limit_s)
-            except BaseException as error:
-                _end(process)
-                if isinstance(error, subprocess.TimeoutExpired):
-                    late = f"did not answer in {limit_s:g} s; run it by hand to see what it waits for"
-                    raise self._problem(late, retryable=True) from None
-                raise
+        finally:
+            run.end()
         return output, process.returncode, printable((errors or b"").decode("utf-8", "replace")).strip()
 
     def _is_interactive(self) -> bool:
@@ -194,10 +176,7 @@ class ExecPlugin:
         """Return the value of the variable KUBERNETES_EXEC_INFO."""
         spec: dict[str, Any] = {"interactive": interactive}
         if self._cluster is not None:
-            try:
-                spec["cluster"] = _cluster_info(self._cluster)
-            except OSError as error:
-                raise PluginError(f"its certificates: {error}") from error
+            spec["cluster"] = _cluster_info(self._cluster)
         return json.dumps({"apiVersion": self._version, "kind": "ExecCredential", "spec": spec})
 
     def _read(self, output: bytes) -> Credentials:
@@ -223,22 +202,17 @@ class ExecPlugin:
             raise self._problem("answered without credentials: status needs a token, or a certificate and its key")
         if not is_header_value(token):
             raise self._problem("answered with a token that no request can hold")
+        stated = status.get("expirationTimestamp")
+        expires_at = None if stated is None else parse_time(stated)
+        if stated is not None and expires_at is None:
+            raise self._problem(
+                f"answered with the expirationTimestamp {str(stated)[:40]!r}, which is not a time as in RFC 3339"
+            )
         return Credentials(
             authorization=f"Bearer {token}" if token else None,
             certificate_and_key=f"{certificate}\n{key}".encode() if certificate else None,
-            expires_at=self._expiry(status.get("expirationTimestamp")),
+            expires_at=expires_at.timestamp() if expires_at else None,
         )
-
-    def _expiry(self, text: Any) -> float | None:
-        """Return seconds since 1970. None: the credentials do not expire."""
-        if text is None:
-            return None
-        expires_at = parse_time(text)
-        if expires_at is None:
-            raise self._problem(
-                f"answered with the expirationTimestamp {str(text)[:40]!r}, which is not a time as in RFC 3339"
-            )
-        return expires_at.timestamp()
 
     def _problem(self, text: str, *, retryable: bool = False) -> PluginError:
         return PluginError(f"the plugin {self._command!r} of its kubeconfig {text}", retryable=retryable)
@@ -266,8 +240,8 @@ def plugin_of(config: Any, cluster: Mapping[str, Any]) -> ExecPlugin:
     return found or _plugins.setdefault(key, ExecPlugin(config, cluster))
 
 
-class PluginCredentials:
-    """Credentials of a plugin, as a `CredentialSource`. They are kept until they expire or are refused."""
+class PluginCredentials(CredentialSource):
+    """Credentials of a plugin. They are kept until they expire or are refused."""
 
     def __init__(self, config: Any, cluster: Mapping[str, Any], where: str) -> None:
         self._where = where
@@ -275,15 +249,12 @@ class PluginCredentials:
             self._plugin = plugin_of(config, cluster)
 
     def current(self) -> Credentials:
-        """Return the kept credentials. Without valid ones, run the plugin."""
         with self._translated_errors():
-            return self._plugin.current()
+            return self._plugin.credentials()
 
     def renewed(self, refused: Credentials) -> Credentials | None:
-        """Run the plugin again, unless another thread did so since."""
         with self._translated_errors():
-            kept = self._plugin.current()
-            now = kept if kept != refused else self._plugin.run_again(kept)
+            now = self._plugin.credentials(refused)
         return now if now != refused else None
 
     @contextmanager
@@ -322,7 +293,10 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     if cluster.get("certificate-authority-data"):
         info["certificate-authority-data"] = cluster["certificate-authority-data"]
     elif cluster.get("certificate-authority"):
-        authority = Path(cluster["certificate-authority"]).read_bytes()
+        try:
+            authority = Path(cluster["certificate-authority"]).read_bytes()
+        except OSError as error:
+            raise PluginError(f"its certificates: {error}") from error
         info["certificate-authority-data"] = base64.b64encode(authority).decode()
     for extension in cluster.get("extensions") or ():
         if isinstance(extension, Mapping) and extension.get("name") == f"{GROUP}/exec":
@@ -330,52 +304,39 @@ def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return info
 
 
-_running: set[subprocess.Popen[bytes]] = set()
-"""Programs that run now. They are killed when this process ends."""
+class _Run:
+    """One run of a program, which ends with this process at the latest."""
 
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._starting = threading.Lock()
+        """Held while the program is started and noted, so that the end of this process does not miss it."""
+        atexit.register(self.end)
 
-_starting = threading.RLock()
-"""Held while a program is started and noted, so that the end of this process does not miss it."""
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start the program."""
+        with self._starting:
+            self._process = subprocess.Popen(command, **options)
+        return self._process
 
-
-def _forget_running() -> None:
-    """Forget the programs in a forked process: they belong to its parent."""
-    global _starting
-    _running.clear()
-    # A thread of the parent may hold the copied lock.
-    _starting = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forget_running)
-
-
-@contextmanager
-def _forgotten_at_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        _running.discard(process)
-
-
-@atexit.register
-def _end_running() -> None:
-    with _starting:
-        for process in tuple(_running):
-            _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program, with its children if it leads a process group."""
-    with suppress(ProcessLookupError):
-        if os.getpgid(process.pid) == process.pid:
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and close its pipes."""
-    _kill(process)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+    def end(self) -> None:
+        """Kill the program if it runs, with its children if it leads a process group, and close its pipes."""
+        if self._owner != os.getpid():
+            # A forked process does not own it, and has a copy of a lock that another thread may hold.
+            return
+        atexit.unregister(self.end)
+        with self._starting:
+            process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                if os.getpgid(process.pid) == process.pid:
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()

@@ -6,17 +6,18 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+
+import urllib3
 
 from torchx_pulumi.kube.connections import (
     FIRST_BYTE_SHARE,
     IDLE_S,
-    NEVER_S,
     SHORT_IDLE_S,
-    RequestBounds,
-    pools,
+    ApiConnection,
+    Connections,
     socket_options,
 )
 from torchx_pulumi.kube.credentials import Credentials, credentials_of, impersonation, with_headers
@@ -24,7 +25,7 @@ from torchx_pulumi.kube.kubeconfig import cluster_and_user
 from torchx_pulumi.kube.kubeconfig_fields import check_fields
 from torchx_pulumi.kube.proxies import proxy_for
 from torchx_pulumi.kube.tls import FileVersions, files_of, proxy_context, tls_options, versions_of
-from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, CONNECTIONS, READ_TIMEOUT_S, Query, content_type, urllib3
+from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, content_type
 from torchx_pulumi.model.errors import ClusterError
 
 UNAUTHORIZED = 401
@@ -44,18 +45,19 @@ class HttpClient:
         check_fields(self._cluster, self._user, description)
         self._where = description
         self._server = _address(self._cluster, self._user, description)
-        self._base = urlsplit(self._server).path.rstrip("/")
         self._impersonation = impersonation(self._user, description)
         self._credentials = credentials_of(self._cluster, self._user, description)
         self._proxy = proxy_for(self._server, self._cluster, os.environ, description)
         self._files = files_of(self._cluster, self._user)
-        self._bounds = RequestBounds()
+        # A proxy gets the whole address of what it forwards without a tunnel.
+        forwarded = self._proxy is not None and self._server.startswith("http://")
+        self._origin = self._server if forwarded else urlsplit(self._server).path
         self._lock = threading.Lock()
         self._made: tuple[FileVersions, bytes | None] | None = None
-        self._pool: Any = None
+        self._connections: Connections | None = None
         if self._cluster.get("insecure-skip-tls-verify"):
             # The kubeconfig asks for it. kubectl does not warn either.
-            warnings.filterwarnings("ignore", category=urllib3().exceptions.InsecureRequestWarning)
+            warnings.filterwarnings("ignore", category=urllib3.exceptions.InsecureRequestWarning)
 
     def request(
         self,
@@ -66,7 +68,7 @@ class HttpClient:
         body: Any = None,
         accept: str = "application/json",
         read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Any:
+    ) -> Response:
         """Send a request; see `Transport`.
 
         After a 401, a request is sent once more if there are other credentials by now.
@@ -75,14 +77,14 @@ class HttpClient:
         data = None
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), content_type(method)
-        target = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
+        target = f"{self._origin}{path}" + (f"?{urlencode(query)}" if query else "")
         credentials = self._credentials.current()
         try:
             response = self._send(credentials, method, target, headers, data, read_timeout_s)
             if response.status == UNAUTHORIZED and (renewed := self._credentials.renewed(credentials)) is not None:
-                response.drain_conn()
+                response.close()
                 response = self._send(renewed, method, target, headers, data, read_timeout_s)
-        except urllib3().exceptions.ProxyError as error:
+        except urllib3.exceptions.ProxyError as error:
             # The text of the cause may contain the proxy's credentials.
             raise self._not_passed(error) from None
         return response
@@ -95,39 +97,34 @@ class HttpClient:
         headers: Mapping[str, str],
         data: bytes | None,
         read_timeout_s: float | None,
-    ) -> Any:
+    ) -> Response:
         """Send a request. A GET that fails on a reused connection is sent once more on a new one."""
-        pool, bounds = self._pool_for(credentials), self._bounds
+        connections = self._connections_for(credentials)
         if credentials.authorization:
             headers = {**headers, "Authorization": credentials.authorization}
+        headers = with_headers(headers, self._impersonation)
         # A followed log may be silent for long. Requests that change objects must not be sent twice.
         repeatable = method == "GET" and read_timeout_s is not None
-        bounds.longest_idle_s = IDLE_S if repeatable else SHORT_IDLE_S
-        bounds.first_byte_s = read_timeout_s * FIRST_BYTE_SHARE if repeatable and read_timeout_s is not None else None
-        forwarded = self._proxy is not None and self._server.startswith("http://")
-        origin = self._server[: len(self._server) - len(self._base)]
+        connection = connections.take(IDLE_S if repeatable else SHORT_IDLE_S)
+        is_reused = connection.idle_since > 0
 
-        def once() -> Any:
-            # `request` of a manager would join headers of the same name.
-            return pool.urlopen(
+        def send(connection: ApiConnection, first_byte_s: float | None) -> Response:
+            return connection.send(
                 method,
-                f"{origin}{target}" if forwarded else target,
-                headers=with_headers(headers, self._impersonation),
-                body=data,
-                preload_content=False,
-                redirect=False,
-                retries=False,
-                assert_same_host=False,
-                timeout=urllib3().Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
+                target,
+                headers,
+                data,
+                first_byte_s=first_byte_s,
+                read_timeout_s=read_timeout_s,
+                released=lambda: connections.give_back(connection),
             )
 
+        if not (repeatable and is_reused) or read_timeout_s is None:
+            return send(connection, read_timeout_s)
         try:
-            return once()
-        except (urllib3().exceptions.HTTPError, OSError):
-            if not (repeatable and bounds.reused):
-                raise
-        bounds.longest_idle_s = NEVER_S
-        return once()
+            return send(connection, read_timeout_s * FIRST_BYTE_SHARE)
+        except (urllib3.exceptions.HTTPError, OSError):
+            return send(connections.new(), read_timeout_s)
 
     def _not_passed(self, error: Any) -> ClusterError:
         """Return the error of a proxy that does not pass on a request."""
@@ -140,40 +137,43 @@ class HttpClient:
             reason="Unreachable",
         )
 
-    def _pool_for(self, credentials: Credentials) -> Any:
-        """Return the pool of connections. It is replaced when certificates change.
+    def _connections_for(self, credentials: Credentials) -> Connections:
+        """Return the connections. They are replaced when certificates change.
 
         Raises:
             ClusterError: A certificate or key cannot be read.
         """
         wanted = (versions_of(self._files), credentials.certificate_and_key)
         with self._lock:
-            if self._made == wanted:
-                return self._pool
+            known = self._connections
+            if known is not None and self._made == wanted:
+                return known
             try:
-                pool = self._new_pool(credentials)
+                self._connections = Connections(self._pools(credentials))
             except (OSError, ValueError) as error:
-                if self._pool is not None and self._made is not None and self._made[1] == wanted[1]:
+                if known is not None and self._made is not None and self._made[1] == wanted[1]:
                     # Certificate and key are two files: while they are renewed, they may not match.
-                    return self._pool
+                    return known
                 raise ClusterError(f"{self._where} cannot be used: its certificates: {error}") from error
-            # The old pool closes its idle connections when no request uses it any more.
-            self._pool, self._made = pool, wanted
-            return pool
+            self._made = wanted
+            if known is not None:
+                known.close()
+            return self._connections
 
-    def _new_pool(self, credentials: Credentials) -> Any:
-        options: dict[str, Any] = {"maxsize": CONNECTIONS, "socket_options": socket_options()}
+    def _pools(self, credentials: Credentials) -> Callable[[], Any]:
+        """Return what makes a pool of urllib3 for one connection."""
+        options: dict[str, Any] = {"maxsize": 1, "socket_options": socket_options()}
         if self._server.startswith("https://"):
             options |= tls_options(self._cluster, self._user, credentials.certificate_and_key)
-        if self._proxy is None:
-            manager = urllib3().PoolManager(**options)
-        else:
-            if self._proxy.url.startswith("https://"):
-                options["proxy_ssl_context"] = proxy_context(self._cluster)
-            headers = {"Proxy-Authorization": self._proxy.authorization} if self._proxy.authorization else None
-            manager = urllib3().ProxyManager(self._proxy.url, proxy_headers=headers, **options)
-        manager.pool_classes_by_scheme = pools(self._bounds)
-        return manager.connection_from_url(self._server)
+        proxy = self._proxy
+        if proxy is None:
+            return lambda: urllib3.PoolManager(**options).connection_from_url(self._server)
+        if proxy.url.startswith("https://"):
+            options["proxy_ssl_context"] = proxy_context(self._cluster)
+        headers = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else None
+        return lambda: urllib3.ProxyManager(proxy.url, proxy_headers=headers, **options).connection_from_url(
+            self._server
+        )
 
 
 def _address(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> str:

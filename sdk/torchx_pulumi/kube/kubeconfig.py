@@ -33,10 +33,10 @@ FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tok
 class Access:
     """Access to a cluster: a kubeconfig and a context. Equal ones share a transport."""
 
-    config: str | None
-    """The kubeconfig as JSON. None: the service account of the pod in which this process runs."""
+    config: str
+    """The kubeconfig as JSON."""
     context: str | None
-    """Name of the context in it."""
+    """Name of the context in it. None: that of the pod in which this process runs."""
     description: str
     """Name of the cluster in messages, without secrets."""
 
@@ -62,7 +62,7 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         texts = read_files(kubeconfig)
         if not texts:
             if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-                return Access(None, None, "the cluster of this pod")
+                return Access(json.dumps(pod_config()), None, "the cluster of this pod")
             looked = _looked_for(kubeconfig)
             raise ClusterError(
                 f"no kubeconfig: looked for {looked}; name one with KUBECONFIG or the option kubeconfig, "
@@ -81,7 +81,7 @@ def _shown(path: Path) -> str:
 def _looked_for(kubeconfig: str | None) -> str:
     """Return the searched paths for a message. Contents that were given as a path are not repeated."""
     named = kubeconfig or os.environ.get("KUBECONFIG") or ""
-    shown = [f"{_shown(path)}{' (empty)' if is_file(path) else ''}" for path in locations(kubeconfig)]
+    shown = [f"{_shown(path)}{' (empty)' if path.is_file() else ''}" for path in locations(kubeconfig)]
     # KUBECONFIG is split at colons, which contents have as well.
     if ": " in named or any(text.endswith("not a path)") for text in shown):
         return f"({len(named)} characters that are not a path)"
@@ -110,7 +110,7 @@ def read_files(kubeconfig: str | None) -> dict[Path, str]:
     Raises:
         ClusterError: A file cannot be read.
     """
-    texts = {path: read(path) for path in locations(kubeconfig) if is_file(path)}
+    texts = {path: read(path) for path in locations(kubeconfig)}
     return {path: text for path, text in texts.items() if text.strip()}
 
 
@@ -125,26 +125,23 @@ def absolute_kubeconfig(kubeconfig: str | None) -> str | None:
     return str(Path(kubeconfig).expanduser().absolute())
 
 
-def is_file(path: Path) -> bool:
-    """Return whether a path is a regular file.
+def read(path: Path) -> str:
+    """Return the text of a kubeconfig file. Empty: there is no such file.
 
     Raises:
-        ClusterError: The path cannot be examined, for example for lack of permission.
+        ClusterError: The file cannot be read, for example for lack of permission.
     """
     try:
-        return stat.S_ISREG(path.stat().st_mode)
+        if not stat.S_ISREG(path.stat().st_mode):
+            return ""
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return ""
     except (OSError, ValueError) as error:
         # The system's message repeats the name, which may be the contents of a kubeconfig.
         reason = getattr(error, "strerror", None) or "it is not a path"
         raise ClusterError(
             f"kubeconfig {_shown(path)} cannot be read: {reason}; give a path, or contents as YAML"
         ) from None
-
-
-def read(path: Path) -> str:
-    """Return the text of a kubeconfig file."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -190,24 +187,23 @@ def parse(text: str, source: str) -> dict[str, Any]:
 
 
 def merge(configs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge kubeconfigs as kubectl does: the first one that has a name or a value wins."""
+    """Merge parsed kubeconfigs as kubectl does: the first one that has a name or a value wins."""
     merged: dict[str, Any] = {}
     for config in configs:
         for key, value in config.items():
-            if not isinstance(value, list):
+            if key not in SECTIONS:
                 merged[key] = merged.get(key) or value
                 continue
-            known = {item.get("name") for item in merged.get(key) or [] if isinstance(item, dict)}
-            new = [item for item in value if isinstance(item, dict) and item.get("name") not in known]
-            merged[key] = [*(merged.get(key) or []), *new]
+            known = {item.get("name") for item in merged.get(key, [])}
+            merged[key] = merged.get(key, []) + [item for item in value or () if item.get("name") not in known]
     return merged
 
 
 def with_absolute_paths(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the kubeconfig with absolute paths of the files that it names."""
+    """Return a parsed kubeconfig with absolute paths of the files that it names."""
     changed = dict(config)
     for section, part in (("clusters", "cluster"), ("users", "user")):
-        items = [dict(item) for item in config.get(section) or [] if isinstance(item, dict)]
+        items = [dict(item) for item in config.get(section) or ()]
         for item in items:
             fields = dict(item.get(part) or {})
             item[part] = fields | {name: str(folder / fields[name]) for name in FILE_FIELDS if fields.get(name)}
@@ -225,7 +221,7 @@ def choose_context(config: dict[str, Any], context: str | None, source: str) -> 
     Raises:
         ClusterError: There is no such context, or no current one. The message lists the contexts.
     """
-    names = [str(item.get("name")) for item in config.get("contexts") or [] if isinstance(item, dict)]
+    names = [str(item.get("name")) for item in config.get("contexts") or ()]
     there = f"it has {', '.join(map(repr, names))}" if names else "it has none"
     chosen = context or config.get("current-context")
     if not chosen:
@@ -245,56 +241,54 @@ def cluster_and_user(config: Mapping[str, Any], context: str | None) -> tuple[di
     Raises:
         ClusterError: The context, its cluster or the address is missing. A missing user is an empty mapping.
     """
-    chosen = _named(config, "contexts", context).get("context") or {}
-    cluster = _named(config, "clusters", chosen.get("cluster")).get("cluster")
-    if not isinstance(cluster, Mapping) or not cluster.get("server"):
+    chosen = _named(config, "contexts", "context", context)
+    cluster = _named(config, "clusters", "cluster", chosen.get("cluster"))
+    if not cluster.get("server"):
         raise ClusterError(
             f"the cluster of context {context!r} cannot be used: its kubeconfig has no address for cluster "
             f"{chosen.get('cluster')!r}; give it one, or choose another context"
         )
-    return dict(cluster), dict(_named(config, "users", chosen.get("user")).get("user") or {})
+    return cluster, _named(config, "users", "user", chosen.get("user"))
 
 
-def _named(config: Mapping[str, Any], section: str, name: Any) -> Mapping[str, Any]:
-    items = (item for item in config.get(section) or [] if isinstance(item, Mapping))
-    return next((item for item in items if item.get("name") == name), {})
+def _named(config: Mapping[str, Any], section: str, part: str, name: Any) -> dict[str, Any]:
+    """Return the fields of an item of a section. Empty: there is no such item."""
+    found = next((item for item in config.get(section) or () if item.get("name") == name), None)
+    return dict((found or {}).get(part) or {})
 
 
 def api_server(access: Access) -> str:
-    """Return the address of the API server from the kubeconfig or the environment.
+    """Return the address of the API server.
 
     Raises:
         ClusterError: The kubeconfig has no address.
     """
-    if access.config is None:
-        host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-        return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return str(cluster_and_user(json.loads(access.config), access.context)[0]["server"])
 
 
-def pod_config(server: str, folder: str = POD_FOLDER) -> dict[str, Any]:
+def pod_config(folder: str = POD_FOLDER) -> dict[str, Any]:
     """Return a pod's service account as a kubeconfig with one context, whose name is None.
 
     Args:
-        server: Address of the API server.
         folder: Folder of the account's files.
     """
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    try:
+        namespace = Path(folder, "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        namespace = ""
     return {
         "clusters": [{"name": "pod", "cluster": {"server": server, "certificate-authority": f"{folder}/ca.crt"}}],
         "users": [{"name": "pod", "user": {"tokenFile": f"{folder}/token"}}],
-        "contexts": [{"name": None, "context": {"cluster": "pod", "user": "pod"}}],
+        "contexts": [{"name": None, "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}],
     }
 
 
 def namespace_of(access: Access) -> str:
     """Return the namespace of the context or of the pod. The default is `default`."""
-    if access.config is not None:
-        context = _named(json.loads(access.config), "contexts", access.context).get("context") or {}
-        return str(context.get("namespace") or "default")
-    try:
-        return Path(POD_FOLDER, "namespace").read_text(encoding="utf-8").strip() or "default"
-    except OSError:
-        return "default"
+    context = _named(json.loads(access.config), "contexts", "context", access.context)
+    return str(context.get("namespace") or "default")
 
 
 def identity_of(address: str) -> str:
@@ -311,8 +305,6 @@ def identity_of(address: str) -> str:
 
 def authority_of(access: Access) -> str | None:
     """Return the digest of the authority that an access trusts. None: there is none, or it cannot be read."""
-    if access.config is None:
-        return authority_in_file(f"{POD_FOLDER}/ca.crt")
     cluster, _ = cluster_and_user(json.loads(access.config), access.context)
     if cluster.get("certificate-authority-data"):
         try:

@@ -26,7 +26,7 @@ from torchx_pulumi.kube.kubeconfig import (
 from torchx_pulumi.kube.log_stream import GROW_S, LogStream
 from torchx_pulumi.kube.pod_list import TABLE, PodList, PodRow, read_rows
 from torchx_pulumi.kube.protocol import Selector
-from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Transport, transport_of, urllib3
+from torchx_pulumi.kube.transport import READ_TIMEOUT_S, Query, Response, Transport, transport_of, urllib3
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.kube.watch_stream import WatchStream
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity
@@ -68,11 +68,11 @@ class KubernetesCluster:
         authority: Callable[[], str | None],
         namespace: str = "default",
     ) -> None:
+        self.api_server = address
+        self.namespace = namespace
         self._transport = transport
         self._where = where
-        self._address = address
         self._authority = authority
-        self._namespace = namespace
         self._identified: tuple[float, ClusterIdentity] | None = None
 
     @classmethod
@@ -106,22 +106,10 @@ class KubernetesCluster:
         return cls(lambda: transport, f"the cluster at {address}", address, lambda: authority_in_file(authority))
 
     @property
-    def api_server(self) -> str:
-        """Address of the API server. No request is made."""
-        return self._address
-
-    @property
     def identity(self) -> str:
-        """Digest of that address. No request is made."""
-        return identity_of(self._address)
-
-    @property
-    def namespace(self) -> str:
-        """Namespace of the context or of the pod. The default is `default`."""
-        return self._namespace
+        return identity_of(self.api_server)
 
     def identify(self) -> ClusterIdentity:
-        """Return the identity of the cluster."""
         now = time.monotonic()
         if self._identified is not None and now - self._identified[0] < IDENTITY_S:
             return self._identified[1]
@@ -131,7 +119,7 @@ class KubernetesCluster:
             if error.reason != "Forbidden":
                 raise
             home = {}
-        address = re.sub(r"//[^/]*@", "//", self._address)
+        address = re.sub(r"//[^/]*@", "//", self.api_server)
         identity = ClusterIdentity(
             uid=(home.get("metadata") or {}).get("uid"),
             ca=self._authority(),
@@ -142,12 +130,10 @@ class KubernetesCluster:
         return identity
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it does not exist."""
-        found: Manifest | None = self._json("GET", f"{path_of(kind, namespace)}/{quote(name, safe='')}", kind)
+        found: Manifest | None = self._json("GET", path_of(kind, namespace, name), kind)
         return found
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
-        """Return the objects of a kind, sorted by namespace and name."""
         return self.list_versioned(kind, namespace, selector)[0]
 
     def list_versioned(
@@ -158,7 +144,6 @@ class KubernetesCluster:
         *,
         keep: Callable[[Manifest], Manifest | None] = lambda found: found,
     ) -> tuple[Manifests, str]:
-        """Return the objects of a kind, sorted by namespace and name, and the version from which a watch continues."""
         kept: Manifests = []
         version = ""
         for page in self._pages(kind, namespace, [("limit", str(PAGE_SIZE)), *selected(selector)]):
@@ -170,7 +155,6 @@ class KubernetesCluster:
     def list_pods(
         self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
     ) -> PodList:
-        """Return the pods that have some labels, those that are too many in short."""
         query = [*selected(selector), *([("fieldSelector", f"status.phase={phase}")] if phase else [])]
         pods: Manifests = []
         version: str | None = None
@@ -190,21 +174,20 @@ class KubernetesCluster:
             rows += read_rows(page, phase)
         return PodList(pods=sorted(pods, key=place_of)[:whole], rows=sorted(rows, key=lambda row: row.name))
 
-    def _pages(
-        self, kind: Kind, namespace: str | None, query: Query, *, accept: str = "application/json"
-    ) -> Iterator[dict[str, Any]]:
+    def _pages(self, kind: Kind, namespace: str | None, query: Query, **options: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list."""
-        token: str | None = ""
-        while token is not None:
-            more = [("continue", token)] if token else []
-            page = self._json("GET", path_of(kind, namespace), kind, [*query, *more], accept=accept) or {}
+        more: Query = ()
+        while True:
+            page = self._json("GET", path_of(kind, namespace), kind, [*query, *more], **options) or {}
             yield page
             token = next_page(page)
+            if token is None:
+                return
+            more = [("continue", token)]
 
     def watch(
         self, kind: Kind, namespace: str | None, selector: Selector | None = None, *, version: str
     ) -> WatchStream:
-        """Return the changes of objects since a version, and further ones as they happen."""
         query = [
             ("watch", "1"),
             ("allowWatchBookmarks", "true"),
@@ -218,7 +201,6 @@ class KubernetesCluster:
         return WatchStream(response, self._where, kind, silence_s=SILENCE_S)
 
     def events(self, namespace: str, names: Collection[str | None]) -> Manifests:
-        """Return the events that involve objects of some names, sorted by name."""
         limit = ("limit", str(PAGE_SIZE))
         pages = self._pages(EVENT, namespace, [limit])
         first = next(pages)
@@ -232,7 +214,6 @@ class KubernetesCluster:
         return sorted((one for one in listed if text_at(one, "involvedObject", "name") in names), key=place_of)
 
     def serves(self, kind: Kind) -> bool:
-        """Return whether the cluster serves the kind."""
         answer = self._json("GET", version_path(kind), None) or {}
         return any(
             resource.get("kind") == kind.kind and resource.get("name") == kind.plural
@@ -254,7 +235,6 @@ class KubernetesCluster:
         silence_s: float | None = None,
         keep_ends: bool = False,
     ) -> LogStream:
-        """Return the lines of a container's log."""
         flags = {"follow": follow, "previous": previous, "timestamps": timestamps}
         query = [(name, "true") for name, wanted in flags.items() if wanted]
         query += [("container", container)] if container else []
@@ -262,7 +242,7 @@ class KubernetesCluster:
         query += [("limitBytes", str(limit_bytes))] if limit_bytes is not None else []
         if since is not None:
             query.append(("sinceTime", format_time(since)))
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log"
+        path = path_of(POD, namespace, pod, "log")
         silence_s = silence_s or (None if follow else READ_TIMEOUT_S)
         response = self._request("GET", path, None, query, accept="*/*", read_timeout_s=silence_s)
         if response is None:
@@ -273,11 +253,9 @@ class KubernetesCluster:
         return LogStream(response, self._where, keep_ends=keep_ends, grow_s=grow_s, stamped=timestamps)
 
     def version(self) -> str:
-        """Return the version of the API server."""
         return str((self._json("GET", "/version", None) or {}).get("gitVersion") or "unknown")
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
-        """Return whether these credentials allow a verb."""
         asked = {
             "verb": verb,
             "group": kind.group,
@@ -294,29 +272,25 @@ class KubernetesCluster:
         return bool((answer.get("status") or {}).get("allowed"))
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Create an object and return it as the API server stored it."""
         query = [("dryRun", "All")] if dry_run else []
         made: Manifest = self._json("POST", path_of(kind, namespace), kind, query, body=manifest)
         return made
 
     def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
-        """Replace an object as a whole, unless it was changed since it was read; return it as it was stored."""
-        path = f"{path_of(kind, namespace)}/{quote(manifest['metadata']['name'], safe='')}"
+        path = path_of(kind, namespace, manifest["metadata"]["name"])
         stored: Manifest = self._json("PUT", path, kind, body=manifest)
         return stored
 
     def delete(
         self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None, version: str | None = None
     ) -> bool:
-        """Delete an object after the objects that it owns."""
         options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         wanted = {"uid": uid, "resourceVersion": version}
         conditions = {field: value for field, value in wanted.items() if value is not None}
         if conditions:
             options["preconditions"] = conditions
         try:
-            path = f"{path_of(kind, namespace)}/{quote(name, safe='')}"
-            return self._json("DELETE", path, kind, body=options) is not None
+            return self._json("DELETE", path_of(kind, namespace, name), kind, body=options) is not None
         except ClusterError as error:
             if version is None and uid is not None and error.reason == "Conflict":
                 # Another object has the name now.
@@ -324,24 +298,14 @@ class KubernetesCluster:
             raise
 
     def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:
-        """Write the status of an object, unless the object was changed since it was read."""
         known = {key: manifest["metadata"][key] for key in ("uid", "resourceVersion")}
         body = manifest if whole else {"metadata": known, "status": manifest["status"]}
-        path = f"{path_of(kind, namespace)}/{quote(manifest['metadata']['name'], safe='')}/status"
+        path = path_of(kind, namespace, manifest["metadata"]["name"], "status")
         self._json("PUT" if whole else "PATCH", path, kind, body=body)
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        kind: Kind | None,
-        query: Query = (),
-        *,
-        body: Any = None,
-        accept: str = "application/json",
-    ) -> Any:
+    def _json(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Any:
         """Return the JSON of a response. None: the object does not exist. A kind that is not served is an error."""
-        response = self._request(method, path, kind, query, body=body, accept=accept)
+        response = self._request(method, path, kind, query, **options)
         if response is None:
             return None
         try:
@@ -349,31 +313,19 @@ class KubernetesCluster:
         except (urllib3().exceptions.HTTPError, OSError) as error:
             raise connection_error(error, self._where) from error
         except ValueError as error:
-            raise ClusterError(
-                f"{self._where} sent a response that is not JSON; check that {self._address} is an API server"
-            ) from error
+            raise self._foreign("a response that is not JSON") from error
         if not isinstance(answer, dict):
-            # A proxy or a login portal answered.
-            raise ClusterError(
-                f"{self._where} sent JSON that is not an object; check that {self._address} is an API server"
-            )
+            raise self._foreign("JSON that is not an object")
         return answer
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        kind: Kind | None,
-        query: Query = (),
-        *,
-        body: Any = None,
-        accept: str = "application/json",
-        read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Any:
+    def _foreign(self, what: str) -> ClusterError:
+        """Return the error of an answer of a proxy or a login portal."""
+        return ClusterError(f"{self._where} sent {what}; check that {self.api_server} is an API server")
+
+    def _request(self, method: str, path: str, kind: Kind | None, query: Query = (), **options: Any) -> Response | None:
+        """Return a response, None if the object does not exist; options as of `Transport.request`."""
         try:
-            response = self._transport().request(
-                method, path, query, body=body, accept=accept, read_timeout_s=read_timeout_s
-            )
+            response = self._transport().request(method, path, query, **options)
             if 200 <= response.status < 300:
                 return response
             refused = response_error(
@@ -413,8 +365,7 @@ def version_path(kind: Kind) -> str:
     return f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
 
 
-def path_of(kind: Kind, namespace: str | None) -> str:
-    """Return the API path of the objects of a kind."""
-    start = version_path(kind)
-    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
-    return f"{start}{inside}/{kind.plural}"
+def path_of(kind: Kind, namespace: str | None, *names: str) -> str:
+    """Return the API path of the objects of a kind, or of one of them with its subresource."""
+    parts = ["namespaces", namespace, kind.plural] if namespace and kind.namespaced else [kind.plural]
+    return "/".join([version_path(kind), *(quote(part, safe="") for part in (*parts, *names))])

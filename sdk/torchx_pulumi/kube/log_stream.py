@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import socket
-import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from concurrent.futures import Future, wait
 
-from torchx_pulumi.kube.transport import urllib3
+from torchx_pulumi.kube.transport import Response, urllib3
 from torchx_pulumi.model.errors import ClusterError
 
 GROW_S = 1.0
@@ -28,7 +27,7 @@ class LogStream:
 
     def __init__(
         self,
-        response: Any,
+        response: Response,
         where: str,
         *,
         keep_ends: bool,
@@ -39,7 +38,7 @@ class LogStream:
         """Read a response.
 
         Args:
-            response: The response of urllib3.
+            response: The response.
             where: Name of the cluster in messages.
             keep_ends: Lines keep their newline.
             grow_s: Seconds after which the received part of an unfinished line is returned. None: never.
@@ -56,7 +55,9 @@ class LogStream:
         self._stamped = stamped
         self._begins = True
         """No part of the current line has been returned."""
-        self._blocks = response.stream(amt=None, decode_content=False)
+        self._blocks = response.blocks()
+        self._ahead: Future[bytes | None] | None = None
+        """The next block while it is read in another thread."""
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._lines: deque[str] = deque()
         self._rest: list[str] = []
@@ -82,12 +83,13 @@ class LogStream:
 
     def _read(self) -> None:
         """Read one block. An interrupted stream raises an error."""
-        if self._has_part() and _is_idle(self._response, self._grow_s or 0):
-            self._lines.append(self._take_rest())
-            self._begins = False
-            return
         try:
-            block = next(self._blocks, None)
+            if self._has_part() and not self._arrives():
+                self._lines.append(self._take_rest())
+                self._begins = False
+                return
+            ahead, self._ahead = self._ahead, None
+            block = ahead.result() if ahead else next(self._blocks, None)
         except (urllib3().exceptions.HTTPError, OSError, AttributeError, ValueError) as error:
             if self._closed:
                 return
@@ -106,7 +108,6 @@ class LogStream:
                 self._lines.append(self._take_rest())
             # The connection was read to its end and can be used again.
             self._closed = self._finished = True
-            self._response.release_conn()
             return
         first, *more = self._decode(block).split("\n")
         self._add(first)
@@ -126,6 +127,13 @@ class LogStream:
             return False
         in_stamp = self._stamped and self._begins and self._size <= LONGEST_STAMP
         return not (in_stamp and not any(" " in text for text in self._rest))
+
+    def _arrives(self) -> bool:
+        """Return whether the next block is received within `grow_s`. It is read in a thread of its own."""
+        if self._ahead is None:
+            self._ahead = Future()
+            threading.Thread(target=_read_block, args=(self._blocks, self._ahead), daemon=True).start()
+        return bool(wait([self._ahead], self._grow_s).done)
 
     def _add(self, text: str) -> None:
         if text:
@@ -155,70 +163,16 @@ class LogStream:
         if self._closed:
             return
         self._closed = True
-        _interrupt(self._response)
         self._response.close()
-        self._response.release_conn()
 
     def __del__(self) -> None:
         """Close the connection of a log that is not read any more."""
         self.close()
 
 
-def set_silence(response: Any, seconds: float) -> None:
-    """Set the timeout between two reads of a response whose head was read with another one."""
-    waiting = _socket_of(_reader_of(response))
-    if waiting is not None:
-        waiting.settimeout(seconds)
-
-
-def _interrupt(response: Any) -> None:
-    """End the read of another thread, which closing the socket alone does not do."""
-    connection = getattr(response, "connection", None)
-    # If the server announced that it closes the connection, only the reader of the body has the socket.
-    waiting = getattr(connection, "sock", None) or _socket_of(_reader_of(response))
-    if waiting is None:
-        return
-    # TLS within the TLS of a proxy wraps the socket.
-    waiting = getattr(waiting, "socket", waiting)
+def _read_block(blocks: Iterator[bytes], ahead: Future[bytes | None]) -> None:
+    """Read the next block in a thread of its own, which must not keep the stream alive."""
     try:
-        waiting.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        # The server closed it first.
-        return
-
-
-def _reader_of(response: Any) -> Any:
-    """Return the buffered reader of a response's body. None: there is none, or it was read to its end."""
-    return getattr(getattr(response, "_fp", None), "fp", None)
-
-
-def _socket_of(reader: Any) -> Any:
-    return getattr(getattr(reader, "raw", None), "_sock", None)
-
-
-def _is_idle(response: Any, seconds: float) -> bool:
-    """Return whether nothing is received for some seconds. False at once if received bytes are not read yet."""
-    reader = _reader_of(response)
-    waiting = _socket_of(reader)
-    if waiting is None or _has_bytes(reader, waiting):
-        return False
-    try:
-        return not urllib3().util.wait_for_read(waiting, seconds)
-    except (OSError, ValueError):
-        # Another thread closed the stream. Reading reports it.
-        return False
-
-
-def _has_bytes(reader: Any, waiting: Any) -> bool:
-    """Return whether received or decrypted bytes are not read yet."""
-    limit = waiting.gettimeout()
-    try:
-        waiting.settimeout(0)
-        return bool(reader.peek(1))
-    except ssl.SSLWantReadError:
-        return False
-    except (OSError, ValueError):
-        # The connection is interrupted or closed. Reading reports it.
-        return True
-    finally:
-        waiting.settimeout(limit)
+        ahead.set_result(next(blocks, None))
+    except BaseException as error:  # noqa: BLE001 - raised again in the thread that reads the log
+        ahead.set_exception(error)

@@ -6,8 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -98,13 +97,19 @@ class ObjectWatch:
         """
         self.kind = kind
         self.namespace = namespace
-        self._cluster = cluster
         self.selector = selector
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        self.place = kind.resource + (f" {where}" if kind.namespaced else "")
+        """Kind and namespace for messages."""
+        self.version: str | None = None
+        """Version of the last change that the store has. None: everything has to be listed."""
+        self.is_served = True
+        """Whether the cluster serves the kind, as far as is known."""
+        self._cluster = cluster
         self._store = store
         self._changed = changed
         self._timing = timing or WatchTiming()
         self._outages = outages or Outages(cluster.api_server)
-        self._guard = threading.Lock()
         self._stopped = threading.Event()
         self._wake = threading.Event()
         """Ends a wait before its time."""
@@ -112,9 +117,6 @@ class ObjectWatch:
         self._synced = threading.Event()
         self._current_s = self._timing.monotonic()
         """When the store last had what the cluster had; before that, when the watch was made."""
-        self._is_served = True
-        self._version: str | None = None
-        """Version from which the watch continues. None: list first."""
         self._failures = 0
         """Requests in a row that failed."""
         self._short = 0
@@ -126,25 +128,9 @@ class ObjectWatch:
         self._thread = threading.Thread(target=self._run, name=f"watch {self.place}", daemon=True)
 
     @property
-    def place(self) -> str:
-        """Return kind and namespace for messages."""
-        where = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
-        return self.kind.resource + (f" {where}" if self.kind.namespaced else "")
-
-    @property
     def synced(self) -> bool:
         """Return whether the store has what the cluster has, up to the delay of the connection."""
         return self._synced.is_set()
-
-    @property
-    def version(self) -> str | None:
-        """Return the version of the last change that the store has. None: the objects were not listed yet."""
-        return self._version
-
-    @property
-    def is_served(self) -> bool:
-        """Return whether the cluster serves the kind, as far as is known."""
-        return self._is_served
 
     @property
     def lag_s(self) -> float:
@@ -164,8 +150,7 @@ class ObjectWatch:
         """Tell the thread to end, without waiting for it."""
         self._stopped.set()
         self._wake.set()
-        with self._guard:
-            events = self._events
+        events = self._events
         if events is not None:
             events.close()
 
@@ -197,35 +182,27 @@ class ObjectWatch:
 
     def _watch_once(self) -> None:
         """List the objects if there is no version to continue from, and follow their changes until the watch ends."""
-        if self._version is None:
+        if self.version is None:
             self._list()
-        version = self._version
+        version = self.version
         if self._stopped.is_set() or version is None:
             return
-        with self._opened(version) as events:
+        events = self._events = self._cluster.watch(self.kind, self.namespace, self.selector, version=version)
+        try:
+            if self._stopped.is_set():
+                # `signal_stop` may have come before it could close this stream.
+                return
             self._opened_s = self._timing.monotonic()
             self._failures = 0
             self._outages.recovered(self)
-            self._is_served = True
+            self.is_served = True
             self._synced.set()
             for event in events:
                 self._take(event)
                 if self._stopped.is_set():
                     return
-
-    @contextmanager
-    def _opened(self, version: str) -> Iterator[WatchEvents]:
-        events = self._cluster.watch(self.kind, self.namespace, self.selector, version=version)
-        with self._guard:
-            self._events = events
-        try:
-            if self._stopped.is_set():
-                # `stop` may have come before it could close this stream.
-                events.close()
-            yield events
         finally:
-            with self._guard:
-                self._events = None
+            self._events = None
             self._current_s = self._timing.monotonic()
             events.close()
 
@@ -243,7 +220,7 @@ class ObjectWatch:
             return
         for key in self._store.all_keys() - seen:
             self._remove(key, None)
-        self._version = version
+        self.version = version
 
     def _take(self, event: WatchEvent) -> None:
         if self._stopped.is_set():
@@ -252,7 +229,7 @@ class ObjectWatch:
             self._remove(key_of(event.object), trim(event.object))
         elif event.type != "BOOKMARK":
             self._put(trim(event.object))
-        self._version = event.version or self._version
+        self.version = event.version or self.version
 
     def _put(self, found: Manifest) -> None:
         previous = self._store.put(found)
@@ -284,7 +261,7 @@ class ObjectWatch:
         if self._stopped.is_set():
             return 0.0
         if error.reason == EXPIRED:
-            self._version = None
+            self.version = None
             return self._after_end()
         if self._opened_s is not None and error.retryable:
             # Proxies and load balancers end long connections, and an API server that stops ends all. Whether it is
@@ -295,8 +272,8 @@ class ObjectWatch:
         self._failures += 1
         self._synced.clear()
         if error.reason in ("Forbidden", "NotServed"):
-            self._version = None
-            self._is_served = error.reason != "NotServed"
+            self.version = None
+            self.is_served = error.reason != "NotServed"
             self._outages.refused(self, error)
             return self._timing.forbidden_s if error.reason == "Forbidden" else self._timing.not_served_s
         self._outages.failed(self, error)
@@ -326,7 +303,7 @@ class ObjectWatch:
 
     def _after_defect(self, error: Exception) -> float:
         """Return the seconds to wait after an error that should not happen. Everything is listed again."""
-        self._version = None
+        self.version = None
         self._synced.clear()
         self._failures += 1
         if self._told != repr(error):

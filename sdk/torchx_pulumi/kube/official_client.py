@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import urllib3
 from kubernetes.client.exceptions import ApiException
 
-from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, content_type
-
-
-class ErrorResponse:
-    """An error of the official client, with the attributes of urllib3's response."""
-
-    def __init__(self, error: ApiException) -> None:
-        body = error.body or error.reason or ""
-        self.status = int(error.status or 0)
-        self.data = body if isinstance(body, bytes) else str(body).encode()
+from torchx_pulumi.kube.transport import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Query, Response, content_type
 
 
 class OfficialTransport:
@@ -33,7 +25,7 @@ class OfficialTransport:
         body: Any = None,
         accept: str = "application/json",
         read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Any:
+    ) -> Response:
         """Send a request; see `Transport`."""
         headers = {"Accept": accept} | ({"Content-Type": content_type(method)} if body is not None else {})
         timeout = (CONNECT_TIMEOUT_S, read_timeout_s)
@@ -46,14 +38,18 @@ class OfficialTransport:
         try:
             if hasattr(self._api, "param_serialize"):  # `kubernetes` 37 and later
                 request = self._api.param_serialize(method, path, **parts)
-                return self._api.call_api(*request, _request_timeout=timeout).response
-            return self._api.call_api(
-                path,
-                method,
-                **parts,
-                _return_http_data_only=True,
-                _preload_content=False,
-                _request_timeout=timeout,
-            )
+                raw = self._api.call_api(*request, _request_timeout=timeout).response
+            else:
+                raw = self._api.call_api(
+                    path,
+                    method,
+                    **parts,
+                    _return_http_data_only=True,
+                    _preload_content=False,
+                    _request_timeout=timeout,
+                )
         except ApiException as error:
-            return ErrorResponse(error)
+            body = error.body or error.reason or ""
+            data = body if isinstance(body, bytes) else str(body).encode()
+            return Response(urllib3.HTTPResponse(data, status=int(error.status or 0)), None)
+        return Response(raw, getattr(raw.connection, "sock", None))

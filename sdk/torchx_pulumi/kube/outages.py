@@ -19,9 +19,8 @@ OWN: Final = frozenset({"InternalError", "Invalid", "BadRequest", "NotAcceptable
 class Watcher(Protocol):
     """What is known of a watch here."""
 
-    @property
-    def place(self) -> str:
-        """Return kind and namespace for messages."""
+    place: str
+    """Kind and namespace for messages."""
 
     def retry_now(self) -> None:
         """End the wait after a failure."""

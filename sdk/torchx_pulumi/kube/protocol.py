@@ -1,6 +1,10 @@
 """The client protocol of an API server: reads, writes, logs and watches.
 
 `KubernetesCluster` implements it for real clusters. `torchx_pulumi.testing.FakeCluster` passes the same contract suite.
+
+All methods that send a request raise `ClusterError` if there is no answer, no permission, or the cluster does not serve
+the kind; their docstrings name further errors. A namespace of None means all namespaces, or a kind that has none. A
+selector of None matches all objects.
 """
 
 from __future__ import annotations
@@ -54,10 +58,6 @@ class WatchEvents(Protocol):
         """Close the connection. Threads that wait for an event return. Further calls have no effect."""
 
 
-def _whole(found: Manifest) -> Manifest:
-    return found
-
-
 class LogLines(Protocol):
     """Iterator over the lines of a log. A line of more than 2**20 characters is returned in parts."""
 
@@ -83,28 +83,15 @@ class Reader(Protocol):
     """Reads of a cluster."""
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it does not exist.
-
-        Raises:
-            ClusterError: No answer, no permission, or the cluster does not serve the kind.
-        """
+        """Return an object. None: it does not exist."""
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
-        """Return the objects of a kind, sorted by namespace and name.
-
-        Args:
-            kind: The kind.
-            namespace: Namespace. None: all namespaces.
-            selector: Labels that an object must have. None: all objects.
-
-        Raises:
-            ClusterError: No answer, no permission, or the cluster does not serve the kind.
-        """
+        """Return the objects of a kind, sorted by namespace and name."""
 
     def list_pods(
         self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
     ) -> PodList:
-        """Return the pods that have some labels, those that are too many in short.
+        """Return the pods that match a selector.
 
         Args:
             namespace: Namespace of the pods.
@@ -112,39 +99,22 @@ class Reader(Protocol):
             whole: Pods up to which objects are returned. Of more pods all rows are returned, and objects of the first
                 ones, at most this number. 0: rows only. None: no limit.
             phase: Phase that a pod must have. None: any.
-
-        Raises:
-            ClusterError: No answer, or no permission.
         """
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
-        """Return the events that involve objects of some names, sorted by name.
+        """Return the events that involve objects of some names, of any kind, sorted by the events' names.
 
         Where a namespace has more events than fit on a page, the normal ones of pods may be left out.
-
-        Args:
-            namespace: Namespace of the objects.
-            names: Names of the objects, of any kind.
-
-        Raises:
-            ClusterError: No answer, or no permission.
         """
 
     def serves(self, kind: Kind) -> bool:
-        """Return whether the cluster serves the kind.
-
-        Raises:
-            ClusterError: No answer, or no permission.
-        """
+        """Return whether the cluster serves the kind."""
 
     def identify(self) -> ClusterIdentity:
         """Return the identity of the cluster.
 
         Sends one request and keeps its result for 5 seconds. Without the permission to read the namespace
         `kube-system`, the uid is None.
-
-        Raises:
-            ClusterError: No answer, or the credentials are not accepted.
         """
 
 
@@ -184,7 +154,7 @@ class Logs(Protocol):
                 have none.
 
         Raises:
-            ClusterError: No answer, no permission, no such pod, or (retryable) a container that has not started.
+            ClusterError: No such pod, or (retryable) a container that has not started.
         """
 
 
@@ -208,11 +178,7 @@ class Writer(Protocol):
         """Namespace of the context or of the pod. The default is `default`."""
 
     def version(self) -> str:
-        """Return the version of the API server, for example `v1.31.4`.
-
-        Raises:
-            ClusterError: No answer, or no permission.
-        """
+        """Return the version of the API server, for example `v1.31.4`."""
 
     def allowed(self, verb: str, kind: Kind, namespace: str | None, subresource: str | None = None) -> bool:
         """Return whether these credentials allow a verb.
@@ -222,23 +188,15 @@ class Writer(Protocol):
             kind: The kind.
             namespace: Namespace. None: all namespaces.
             subresource: Subresource, for example `log`. None: the object itself.
-
-        Raises:
-            ClusterError: No answer.
         """
 
     def create(self, kind: Kind, namespace: str | None, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create an object and return it as the API server stored it.
 
-        Args:
-            kind: Kind of the object.
-            namespace: Namespace. None: the kind has no namespaces.
-            manifest: The object.
-            dry_run: The API server and its webhooks check the object, and nothing is created.
+        With `dry_run`, the API server and its webhooks check the object, and nothing is created.
 
         Raises:
-            ClusterError: No answer, no permission, no such kind or namespace, or the object is refused. `reason` is
-                `AlreadyExists` if there is an object of that name.
+            ClusterError: The object is refused. `reason` is `AlreadyExists` if there is an object of that name.
         """
 
     def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
@@ -250,8 +208,7 @@ class Writer(Protocol):
             manifest: The object, with the metadata that it was read with, version and uid among them.
 
         Raises:
-            ClusterError: No answer, no permission, no such kind, or the object is refused. `reason` is `Conflict` if it
-                was changed or is gone.
+            ClusterError: The object is refused. `reason` is `Conflict` if it was changed or is gone.
         """
 
     def delete(
@@ -271,8 +228,7 @@ class Writer(Protocol):
             Whether the object existed. It remains until its pods have ended.
 
         Raises:
-            ClusterError: No answer, no permission, or (`reason` is `Conflict`) the object is no longer as it was read,
-                or another one has its name.
+            ClusterError: `reason` is `Conflict` if the object is no longer as it was read, or another one has its name.
         """
 
     def write_status(self, kind: Kind, namespace: str | None, manifest: Manifest, *, whole: bool = False) -> None:
@@ -285,7 +241,7 @@ class Writer(Protocol):
             whole: Send the object as a whole (verb `update`). False: only its status (verb `patch`).
 
         Raises:
-            ClusterError: No answer, no permission, or (`reason` is `Conflict`) the object was changed.
+            ClusterError: `reason` is `Conflict` if the object was changed.
         """
 
 
@@ -298,9 +254,9 @@ class Watches(Protocol):
         namespace: str | None,
         selector: Selector | None = None,
         *,
-        keep: Callable[[Manifest], Manifest | None] = _whole,
+        keep: Callable[[Manifest], Manifest | None] = lambda found: found,
     ) -> tuple[list[Manifest], str]:
-        """Return the objects of a kind, sorted by namespace and name, and the version from which a watch continues.
+        """Return the objects as of `list`, and the version from which a watch continues.
 
         Args:
             kind: The kind.
@@ -309,23 +265,16 @@ class Watches(Protocol):
             keep: Called with each object as soon as its page is read; returns what is kept of it. None: nothing.
 
         Raises:
-            ClusterError: As of `list`, or (`reason` is `Expired`) the objects changed too much while they were read.
+            ClusterError: `reason` is `Expired` if the objects changed too much while they were read.
         """
 
     def watch(
         self, kind: Kind, namespace: str | None, selector: Selector | None = None, *, version: str
     ) -> WatchEvents:
-        """Return the changes of objects since a version, and further ones as they happen.
-
-        Args:
-            kind: The kind.
-            namespace: Namespace. None: all namespaces.
-            selector: Labels that an object must have. None: all objects.
-            version: Version of a list or of an earlier event.
+        """Return the changes of objects since the version of a list or of an earlier event, and further ones.
 
         Raises:
-            ClusterError: No answer, no permission, the cluster does not serve the kind, or (`reason` is `Expired`) the
-                version is too old: list again.
+            ClusterError: `reason` is `Expired` if the version is too old: list again.
         """
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -29,10 +29,8 @@ Go, kubectl and the engine do not read them. A SOCKS address, which desktops set
 EXCEPTIONS = ("NO_PROXY", "no_proxy")
 """Variables that list hosts without a proxy."""
 
-SCHEMES = ("http", "https")
-"""Supported schemes of proxies."""
-
 PORTS = {"http": 80, "https": 443}
+"""Supported schemes of proxies, and of API servers, with their ports."""
 
 Address = IPv4Address | IPv6Address
 
@@ -94,28 +92,19 @@ def _matches(entry: str, host: str, address: Address | None, port: int) -> bool:
     """Return whether an entry of NO_PROXY matches a host."""
     if entry in ("", "*"):
         return entry == "*"
-    network = _network(entry)
-    if network is not None:
-        return address is not None and address.version == network.version and address in network
-    named, wanted_port = _split_port(entry)
-    if wanted_port not in (None, "", str(port)):
+    if "/" in entry:
+        return address is not None and _is_in_network(address, entry)
+    # An IPv6 address with a port is in brackets.
+    parts = re.fullmatch(r"\[([^\[\]]*)\]:([^:\[\]]*)|([^:\[\]]*):([^:\[\]]*)", entry)
+    named, wanted_port = (parts[1] or parts[3] or "", parts[2] or parts[4]) if parts else (entry, None)
+    if wanted_port and wanted_port != str(port):
         return False
     named_address = _address(named)
     if named_address is not None or address is not None:
-        return named_address is not None and named_address == address
-    suffix = named[1:] if named.startswith("*.") else named
-    if not suffix:
-        return False
-    # `example.com` matches itself and its subdomains, `.example.com` only its subdomains.
-    return host.endswith(suffix if suffix.startswith(".") else f".{suffix}") or host == suffix
-
-
-def _split_port(entry: str) -> tuple[str, str | None]:
-    """Return the host and the port of an entry. An IPv6 address with a port is in brackets."""
-    found = re.fullmatch(r"\[([^\[\]]*)\]:([^:\[\]]*)|([^:\[\]]*):([^:\[\]]*)", entry)
-    if found is None:
-        return entry, None
-    return (found[1], found[2]) if found[1] is not None else (found[3], found[4])
+        return named_address == address
+    # `example.com` matches itself and its subdomains, `.example.com` and `*.example.com` only its subdomains.
+    suffix = named.removeprefix("*") if named.startswith("*.") else named
+    return bool(suffix) and (host == suffix or host.endswith(suffix if suffix.startswith(".") else f".{suffix}"))
 
 
 def _address(text: str) -> Address | None:
@@ -127,24 +116,33 @@ def _address(text: str) -> Address | None:
     return getattr(found, "ipv4_mapped", None) or found
 
 
-def _network(entry: str) -> IPv4Network | IPv6Network | None:
+def _is_in_network(address: Address, entry: str) -> bool:
     try:
-        return ip_network(entry, strict=False) if re.fullmatch(r"[0-9a-f:.]+/\d+", entry) else None
+        # Python also reads masks as in 10.0.0.0/255.0.0.0, Go does not.
+        return re.fullmatch(r"[0-9a-f:.]+/\d+", entry) is not None and address in ip_network(entry, strict=False)
     except ValueError:
-        return None
+        return False
 
 
 def _proxy(value: str, source: str, where: str) -> Proxy:
     """Parse the address of a proxy. No message repeats it, because it may contain a password."""
+    refused = f"{where} cannot be used: its proxy ({source})"
     try:
         parts = urlsplit(value)
         port = parts.port
     except ValueError:
         parts, port = SplitResult("", "", "", "", ""), None
-    problems = list(_problems(parts))
-    if problems:
-        raise ClusterError(f"{where} cannot be used: its proxy ({source}) {'; '.join(problems)}")
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    if parts.scheme.startswith("socks"):
+        raise ClusterError(
+            f"{refused} speaks SOCKS, which is not supported; name an HTTP proxy in proxy-url of the kubeconfig or in "
+            "HTTPS_PROXY, or list the API server in NO_PROXY where it can be reached without one"
+        )
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise ClusterError(
+            f"{refused} is not an address of a proxy; write http://host:port or https://host:port, with the "
+            "characters / ? # @ : of a user or password as %2F %3F %23 %40 %3A"
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     authorization = None
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
@@ -152,16 +150,3 @@ def _proxy(value: str, source: str, where: str) -> Proxy:
     return Proxy(
         url=f"{parts.scheme}://{host}:{port or PORTS[parts.scheme]}", authorization=authorization, source=source
     )
-
-
-def _problems(parts: SplitResult) -> Iterator[str]:
-    if parts.scheme.startswith("socks"):
-        yield (
-            "speaks SOCKS, which is not supported; name an HTTP proxy in proxy-url of the kubeconfig or in "
-            "HTTPS_PROXY, or list the API server in NO_PROXY where it can be reached without one"
-        )
-    elif parts.scheme not in SCHEMES or not parts.hostname:
-        yield (
-            "is not an address of a proxy; write http://host:port or https://host:port, with the characters "
-            "/ ? # @ : of a user or password as %2F %3F %23 %40 %3A"
-        )

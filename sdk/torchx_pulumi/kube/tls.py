@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import urllib3
+
 from torchx_pulumi.kube.kubeconfig_fields import decoded
-from torchx_pulumi.kube.transport import urllib3
 
 FILES = ("certificate-authority", "client-certificate", "client-key")
 """Fields of a cluster and its user that name files with certificates."""
@@ -27,16 +28,16 @@ def files_of(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> list[str]:
 
 def versions_of(files: list[str]) -> FileVersions:
     """Return a value that changes when one of the files changes."""
-    return tuple(map(_version, files))
-
-
-def _version(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        # Reading the file reports that it is missing.
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    versions: list[tuple[int, int, int] | None] = []
+    for path in files:
+        try:
+            found = Path(path).stat()
+        except OSError:
+            # Reading the file reports that it is missing.
+            versions.append(None)
+        else:
+            versions.append((found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(versions)
 
 
 def tls_options(
@@ -84,7 +85,7 @@ def proxy_context(cluster: Mapping[str, Any]) -> ssl.SSLContext:
 def trusting(authority: bytes | None) -> ssl.SSLContext:
     """Return a context that trusts an authority (PEM). None: the authorities of the system."""
     # Depending on its release, urllib3 or Python verifies host names: urllib3 sets the context up accordingly.
-    context: ssl.SSLContext = urllib3().util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+    context: ssl.SSLContext = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
     if authority:
         context.load_verify_locations(cadata=authority.decode())
     else:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
-from torchx_pulumi.kube.kubeconfig import Access, api_server, pod_config
-from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.kube.kubeconfig import Access
 
 CONNECT_TIMEOUT_S = 5.0
 """Timeout of a connection attempt."""
@@ -21,15 +22,63 @@ CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
 """Timeout between two reads of a response. A followed log has no such limit."""
 
-CONNECTIONS = 64
-"""Idle connections to one API server that are kept for further requests."""
-
 Query = Sequence[tuple[str, str]]
 
 
 def content_type(method: str) -> str:
     """Return the media type of a request's body."""
     return "application/merge-patch+json" if method == "PATCH" else "application/json"
+
+
+class Response:
+    """The response to a request. Its body is not read yet."""
+
+    def __init__(self, raw: Any, connection: Any, released: Callable[[], None] | None = None) -> None:
+        """Wrap a response of urllib3.
+
+        Args:
+            raw: The response.
+            connection: The socket from which it is read. None: it is not known.
+            released: Called when the body was read to its end: the connection can serve again.
+        """
+        self.status = int(raw.status)
+        self._raw = raw
+        self.socket = connection
+        self._released = released
+
+    @property
+    def data(self) -> bytes:
+        """The whole body. An interrupted connection raises errors of urllib3 and OSError, here and in `blocks`."""
+        data: bytes = self._raw.data
+        self._release()
+        return data
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the body in the parts in which it is received."""
+        yield from self._raw.stream(amt=None, decode_content=False)
+        self._release()
+
+    def set_silence(self, seconds: float | None) -> None:
+        """Set the timeout between two further reads. None: no limit."""
+        # The server may have closed the connection after a short body.
+        with suppress(OSError):
+            if self.socket is not None:
+                self.socket.settimeout(seconds)
+
+    def _release(self) -> None:
+        self._raw.release_conn()
+        if self._released is not None:
+            self._released()
+
+    def close(self) -> None:
+        """Close the connection and end the wait of other threads, which closing alone does not do."""
+        # TLS within the TLS of a proxy wraps the socket. The server may have closed it first.
+        plain = getattr(self.socket, "socket", self.socket)
+        with suppress(OSError):
+            if plain is not None:
+                plain.shutdown(socket.SHUT_RDWR)
+        self._raw.close()
+        self._raw.release_conn()
 
 
 class Transport(Protocol):
@@ -44,8 +93,8 @@ class Transport(Protocol):
         body: Any = None,
         accept: str = "application/json",
         read_timeout_s: float | None = READ_TIMEOUT_S,
-    ) -> Any:
-        """Send a request and return urllib3's response, whose body is not read yet. An error status is not raised.
+    ) -> Response:
+        """Send a request and return its response. An error status is not raised.
 
         Args:
             method: GET, POST, PUT, PATCH (a merge patch) or DELETE.
@@ -70,26 +119,16 @@ def transport_of(access: Access) -> Transport:
     """Return the shared transport of an access. It is created at the first use.
 
     Raises:
-        ClusterError: The kubeconfig cannot be used, or urllib3 is missing.
+        ClusterError: The kubeconfig cannot be used.
     """
     # Processes must not share a connection after a fork.
     key = (access, os.getpid())
-    # Threads may create several transports at once, which make no connection. All use the same one.
-    return _transports.get(key) or _transports.setdefault(key, _new_transport(access))
+    if key not in _transports:
+        from torchx_pulumi.kube.http_client import HttpClient
 
-
-def _new_transport(access: Access) -> Transport:
-    try:
-        urllib3()
-    except ImportError as error:
-        raise ClusterError(
-            f"reading {access.description} needs the Python package `urllib3`, which is not installed; "
-            "install `torchx-pulumi[kubernetes]`"
-        ) from error
-    from torchx_pulumi.kube import http_client
-
-    config = pod_config(api_server(access)) if access.config is None else json.loads(access.config)
-    return http_client.HttpClient(config, access.context, access.description)
+        # Threads may create several transports at once, which make no connection. All use the same one.
+        _transports.setdefault(key, HttpClient(json.loads(access.config), access.context, access.description))
+    return _transports[key]
 
 
 def urllib3() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from torchx_pulumi.model.object_fields import at
 from torchx_pulumi.model.options import Manifest
 
 CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
@@ -43,7 +44,8 @@ EVENT_FIELDS: Final = frozenset(
 )
 """Fields of an event that are dropped."""
 
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+NOWHERE: Final = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
+"""Fields and annotations that are dropped of any object."""
 
 MOST_SHARED: Final = 20_000
 """Strings that are kept for sharing."""
@@ -82,52 +84,30 @@ def _trim(value: Any) -> Any:
 def _trim_mapping(found: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in found.items():
+        if key in NOWHERE:
+            continue
         if key in CONTAINERS and isinstance(value, list):
             kept[key] = [_trim_container(item) if isinstance(item, dict) else item for item in value]
         elif key == "volumes" and isinstance(value, list):
             kept[key] = [_trim(item) for item in value if _is_needed(item)]
-        elif key == "metadata" and isinstance(value, dict):
-            kept[key] = _trim_metadata(value)
         else:
-            kept[_shared.setdefault(key, key) if len(key) <= SHARED_LENGTH else key] = _trim(value)
-    return kept
-
-
-def _trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    kept = _trim_mapping({key: value for key, value in metadata.items() if key != "managedFields"})
-    annotations = kept.get("annotations")
-    if isinstance(annotations, dict):
-        annotations.pop(LAST_APPLIED, None)
+            kept[_trim(key)] = _trim(value)
     return kept
 
 
 def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
     kept = _trim_mapping({key: value for key, value in container.items() if key not in CONTAINER_FIELDS})
-    for key, wanted in (("env", _is_secret_variable), ("envFrom", _is_secret_source)):
+    for key, secret in (("env", ("valueFrom", "secretKeyRef")), ("envFrom", ("secretRef",))):
         if isinstance(kept.get(key), list):
-            kept[key] = [item for item in kept[key] if wanted(item)]
+            kept[key] = [item for item in kept[key] if at(item, *secret) is not None]
             if not kept[key]:
                 del kept[key]
     return kept
 
 
-def _is_secret_variable(item: Any) -> bool:
-    source = item.get("valueFrom") if isinstance(item, dict) else None
-    return isinstance(source, dict) and source.get("secretKeyRef") is not None
-
-
-def _is_secret_source(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("secretRef") is not None
-
-
 def _is_needed(volume: Any) -> bool:
     """Return whether a volume may have secrets, or decides where a pod can run."""
-    if not isinstance(volume, dict):
-        return True
-    if not volume.keys().isdisjoint(VOLUMES):
+    if isinstance(volume, dict) and not volume.keys().isdisjoint(VOLUMES):
         return False
-    projected = volume.get("projected")
-    sources = projected.get("sources") if isinstance(projected, dict) else None
-    if not isinstance(sources, list):
-        return True
-    return any(isinstance(source, dict) and "secret" in source for source in sources)
+    sources = at(volume, "projected", "sources")
+    return not isinstance(sources, list) or any(isinstance(source, dict) and "secret" in source for source in sources)

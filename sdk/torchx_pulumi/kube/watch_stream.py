@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from torchx_pulumi.kube.api_errors import response_error
 from torchx_pulumi.kube.kinds import Kind
-from torchx_pulumi.kube.log_stream import LogStream, set_silence
+from torchx_pulumi.kube.log_stream import LogStream
 from torchx_pulumi.kube.protocol import WatchEvent
+from torchx_pulumi.kube.transport import Response
 from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.object_fields import at
 
 LONGEST_EVENT: Final = 64 << 20
 """Characters of an event. API servers store objects of at most about 3 MiB."""
@@ -21,16 +23,16 @@ TYPES: Final = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 class WatchStream:
     """`WatchEvents` of one response."""
 
-    def __init__(self, response: Any, where: str, kind: Kind, *, silence_s: float) -> None:
+    def __init__(self, response: Response, where: str, kind: Kind, *, silence_s: float) -> None:
         """Read a response.
 
         Args:
-            response: The response of urllib3.
+            response: The response.
             where: Name of the cluster in messages.
             kind: The watched kind.
             silence_s: Seconds without an event after which the watch counts as interrupted.
         """
-        set_silence(response, silence_s)
+        response.set_silence(silence_s)
         self._what = f"watch of {kind.plural}"
         # Lines keep their end: without it, a line is a part of an event.
         self._lines = LogStream(response, where, keep_ends=True, what=self._what)
@@ -47,13 +49,12 @@ class WatchStream:
         text = self._next_line()
         try:
             event = json.loads(text)
-            kind, found = event["type"], event["object"]
-            is_object = isinstance(found, dict)
-        except (ValueError, TypeError, KeyError) as error:
-            raise self._broken(f"it sent {text[:80]!r}, which is not an event") from error
-        if kind == "ERROR" and is_object:
+        except ValueError:
+            event = None
+        kind, found = at(event, "type"), at(event, "object")
+        if kind == "ERROR" and isinstance(found, dict):
             raise self._refused(found)
-        if kind not in TYPES or not is_object or not isinstance(found.get("metadata"), dict):
+        if kind not in TYPES or not isinstance(at(found, "metadata"), dict):
             raise self._broken(f"it sent {text[:80]!r}, which is not an event")
         return WatchEvent(type=kind, object={"apiVersion": self._kind.api_version, "kind": self._kind.kind, **found})
 

@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects
+from torchx_pulumi.kube.cached_reader import CachedReader, Manifests
 from torchx_pulumi.kube.kinds import EVENT, POD, Kind
 from torchx_pulumi.kube.object_watch import STOP_S, Change, ObjectWatch, WatchTiming
 from torchx_pulumi.kube.outages import Outages
-from torchx_pulumi.kube.pod_list import PodList, PodRow
-from torchx_pulumi.kube.pod_rows import row_of
-from torchx_pulumi.kube.protocol import Cluster, LogLines, Selector
+from torchx_pulumi.kube.pod_list import PodList, PodRow, row_of
+from torchx_pulumi.kube.protocol import Cluster, Selector
 from torchx_pulumi.kube.trimming import trim
-from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.object_fields import text_at
 from torchx_pulumi.model.options import Manifest
 
 KEPT_S: Final = 30.0
 """Seconds for which the answer to a read of something that is not watched is kept and shared."""
 
-MOST_ANSWERS: Final = 64
-
 MOST_TABLES: Final = 16
 """Large jobs of which the rows of pods are kept, until the pods change."""
 
-Manifests = list[Manifest]
-"""The class has a method `list`."""
 
-
-@dataclass(slots=True)
-class _Answer:
-    """The answer to one read, or the place where threads wait for it."""
-
-    guard: threading.Lock = field(default_factory=threading.Lock)
-    until: float = 0.0
-    value: Any = None
-
-
-class WatchedCluster:
+class WatchedCluster(CachedReader):
     """A `Reader` whose watched objects are kept up to date in memory.
 
     Returned objects are shared and trimmed: a caller must not change them, and fields that no status or diagnosis reads
@@ -57,7 +40,6 @@ class WatchedCluster:
         namespaces: Sequence[str] | None,
         changed: Callable[[Change], None],
         timing: WatchTiming | None = None,
-        kept_s: float = KEPT_S,
     ) -> None:
         """Prepare the watches. No request is made before `start`.
 
@@ -68,19 +50,12 @@ class WatchedCluster:
             namespaces: Namespaces of the watched objects. None: all namespaces.
             changed: Called with each change, in the thread of the watch; it should return soon. Errors are logged.
             timing: Waits between requests.
-            kept_s: Seconds for which other answers are kept.
         """
-        self.origin = cluster
-        """The cluster itself."""
+        super().__init__(cluster, kept_s=KEPT_S, monotonic=(timing or WatchTiming()).monotonic)
+        self.origin: Cluster = cluster
         self._namespaces = namespaces
-        self._kept_s = kept_s
-        self._monotonic = (timing or WatchTiming()).monotonic
-        self._guard = threading.Lock()
-        self._answers: dict[Any, _Answer] = {}
         self._rows: OrderedDict[Any, dict[int, tuple[Manifest, PodRow]]] = OrderedDict()
         """Rows of the pods of large jobs, by the identity of the pod."""
-        self._most = MOST_ANSWERS
-        """Number of answers at which those that are too old are dropped."""
         self._outages = Outages(f"the cluster at {cluster.api_server}")
         self._stores: dict[tuple[Kind, str | None], CachedObjects | CachedEvents] = {}
         self._watches: dict[tuple[Kind, str | None], ObjectWatch] = {}
@@ -148,47 +123,36 @@ class WatchedCluster:
         return store.get(namespace if kind.namespaced else None, name) if isinstance(store, CachedObjects) else None
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it does not exist."""
         store = self._store(kind, namespace)
         if isinstance(store, CachedObjects):
             return store.get(namespace if kind.namespaced else None, name)
-
-        def read() -> Manifest | None:
-            found = self.origin.get(kind, namespace, name)
-            return None if found is None else trim(found)
-
-        answer: Manifest | None = self._shared(("get", kind, namespace, name), read)
-        return answer
+        found = super().get(kind, namespace, name)
+        return None if found is None else trim(found)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
-        """Return the objects of a kind, sorted by namespace and name."""
         store = self._store(kind, namespace)
         if isinstance(store, CachedObjects) and (
             selector or self._watches[self._key(kind, namespace)].selector is None
         ):
             return store.list(namespace if kind.namespaced else None, selector)
-        key = ("list", kind, namespace, tuple(sorted((selector or {}).items(), key=str)))
-        answer: Manifests = self._shared(
-            key, lambda: self.origin.list_versioned(kind, namespace, selector, keep=trim)[0]
-        )
-        return answer
+        return super().list(kind, namespace, selector)
+
+    def _listed(self, kind: Kind, namespace: str | None, selector: Selector | None) -> Manifests:
+        # Each object is trimmed as soon as its page is read.
+        return self.origin.list_versioned(kind, namespace, selector, keep=trim)[0]
 
     def list_pods(
         self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
     ) -> PodList:
-        """Return the pods that have some labels, those that are too many in short; watched ones with their phase."""
-        key = ("pods", namespace, tuple(sorted(selector.items(), key=str)))
         if not isinstance(self._store(POD, namespace), CachedObjects):
-            answer: PodList = self._shared(
-                (*key, whole, phase), lambda: self.origin.list_pods(namespace, selector, whole=whole, phase=phase)
-            )
-            return answer
+            return super().list_pods(namespace, selector, whole=whole, phase=phase)
         # Before the list: what is listed is as of this version, or later.
         version = self._watches[self._key(POD, namespace)].version
         listed = self.list(POD, namespace, selector)
         pods = [pod for pod in listed if phase in (None, text_at(pod, "status", "phase"))]
         if whole is None or (whole and len(pods) <= whole):
             return PodList(pods=pods, version=version)
+        key = (namespace, tuple(sorted(selector.items(), key=str)))
         with self._guard:
             known = self._rows.get(key, {})
         # A pod that changes is another object.
@@ -201,11 +165,10 @@ class WatchedCluster:
         return PodList(pods=pods[:whole], rows=[row for _, row in rows.values()])
 
     def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
-        """Return the events that involve objects of some names, sorted by name."""
         store = self._store(EVENT, namespace)
         if not isinstance(store, CachedEvents):
             # One list for all objects of the namespace.
-            store = self._shared(("events", namespace), lambda: self._read_events(namespace))
+            store = self._kept(EVENT, ("events", namespace), lambda: self._read_events(namespace))
         return store.of(namespace, names)
 
     def _read_events(self, namespace: str) -> CachedEvents:
@@ -217,45 +180,11 @@ class WatchedCluster:
         self.origin.list_versioned(EVENT, namespace, keep=keep)
         return store
 
-    def serves(self, kind: Kind) -> bool:
-        """Return whether the cluster serves the kind."""
-        return self.origin.serves(kind)
-
-    def identify(self) -> ClusterIdentity:
-        """Return the identity of the cluster."""
-        return self.origin.identify()
-
-    def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> LogLines:
-        """Return the lines of a container's log; options as of `Reader.logs`."""
-        return self.origin.logs(namespace, pod, container, **options)
-
     def _key(self, kind: Kind, namespace: str | None) -> tuple[Kind, str | None]:
         return kind, namespace if self._namespaces is not None and kind.namespaced else None
 
     def _store(self, kind: Kind, namespace: str | None) -> CachedObjects | CachedEvents | None:
         """Return the objects of a kind. None: they are not watched, or the watch does not work at the moment."""
         key = self._key(kind, namespace)
-        watch = self._watches.get(key)
+        watch = None if self._is_fresh(kind) else self._watches.get(key)
         return self._stores[key] if watch is not None and watch.synced else None
-
-    def _shared(self, key: Any, read: Callable[[], Any]) -> Any:
-        """Return an answer of the cluster that is not older than 30 s. Threads that ask the same wait for one request.
-
-        Raises:
-            ClusterError: As of the read. Errors are not kept.
-        """
-        with self._guard:
-            now = self._monotonic()
-            if key not in self._answers and len(self._answers) >= self._most:
-                self._answers = {
-                    known: answer
-                    for known, answer in self._answers.items()
-                    if answer.until > now or answer.guard.locked()
-                }
-                self._most = 2 * len(self._answers) + MOST_ANSWERS
-            answer = self._answers.setdefault(key, _Answer())
-        with answer.guard:
-            if answer.until <= self._monotonic():
-                answer.value = read()
-                answer.until = self._monotonic() + self._kept_s
-            return answer.value

@@ -12,8 +12,7 @@ from torchx_pulumi.kube import kinds
 from torchx_pulumi.kube.cached_objects import matches
 from torchx_pulumi.kube.kinds import Kind
 from torchx_pulumi.kube.kubeconfig import identity_of
-from torchx_pulumi.kube.pod_list import PodList
-from torchx_pulumi.kube.pod_rows import row_of
+from torchx_pulumi.kube.pod_list import PodList, row_of
 from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.kube.trimming import trim
 from torchx_pulumi.model.cluster_identity import HOME_NAMESPACE, ClusterIdentity, authority_digest
@@ -115,11 +114,9 @@ class FakeCluster:
 
     @property
     def identity(self) -> str:
-        """Digest of the address."""
         return identity_of(self.api_server)
 
     def identify(self) -> ClusterIdentity:
-        """Return the identity of the cluster."""
         self._answer()
         authority = self.authority.encode() if self.authority else None
         uid = f"uid of {self.api_server}" if self.uid is None else self.uid
@@ -180,7 +177,6 @@ class FakeCluster:
         self._history.forget()
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it does not exist."""
         self._check("get", kind)
         if (kind, name) == (kinds.NAMESPACE, HOME_NAMESPACE):
             meta = {"name": name, "uid": self.identify().uid}
@@ -188,14 +184,12 @@ class FakeCluster:
         return self.find(kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> Manifests:
-        """Return the objects of a kind, sorted by namespace and name."""
         self._check_readable("list", kind, namespace)
         return [*self.find_all(kind, namespace, selector)]
 
     def list_pods(
         self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
     ) -> PodList:
-        """Return the pods that have some labels, those that are too many in short."""
         found = [
             trim(pod)
             for pod in self.list(kinds.POD, namespace, selector)
@@ -212,7 +206,6 @@ class FakeCluster:
         *,
         keep: Callable[[Manifest], Manifest | None] = lambda found: found,
     ) -> tuple[Manifests, str]:
-        """Return the objects of a kind, sorted by namespace and name, and the version from which a watch continues."""
         self._check_readable("list", kind, namespace)
         with self._history.changed:
             found, version = self.find_all(kind, namespace, selector), str(self._history.version)
@@ -220,19 +213,16 @@ class FakeCluster:
         return [one for one in kept if one is not None], version
 
     def watch(self, kind: Kind, namespace: str | None, selector: Selector | None = None, *, version: str) -> FakeWatch:
-        """Return the changes of objects since a version, and further ones as they happen."""
         self._check_readable("watch", kind, namespace)
         with self._history.changed:
             self._history.check(int(version))
         return FakeWatch(self._history, kind, namespace if kind.namespaced else None, selector, int(version))
 
     def events(self, namespace: str, names: Collection[str | None]) -> Manifests:
-        """Return the events that involve objects of some names, sorted by name."""
         listed = self.list(kinds.EVENT, namespace)
         return [event for event in listed if text_at(event, "involvedObject", "name") in names]
 
     def serves(self, kind: Kind) -> bool:
-        """Return whether the cluster serves the kind."""
         self._answer()
         return kind in self.served
 
@@ -268,7 +258,6 @@ class FakeCluster:
         return FakeLog(line if keep_ends else line.rstrip("\n") for line in cut.splitlines(keepends=True))
 
     def version(self) -> str:
-        """Return the version of the API server."""
         self._answer()
         return "v1.0.0-fake"
 
@@ -298,7 +287,6 @@ class FakeCluster:
         return copy.deepcopy(made)
 
     def replace(self, kind: Kind, namespace: str | None, manifest: Manifest) -> Manifest:
-        """Replace an object as a whole, unless it was changed since it was read; return it as it was stored."""
         self._check("update", kind)
         meta = manifest["metadata"]
         with self._history.changed:

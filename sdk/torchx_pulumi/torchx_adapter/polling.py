@@ -12,18 +12,14 @@ import logging
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 from torchx_pulumi.apps.look import Remembered
-from torchx_pulumi.kube import LogLines, PodReader, Selector
+from torchx_pulumi.kube import CachedReader, PodReader
 from torchx_pulumi.kube.kinds import POD, Kind
-from torchx_pulumi.kube.pod_list import PodList
 from torchx_pulumi.logs import LogClock
 from torchx_pulumi.model.app_entry import RunEntry
-from torchx_pulumi.model.cluster_identity import ClusterIdentity
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.runs.waiting import GONE_S, REFUSED_S, UNREACHABLE_S, Patience, progress_line
 from torchx_pulumi.torchx_adapter.context import AdapterContext
@@ -52,8 +48,6 @@ POLL_ENDS = (
     f"polling ends {GONE_S:g} s after a job's objects were found deleted, after {REFUSED_S:g} s where the access is "
     f"refused, and after {UNREACHABLE_S:g} s without an answer"
 )
-
-Answer = TypeVar("Answer")
 
 Reread = Callable[[RunEntry], RunEntry | None]
 """Reads an app again from its stack. None: its stack is gone."""
@@ -86,7 +80,8 @@ class SharedObservation:
         self._reread = reread
         self._clock: LogClock = context.clock
         self._lock = threading.Lock()
-        self._explanations: dict[Any, tuple[float, Any]] = {}
+        self._reader: CachedReader | None = None
+        """Keeps what explains a wait. None: the app is not polled while it waits."""
         self._uid: str | None = None
         self._at: float | None = None
         self._snapshot: AppSnapshot | ClusterError | None = None
@@ -153,19 +148,21 @@ class SharedObservation:
         if entry.uid != self._uid:
             self._remembered = None
         self._at, self._uid = now, entry.uid
-        since = now - EXPLAIN_EVERY_S if polled else now
+        if not polled:
+            self._reader = None
         try:
-            self._snapshot = observe_app(
-                self._context,
-                entry,
-                lambda cluster, kind: _CachingCluster(cluster, kind, self._explanations, since, now),
-                self._remembered,
-            )
+            self._snapshot = observe_app(self._context, entry, self._read_through, self._remembered)
             self._remembered = self._snapshot.remembered
         except ClusterError as error:
             self._snapshot = error
         if not self._waits:
-            self._explanations.clear()
+            self._reader = None
+
+    def _read_through(self, cluster: PodReader, job_object: Kind) -> PodReader:
+        """Return a reader that asks for the app's object and its pods each time, and for all else where it is old."""
+        if self._reader is None:
+            self._reader = CachedReader(cluster, kept_s=EXPLAIN_EVERY_S, monotonic=self._clock.monotonic)
+        return self._reader.with_fresh(job_object, POD)
 
     def _result(self) -> AppSnapshot:
         if isinstance(self._snapshot, ClusterError):
@@ -240,68 +237,3 @@ class PollLimits:
             known, self._said = self._said, line
         if line != known:
             logger.info("%s", line)
-
-
-class _CachingCluster:
-    """A cluster that reads the app's object and its pods each time, and everything else only where that is old."""
-
-    def __init__(
-        self, cluster: PodReader, kind: Kind, answers: dict[Any, tuple[float, Any]], since: float, now: float
-    ) -> None:
-        """Put a cache in front of a cluster.
-
-        Args:
-            cluster: The cluster.
-            kind: Kind of the app's object.
-            answers: Request to the time and the answer; filled here.
-            since: Answers that are newer than this moment are used again.
-            now: The present moment.
-        """
-        self.origin = self._cluster = cluster
-        self._kind = kind
-        self._answers = answers
-        self._since = since
-        self._now = now
-
-    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object, None if it is absent."""
-        if kind in (self._kind, POD):
-            return self._cluster.get(kind, namespace, name)
-        return self._cached(("get", kind, namespace, name), lambda: self._cluster.get(kind, namespace, name))
-
-    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
-        """Return the objects of a kind, by name."""
-        if kind == POD:
-            return self._cluster.list(kind, namespace, selector)
-        key = ("list", kind, namespace, tuple(sorted((selector or {}).items())))
-        return self._cached(key, lambda: self._cluster.list(kind, namespace, selector))
-
-    def list_pods(
-        self, namespace: str, selector: Selector, *, whole: int | None = None, phase: str | None = None
-    ) -> PodList:
-        """Return the pods that have some labels, those that are too many in short."""
-        return self._cluster.list_pods(namespace, selector, whole=whole, phase=phase)
-
-    def events(self, namespace: str, names: Collection[str | None]) -> Sequence[Manifest]:
-        """Return the events that involve objects of some names."""
-        key = ("events", namespace, frozenset(names))
-        return self._cached(key, lambda: self._cluster.events(namespace, names))
-
-    def serves(self, kind: Kind) -> bool:
-        """Return whether the cluster knows the kind."""
-        return self._cluster.serves(kind)
-
-    def identify(self) -> ClusterIdentity:
-        """Return the identity of the cluster."""
-        return self._cluster.identify()
-
-    def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> LogLines:
-        """Return the lines of a container's log."""
-        return self._cluster.logs(namespace, pod, container, **options)
-
-    def _cached(self, key: Any, read: Callable[[], Answer]) -> Answer:
-        known = self._answers.get(key)
-        if known is None or known[0] <= self._since:
-            known = self._answers[key] = (self._now, read())
-        answer: Answer = known[1]
-        return answer

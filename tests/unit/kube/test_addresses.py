@@ -6,7 +6,7 @@ import json
 
 import pytest
 from torchx_pulumi.kube import KubernetesCluster
-from torchx_pulumi.kube.kubeconfig import Access, api_server, identity_of
+from torchx_pulumi.kube.kubeconfig import api_server, find_access, identity_of
 from torchx_pulumi.model.errors import ClusterError
 
 
@@ -41,7 +41,8 @@ def test_a_pods_own_cluster_is_told_by_its_environment(
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
-    assert api_server(Access(None, None, "the cluster of this pod")) == address
+    monkeypatch.setenv("KUBECONFIG", "/dev/null")
+    assert api_server(find_access()) == address
 
 
 def test_what_is_written_oddly_has_an_identity_too() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torchx_pulumi.kube.cached_objects import CachedEvents, CachedObjects, key_of, matches
+from torchx_pulumi.kube.cached_objects import EVENTS_OF_ONE, CachedEvents, CachedObjects, key_of, matches
 
 Found = dict[str, Any]
 
@@ -84,16 +84,16 @@ def test_events_are_found_by_the_involved_object() -> None:
 
 
 def test_of_one_object_the_last_events_are_kept() -> None:
-    cache = CachedEvents(of_one=3)
-    for number in range(5):
-        cache.put(event(f"e{number}", "p"))
-    cache.put(event("e2", "p", message="again"))
-    cache.put(event("e9", "p"))
-    assert names(cache.of("a", {"p"})) == ["e2", "e4", "e9"]
+    cache = CachedEvents()
+    for number in range(EVENTS_OF_ONE + 2):
+        cache.put(event(f"e{number:02}", "p"))
+    cache.put(event("e02", "p", message="again"))
+    cache.put(event("e99", "p"))
+    assert names(cache.of("a", {"p"})) == ["e02", *(f"e{number:02}" for number in range(4, EVENTS_OF_ONE + 2)), "e99"]
 
 
 def test_objects_without_events_for_longest_go_first() -> None:
-    cache = CachedEvents(objects=2)
+    cache = CachedEvents(most=3)
     for name, involved in (("e1", "p"), ("e2", "q"), ("e3", "p"), ("e4", "r")):
         cache.put(event(name, involved))
     assert names(cache.of("a", {"p", "q", "r"})) == ["e1", "e3", "e4"]
@@ -101,10 +101,10 @@ def test_objects_without_events_for_longest_go_first() -> None:
 
 
 def test_all_events_together_are_bounded() -> None:
-    cache = CachedEvents(events=3)
+    cache = CachedEvents(most=3)
     for name, involved in (("e1", "p"), ("e2", "p"), ("e3", "q"), ("e4", "r")):
         cache.put(event(name, involved))
     assert names(cache.of("a", {"p", "q", "r"})) == ["e3", "e4"]
-    cache = CachedEvents(events=0)
+    cache = CachedEvents(most=0)
     cache.put(event("e1", "p"))
     assert cache.all_keys() == set()

@@ -78,8 +78,7 @@ def test_a_slow_body_has_the_whole_time_on_a_connection_that_was_used_before(api
     transport = transport_for(api.config())
     for _ in range(2):
         response = transport.request("GET", "/one", read_timeout_s=60)
-        connection = response.connection
-        assert connection.sock.gettimeout() == 60
+        assert response.socket.gettimeout() == 60
         assert response.data == b"{}"
     assert api.connections == 1
 
@@ -116,7 +115,7 @@ def test_the_system_looks_after_silent_connections(api: ApiServer, proxied: bool
     with http_proxy(("127.0.0.1", api.port)) as proxy:
         through = {"proxy-url": f"http://127.0.0.1:{proxy.port}"} if proxied else {}
         response = transport_for(api.config(**through)).request("GET", "/one")
-        end = response.connection.sock
+        end = response.socket
         assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
@@ -162,10 +161,12 @@ def test_a_renewed_authority_is_read_again(tls_api: ApiServer, certificates: Cer
 
 
 def test_the_account_of_a_pod_needs_no_kubeconfig(
-    tls_api: ApiServer, certificates: Certificates, tmp_path: Path
+    tls_api: ApiServer, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(certificates.authority)
-    transport = HttpClient(pod_config(tls_api.url(), str(tmp_path)), None, "the cluster of this pod")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(tls_api.port))
+    transport = HttpClient(pod_config(str(tmp_path)), None, "the cluster of this pod")
     for token in ("one", "two"):
         (tmp_path / "token").write_text(token)
         assert status(transport.request("GET", "/version")) == 200

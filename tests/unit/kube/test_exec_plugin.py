@@ -133,7 +133,7 @@ def test_threads_that_wait_for_a_plugin_share_its_failure(plugin: Plugin) -> Non
 
     def ask() -> str:
         with pytest.raises(PluginError) as caught:
-            wanted.current()
+            wanted.credentials()
         return str(caught.value)
 
     with ThreadPoolExecutor(16) as threads:
@@ -149,7 +149,7 @@ def test_threads_that_wait_for_a_plugin_share_its_failure(plugin: Plugin) -> Non
 @pytest.mark.parametrize("more", [{"args": ["a\0hush"]}, {"env": [{"name": "A=B", "value": "hush"}]}])
 def test_what_no_program_can_be_given_is_refused(plugin: Plugin, more: Config) -> None:
     with pytest.raises(PluginError, match="cannot be started") as caught:
-        ExecPlugin(plugin.user(**more)["exec"], {}).current()
+        ExecPlugin(plugin.user(**more)["exec"], {}).credentials()
     assert "hush" not in str(caught.value)
 
 
@@ -326,7 +326,7 @@ def ends(file: Path) -> None:
 def test_a_plugin_that_does_not_end_is_stopped_with_all_that_it_started(plugin: Plugin) -> None:
     plugin.script("sleep 60 & echo $! > child\nwait")
     with pytest.raises(PluginError, match=r"did not answer in 1 s; run it by hand") as caught:
-        ExecPlugin(plugin.user()["exec"], {}, limit_s=1).current()
+        ExecPlugin(plugin.user()["exec"], {}, limit_s=1).credentials()
     assert caught.value.retryable
     ends(plugin.folder / "child")
 
@@ -337,7 +337,7 @@ def test_a_command_that_ends_leaves_no_plugin_behind(plugin: Plugin) -> None:
         "import json, pathlib, sys, threading, time\n"
         "from torchx_pulumi.kube.exec_plugin import ExecPlugin\n"
         "made = ExecPlugin(json.loads(sys.argv[1]), {})\n"
-        "threading.Thread(target=made.current, daemon=True).start()\n"
+        "threading.Thread(target=made.credentials, daemon=True).start()\n"
         "while not pathlib.Path(sys.argv[2]).exists():\n"
         "    time.sleep(0.01)\n"
     )

@@ -81,7 +81,7 @@ def test_an_empty_file_is_skipped_as_kubectl_does(home: Path, monkeypatch: pytes
         with pytest.raises(ClusterError, match=r"no kubeconfig: looked for .*/empty \(empty\);"):
             find_access(given)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert find_access().config is None
+    assert find_access().description == "the cluster of this pod"
     # An app that was launched so is not looked for in the empty file.
     assert ambient(None, None) == (None, None)
 
@@ -100,7 +100,7 @@ contexts:
     for access in (find_access(str(home / "k"), name), find_access(str(home / "current"))):
         assert access.context == name
         assert namespace_of(access) == name
-        cluster, user = cluster_and_user(json.loads(access.config or ""), access.context)
+        cluster, user = cluster_and_user(json.loads(access.config), access.context)
         # Other fields keep their type.
         assert (cluster["insecure-skip-tls-verify"], user["token"]) == (True, "hush")
     with pytest.raises(ClusterError, match=f"it has 'other', '{name}'"):
@@ -149,7 +149,7 @@ def test_files_named_by_a_kubeconfig_are_relative_to_it(home: Path) -> None:
 
 def test_inside_a_pod_its_own_account_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert find_access().config is None
+    assert find_access().description == "the cluster of this pod"
     with pytest.raises(ClusterError):
         find_access("nowhere")
 
@@ -159,7 +159,7 @@ def test_inside_a_pod_a_kubeconfig_wins_as_it_does_for_the_engine(home: Path, mo
     write(home / ".kube/config", config("a"))
     assert find_access().context == "a"
     monkeypatch.setenv("KUBECONFIG", "/dev/null")
-    assert find_access().config is None
+    assert find_access().description == "the cluster of this pod"
 
 
 def test_equal_ways_to_a_cluster_are_equal(home: Path) -> None:

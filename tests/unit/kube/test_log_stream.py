@@ -154,14 +154,12 @@ class Blocks:
         self.given = 0
         self._blocks = blocks
 
-    def stream(self, **_: Any) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[bytes]:
         for block in self._blocks:
             self.given += len(block)
             yield block
 
     def close(self) -> None: ...
-
-    def release_conn(self) -> None: ...
 
 
 @pytest.mark.parametrize("word", ["\rstep", "....."])

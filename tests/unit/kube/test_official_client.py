@@ -90,4 +90,4 @@ def test_an_error_status_is_a_response(transport: OfficialTransport) -> None:
 
 def test_a_body_is_read_as_a_stream(transport: OfficialTransport) -> None:
     response = transport.request("GET", "/log", read_timeout_s=None)
-    assert b"".join(response.stream(4)) == b'{"kind": "Pod"}'
+    assert b"".join(response.blocks()) == b'{"kind": "Pod"}'

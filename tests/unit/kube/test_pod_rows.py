@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torchx_pulumi.kube.pod_rows import row_of
+from torchx_pulumi.kube.pod_list import row_of
 
 RUNS: dict[str, Any] = {"ready": True, "state": {"running": {}}}
 COMPLETED: dict[str, Any] = {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}

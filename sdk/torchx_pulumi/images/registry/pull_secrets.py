@@ -14,7 +14,7 @@ from torchx_pulumi.images.reference import DOCKER_HUB, Reference
 from torchx_pulumi.images.registry.credentials import FoundLogin, RegistryLogin
 from torchx_pulumi.kube import KubernetesCluster, Reader
 from torchx_pulumi.kube.kinds import SECRET, SERVICE_ACCOUNT
-from torchx_pulumi.kube.kubeconfig import POD_FOLDER, Access, api_server, pod_config
+from torchx_pulumi.kube.kubeconfig import POD_FOLDER, pod_config
 from torchx_pulumi.model.errors import ClusterError
 
 _HUB_NAMES: Final = ("docker.io", "index.docker.io", "registry-1.docker.io")
@@ -66,7 +66,7 @@ def login_of_pod(reference: Reference, *, folder: str | None = None, cluster: Re
 
 def _own_cluster(folder: str) -> Reader:
     """Return the cluster of this pod, also where the pod has a kubeconfig of another one."""
-    config = pod_config(api_server(Access(None, None, "")), folder)
+    config = pod_config(folder)
     config["contexts"][0]["name"] = config["current-context"] = "pod"
     return KubernetesCluster.connect(json.dumps(config))
 
