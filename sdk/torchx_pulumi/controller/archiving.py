@@ -89,7 +89,7 @@ class CopiedPod:
 
 
 class LogArchiver:
-    """The controller's `Archiver`.
+    """Copies the logs of tracked apps. Calls return at once and never raise; the work is done by its own threads.
 
     A log goes into the archive that the launch of its app named, if that counts (`ArchiveRules`), else into the
     controller's own. The latter has no logs of pods with Secrets, unless that is asked for.
@@ -152,7 +152,18 @@ class LogArchiver:
     def pod_changed(
         self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
-        """Take a pod of an app as it is now."""
+        """Take a pod of an app as it is now.
+
+        Every pod is passed at least once after the start, and again after each change, and where the app's stack or
+        its job object is read later than the pod.
+
+        Args:
+            app: The app, as its stack was last read. Its `uid` may be that of another run than the pod's.
+            cluster: The real cluster with the pod.
+            pod: The pod, without the fields that `kube.trimming.trim` drops. It must not be changed.
+            job_object: The job object of the app's name as the cluster has it or had it last. None: it was not seen.
+            deleted: The pod is gone, and this is what it was last.
+        """
         try:
             self._pod_changed(app, cluster, pod, job_object, deleted=deleted)
         except Exception as error:  # noqa: BLE001 - one pod must not end the watch of all others

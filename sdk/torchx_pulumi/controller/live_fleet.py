@@ -90,7 +90,7 @@ class LiveFleet:
             known = self._apps.get(app.key)
             if known is None:
                 made = LiveApp(id=live_id(app.key), app=app, output=app.output, seen=None, version=0)
-            elif known.app.uid != app.uid:
+            elif known.app.uid != app.uid and (known.seen is None or known.seen.get("uid") != app.uid):
                 made = replace(known, app=app, output=app.output, seen=None, cluster=None, away_since=None)
             else:
                 made = replace(known, app=app, output=app.output)

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.looking import look_at
-from torchx_pulumi.controller.observing import WAITS, ClusterView
+from torchx_pulumi.controller.observing import WAITS, ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
@@ -100,6 +100,14 @@ class _WantedStacks:
             stack = ref.stack if ref.organization == ORGANIZATION else f"{ref.organization}/{ref.stack}"
             self._take(StackName(project=ref.project, stack=stack), text)
         return text
+
+
+class _Changes(ChangeListener):
+    def __init__(self, changed: Callable[[AppKey], None]) -> None:
+        self._changed = changed
+
+    def dirty(self, key: AppKey, delay_s: float) -> None:  # noqa: ARG002 - several changes become one look anyway
+        self._changed(key)
 
 
 class LiveRows:
@@ -242,16 +250,8 @@ class LiveRows:
             self._unconfigured[name] = str(error)
             return
         self._unconfigured.pop(name, None)
-        view = ClusterView(
-            name,
-            cluster,
-            self._tracked,
-            namespaces=None if namespaces is None else sorted(namespaces),
-            dirty=lambda key, _: self._dirty(key),
-            pod_changed=lambda *_: None,
-            unknown=lambda _: None,
-            known=lambda _: None,
-        )
+        chosen = None if namespaces is None else sorted(namespaces)
+        view = ClusterView(name, cluster, self._tracked, _Changes(self._dirty), namespaces=chosen)
         watched = _Watched(name=name, view=view, namespaces=namespaces)
         with self._guard:
             if self._is_stopped:

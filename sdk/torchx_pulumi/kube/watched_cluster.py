@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import OrderedDict
@@ -135,6 +136,13 @@ class WatchedCluster:
         """Return whether reads of a kind are answered from memory, with what the cluster has."""
         watch = self._watches.get(self._key(kind, namespace))
         return watch is not None and watch.synced
+
+    def with_fresh(self, *kinds: Kind) -> WatchedCluster:
+        """Return a reader of which objects of some kinds are read from the cluster, and all others as last watched."""
+        found = copy.copy(self)
+        found._watches = {place: watch for place, watch in self._watches.items() if place[0] not in kinds}
+        found._answers = {}
+        return found
 
     def objects(self, kind: Kind) -> Iterator[Manifest]:
         """Yield all known objects of a watched kind; of events, none."""

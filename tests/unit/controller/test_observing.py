@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from torchx_pulumi.controller import observing
-from torchx_pulumi.controller.observing import DEBOUNCE_S, EVENT_DEBOUNCE_S, ClusterView
+from torchx_pulumi.controller.observing import DEBOUNCE_S, EVENT_DEBOUNCE_S, ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
@@ -67,16 +67,12 @@ def test_an_app_of_many_replicas_is_not_looked_at_for_each_of_its_pods(replicas:
     pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "torchx.pytorch.org"
     dirty: queue.Queue[tuple[Any, float]] = queue.Queue()
     tracked: Any = OneApp(replicas)
-    view = ClusterView(
-        "here",
-        FakeCluster([pod]),
-        tracked,
-        namespaces=None,
-        dirty=lambda key, delay: dirty.put((key, delay)),
-        pod_changed=lambda *_: None,
-        unknown=lambda _: None,
-        known=lambda _: None,
-    )
+
+    class Listener(ChangeListener):
+        def dirty(self, key: Any, delay_s: float) -> None:
+            dirty.put((key, delay_s))
+
+    view = ClusterView("here", FakeCluster([pod]), tracked, Listener(), namespaces=None)
     view.watched.start()
     try:
         assert dirty.get(timeout=60) == ("key", delay_s)
@@ -93,16 +89,7 @@ def test_what_is_remembered_of_runs_that_are_gone_is_bounded_and_dropped_with_th
     for name in names:
         meta = {"name": name, "namespace": "team", "uid": name, "labels": {labels.LAUNCH: "x"}}
         cluster.put({"apiVersion": VOLCANO_JOB.api_version, "kind": "Job", "metadata": meta})
-    view = ClusterView(
-        "here",
-        cluster,
-        tracked,
-        namespaces=None,
-        dirty=lambda *_: None,
-        pod_changed=lambda *_: None,
-        unknown=lambda _: None,
-        known=lambda _: None,
-    )
+    view = ClusterView("here", cluster, tracked, ChangeListener(), namespaces=None)
 
     def remembered() -> set[str]:
         return {name for name in names if view.remembered_of(tracked.app(name)).last is not None}

@@ -118,8 +118,8 @@ def test_an_app_that_is_gone_from_its_cluster_is_shown_so_and_asked_for_once(wor
         wait_for(shows(fleet, app, "UNKNOWN", "NotFound"))
         count = asked.count(app.name)
         for _ in range(3):
-            controller._queue.add(only(fleet).app.key)
-            assert controller._queue.wait_until_idle(5.0)
+            controller._shared.queue.add(only(fleet).app.key)
+            assert controller._shared.queue.wait_until_idle(5.0)
         assert asked.count(app.name) == count
 
 
@@ -219,11 +219,11 @@ def test_a_cluster_that_is_away_makes_rows_old_and_pages_stay_ready(world: World
         wait_for(lambda: fleet.version > version)
         assert not controller.not_ready()
         world.cluster.error = None
-        for view in controller._views:
+        for view in controller._shared.views:
             for watch in view.watched.watches:
                 watch.retry_now()
         wait_for(lambda: only(fleet).away_since is None)
-        assert not controller.problems()
+        wait_for(lambda: not controller.problems())
         assert row(fleet, app).state.value == "SUBMITTED"
 
 
