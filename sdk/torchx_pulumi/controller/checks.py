@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from torchx_pulumi.controller.archive_rules import ArchiveRules
 from torchx_pulumi.controller.retention_checks import check_permissions
@@ -18,7 +18,7 @@ from torchx_pulumi.runs.whereabouts import Connect
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.files import os_error_reason
 from torchx_pulumi.stack_state.folder_stack import check_there
-from torchx_pulumi.stack_state.stacks import CliStacks, Stacks, open_stacks
+from torchx_pulumi.stack_state.stacks import CliStacks, open_stacks
 
 WRITABLE = "file://, s3://, gs:// and azblob://"
 """Backends whose stacks are written without the engine."""
@@ -30,24 +30,19 @@ UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "
 
 
 def check_settings(
-    settings: ControllerSettings,
-    connect: Connect,
-    *,
-    opened: Callable[[str], Stacks] = open_stacks,
-    further: Sequence[Problem] = (),
+    settings: ControllerSettings, connect: Connect, *, further: Sequence[Problem] = ()
 ) -> dict[str, Cluster]:
     """Return the clusters to watch, by their names in messages.
 
     Args:
         settings: What is asked for.
         connect: Connects to a cluster. A request is sent only where apps are forgotten: whether that is permitted.
-        opened: Returns the stacks of a backend.
         further: Problems of what is checked elsewhere.
 
     Raises:
         TorchxPulumiError: There are problems.
     """
-    problems = [*further, *_check_backends(settings.backends, opened)]
+    problems = [*further, *_check_backends(settings.backends)]
     clusters: dict[str, Cluster] = {}
     for context in settings.contexts or (None,):
         option = "--context" if context else "kubeconfig"
@@ -79,8 +74,8 @@ def check_archives(rules: ArchiveRules, limit: str, *, pages: bool) -> tuple[lis
         pages: Pages are served.
     """
     problems: list[Problem] = []
-    given = [("--archive-allow", url) for url in rules.allowed]
-    for option, url in [*([] if rules.own is None else [("--log-archive", rules.own)]), *given]:
+    own = [] if rules.own is None else [("--log-archive", rules.own)]
+    for option, url in (*own, *(("--archive-allow", url) for url in rules.allowed)):
         wrong = check_archive_url(url, option)
         try:
             if not wrong:
@@ -180,14 +175,14 @@ def _bytes_of(text: str) -> int | None:
     return int(float(found[1]) * UNITS[found[2]]) if found else None
 
 
-def _check_backends(backends: Sequence[str], opened: Callable[[str], Stacks]) -> list[Problem]:
+def _check_backends(backends: Sequence[str]) -> list[Problem]:
     """Return the problems of backends. If one answers, those that are away are left out and asked again later."""
     problems: list[Problem] = []
     away: list[Problem] = []
     for backend in backends:
-        option = f"--backend {without_password(backend)}"
+        option, folder = f"--backend {without_password(backend)}", backend_folder(backend)
         try:
-            stacks = opened(backend)
+            stacks = open_stacks(backend)
         except TorchxPulumiError as error:
             problems.append(Problem(option, str(error)))
             continue
@@ -197,17 +192,12 @@ def _check_backends(backends: Sequence[str], opened: Callable[[str], Stacks]) ->
             problems.append(Problem(option, text))
             continue
         try:
-            folder = backend_folder(backend)
             if not stacks.versions(None) and folder is not None:
                 check_there(folder, backend)
         except TorchxPulumiError as error:
-            (away if _is_away(error) else problems).append(Problem(option, str(error)))
+            # It may answer later: its folder is not mounted, or its store does not answer.
+            cause = error.__cause__
+            unreachable = isinstance(cause, OSError) and not isinstance(cause, PermissionError)
+            is_away = unreachable or isinstance(error, BackendAbsentError)
+            (away if is_away else problems).append(Problem(option, str(error)))
     return problems + (away if len(problems) + len(away) == len(backends) else [])
-
-
-def _is_away(error: TorchxPulumiError) -> bool:
-    """Return whether a backend may answer later: its folder is not mounted, or its store does not answer."""
-    cause = error.__cause__
-    return isinstance(error, BackendAbsentError) or (
-        isinstance(cause, OSError) and not isinstance(cause, PermissionError)
-    )

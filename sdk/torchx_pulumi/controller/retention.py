@@ -207,13 +207,11 @@ class Retention:
         if text is None:
             return False
         due, archiver = self._due.find(app, text), self._shared.archiver
+        is_copying = archiver is not None and archiver.is_copying(due.job.uid)
+        tries.waits = is_copying or bool(due.objects)
         if due.objects:
-            tries.waits = True
             return self._delete_objects(app)
-        if archiver is not None and archiver.is_copying(due.job.uid):
-            tries.waits = True
-            return False
-        return self._remove(app, tries, sum(archive.remove(job) for archive, job in self._archives(due)))
+        return not is_copying and self._remove(app, tries, due)
 
     def _delete_objects(self, app: TrackedApp) -> bool:
         """Delete the objects of an app, each only as it was when the app was found to have ended."""
@@ -235,17 +233,16 @@ class Retention:
                 self._reporter.line(f"{app.app_id}: deleted {names}, before stack {app.stack} is forgotten")
         return bool(deleted)
 
-    def _remove(self, app: TrackedApp, tries: _Tries, logs: int) -> bool:
-        """Remove index entry and stack of an app without objects."""
-        decided: list[Due] = []
+    def _remove(self, app: TrackedApp, tries: _Tries, due: Due) -> bool:
+        """Remove archived logs, index entry and stack of an app without objects."""
+        logs = sum(archive.remove(job) for archive, job in self._archives(due))
 
         def go(text: str) -> bool:
-            due = self._due.find(app, text)
-            if due.objects or not self._shared.leading():
+            now = self._due.find(app, text)
+            if now.objects or not self._shared.leading():
                 return False
             # Before the stack: no pass would find an entry that is left over.
-            self._index.forget(due.stack.entry)
-            decided.append(due)
+            self._index.forget(now.stack.entry)
             return True
 
         if self._locked(app, go) is not Forgotten.REMOVED:
@@ -253,7 +250,7 @@ class Retention:
         # The next listing of the backend drops the app.
         tries.not_before = self._shared.clock() + self.settings.stays_s
         with_logs = f" and {_count(logs, 'archived log')}" if logs else ""
-        self._reporter.line(f"{app.app_id}: forgotten, with stack {app.stack}{with_logs} ({decided[0].ended})")
+        self._reporter.line(f"{app.app_id}: forgotten, with stack {app.stack}{with_logs} ({due.ended})")
         return True
 
     def _locked(self, app: TrackedApp, decide: Callable[[str], bool]) -> Forgotten:

@@ -32,18 +32,15 @@ def check_retention(
         once: `--once` is given.
         archives: Archives that the controller uses. None: it has none.
     """
-    problems, ages = [], dict[str, timedelta]()
-    for option, text in (("--forget-after", after), ("--forget-failed-after", failed_after)):
-        if text is not None:
-            age = read_age(text)
-            if age is None:
-                problems.append(Problem(option, f"found {text!r}, allowed is {ALLOWED}"))
-            else:
-                ages[option] = age
+    given = {"--forget-after": after, "--forget-failed-after": failed_after}
+    ages = {option: read_age(text) for option, text in given.items() if text is not None}
+    problems = [
+        Problem(option, f"found {given[option]!r}, allowed is {ALLOWED}") for option, age in ages.items() if age is None
+    ]
     if after is None:
         needs = {"--forget-failed-after": failed_after is not None, "--dry-run": dry_run}
         text = "there is no --forget-after, without which nothing is forgotten; give an age, or leave this out"
-        problems += [Problem(option, text) for option, given in needs.items() if given]
+        problems += [Problem(option, text) for option, is_given in needs.items() if is_given]
     if dry_run and not once:
         problems.append(Problem("--dry-run", "it shows what would be forgotten now, and ends; give --once with it"))
     age = ages.get("--forget-after")
@@ -53,8 +50,7 @@ def check_retention(
         problems.append(Problem("--forget-failed-after", text))
     if problems or age is None or failed is None:
         return problems, None
-    rules = archives or ArchiveRules()
-    return [], RetentionSettings(after=age, failed_after=failed, dry_run=dry_run, archives=rules)
+    return [], RetentionSettings(after=age, failed_after=failed, dry_run=dry_run, archives=archives or ArchiveRules())
 
 
 def read_age(text: str) -> timedelta | None:
