@@ -9,9 +9,10 @@ from typing import Any
 
 from torchx_pulumi.apps.judge import Weight, judge, latest, weight
 from torchx_pulumi.apps.look import Look
+from torchx_pulumi.controller.live_fleet import live_id
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.shared import Shared
-from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_observed
+from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.requested import Requested
@@ -109,64 +110,52 @@ def _attempt(observed: Mapping[str, Any]) -> int:
     return number_at(observed, "attempt") or 1
 
 
-class Looker:
-    """Looks at apps. For use by several threads; one call per app at a time."""
+def look_for(shared: Shared, app: TrackedApp, *, to_write: bool) -> Sighting | None:
+    """Look at an app in its cluster, and queue it again if the watch may not tell its next change.
 
-    def __init__(self, shared: Shared) -> None:
-        """Take what the parts of the controller share."""
-        self._shared = shared
-        self._shown: dict[AppKey, Mapping[str, Any]] = {}
-        """What was shown of apps whose stacks are not written."""
+    Args:
+        shared: What the parts of the controller share.
+        app: The app.
+        to_write: It is written to the stack. False: it is only shown, and what the fleet shows counts as known.
 
-    def look(self, app: TrackedApp, *, to_write: bool) -> Sighting | None:
-        """Return how an app stands. None: as its stack or the last look says, or that is not known.
+    Returns:
+        How it stands. None: as its stack or the fleet says, or that is not known.
 
-        Args:
-            app: The app.
-            to_write: It is written to the stack. False: it is only shown.
+    Raises:
+        ClusterError: A cluster does not answer.
+    """
+    previous: Mapping[str, Any] | None = app.observed or None
+    shown = None if to_write or shared.fleet is None else shared.fleet.find(live_id(app.key))
+    if shown is not None and shown.seen is not None and shown.seen.get("uid") == app.uid:
+        previous = shown.seen if previous is None else latest(previous, shown.seen)
+    failure: ClusterError | None = None
+    for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:
+        try:
+            found = look_at(
+                view,
+                app,
+                shared.now(),
+                requested=app.requested,
+                previous=previous,
+                is_changing=shared.tracked.is_changing,
+            )
+        except ClusterError as error:
+            failure = error
+            continue
+        _look_later(shared, app, view, found)
+        if found is not None:
+            return found
+    if failure is not None:
+        raise failure
+    return None
 
-        Raises:
-            ClusterError: A cluster does not answer.
-        """
-        shared, previous = self._shared, app.observed or None
-        shown = None if to_write else self._shown.get(app.key)
-        if shown is not None and shown.get("uid") == app.uid:
-            previous = shown if previous is None else latest(previous, shown)
-        failure: ClusterError | None = None
-        for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:
-            try:
-                found = look_at(
-                    view,
-                    app,
-                    shared.now(),
-                    requested=app.requested,
-                    previous=previous,
-                    is_changing=shared.tracked.is_changing,
-                )
-            except ClusterError as error:
-                failure = error
-                continue
-            self._look_later(app, view, found)
-            if found is not None:
-                if not to_write and found.observed is not None:
-                    self._shown[app.key] = kept_of_observed(found.observed)
-                return found
-        if failure is not None:
-            raise failure
-        return None
 
-    def forget(self, key: AppKey) -> None:
-        """Drop what is kept of an app that is gone."""
-        self._shown.pop(key, None)
-
-    def _look_later(self, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:
-        """Add an app to the queue whose next change the watch may not tell."""
-        watched, unwatched_s = view.job_object(app) is not None, self._shared.timing.unwatched_s
-        queue = self._shared.queue
-        if found is None:
-            if watched:
-                queue.add(app.key, BEHIND_S)
-        elif found.look.changing:
-            queue.add(app.key, unwatched_s, pending=False)
-        elif not found.look.gone and not watched:
-            queue.add(app.key, BEHIND_S if view.is_synced(app) else unwatched_s, pending=False)
+def _look_later(shared: Shared, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:
+    watched, unwatched_s = view.job_object(app) is not None, shared.timing.unwatched_s
+    if found is None:
+        if watched:
+            shared.queue.add(app.key, BEHIND_S)
+    elif found.look.changing:
+        shared.queue.add(app.key, unwatched_s, pending=False)
+    elif not found.look.gone and not watched:
+        shared.queue.add(app.key, BEHIND_S if view.is_synced(app) else unwatched_s, pending=False)

@@ -21,7 +21,7 @@ from torchx_pulumi.kube.watched_cluster import WatchedCluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
@@ -32,10 +32,7 @@ DEBOUNCE_S = 0.05
 """Time in which several changes of one app become one look."""
 
 EVENT_DEBOUNCE_S = 1.0
-"""The same for events and queues, which only explain why an app waits, and for the pods of apps with many replicas."""
-
-MANY_REPLICAS = 500
-"""Replicas of an app above which its pods change all the time while it starts or ends."""
+"""The same for events and queues, which only explain why an app waits."""
 
 MOST_GONE = 2000
 """Runs whose job object was deleted and of which objects are remembered, until their end is in the stack."""
@@ -267,12 +264,10 @@ class ClusterView:
         if is_job:
             keys |= self._job_object_changed(found, gone=gone)
         for key in keys:
-            app, delay_s = self._tracked.app(key), DEBOUNCE_S
-            if change.kind == POD and app is not None:
-                if app.variant.ends_by_pods and app.owns(found):
-                    self._remember(app, lambda known: known.with_pod(found))
-                delay_s = EVENT_DEBOUNCE_S if _has_many_replicas(app) else DEBOUNCE_S
-            self._listener.dirty(key, delay_s)
+            app = self._tracked.app(key)
+            if change.kind == POD and app is not None and app.variant.ends_by_pods and app.owns(found):
+                self._remember(app, lambda known: known.with_pod(found))
+            self._listener.dirty(key, DEBOUNCE_S)
             if change.kind == POD:
                 self._listener.pod_changed(self, key, found, deleted=gone)
             elif is_job and change.previous is None and not gone and app is not None and app.log_archive is not None:
@@ -311,11 +306,6 @@ class ClusterView:
 def _has_end(app: TrackedApp) -> bool:
     """Return whether the stack of an app has the end of its run, as its objects showed it."""
     return app.observed.get("uid") in (None, app.uid) and weight(app.observed) is Weight.SEEN
-
-
-def _has_many_replicas(app: TrackedApp) -> bool:
-    roles = items_at(app.output.output, "declared", "roles")
-    return sum(number_at(role, "replicas") or 0 for role in roles) > MANY_REPLICAS
 
 
 def _words(found: Manifest) -> tuple[Any, Any]:

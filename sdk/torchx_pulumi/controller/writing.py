@@ -13,7 +13,7 @@ from typing import Any
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.apps.judge import Weight, weight
 from torchx_pulumi.apps.look import Look
-from torchx_pulumi.controller.looking import Looker, Sighting, is_behind, is_told
+from torchx_pulumi.controller.looking import Sighting, is_behind, is_told, look_for
 from torchx_pulumi.controller.observing import WAITS
 from torchx_pulumi.controller.shared import Shared
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
@@ -31,7 +31,6 @@ class StackWriter:
         self._queue, self._reporter, self._tracked = shared.queue, shared.reporter, shared.tracked
         self._timing = shared.timing
         self._program_stacks = program_stacks
-        self._looker = Looker(shared)
         self._written_at: dict[AppKey, float] = {}
         self._failing_since: dict[AppKey, float] = {}
         self._success_at: dict[str, float] = {}
@@ -53,7 +52,7 @@ class StackWriter:
         if not writes and self._shared.fleet is None:
             return
         try:
-            sighting = self._looker.look(app, to_write=writes)
+            sighting = look_for(self._shared, app, to_write=writes)
         except ClusterError:
             # The watch reports a cluster that is away.
             self._queue.retry(key)
@@ -111,7 +110,6 @@ class StackWriter:
             self._reporter.once(f"restored {app.key}", words)
 
     def _forget(self, key: AppKey) -> None:
-        self._looker.forget(key)
         for table in (self._written_at, self._failing_since):
             table.pop(key, None)
         for words in ("unwritable", "restored", "write"):
