@@ -12,7 +12,7 @@ from torchx_pulumi.apps.look import Look
 from torchx_pulumi.controller.live_fleet import live_id
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.shared import Shared
-from torchx_pulumi.controller.stack_apps import TrackedApp
+from torchx_pulumi.controller.stack_apps import TrackedApp, kept_of_observed
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.requested import Requested
@@ -125,9 +125,10 @@ def look_for(shared: Shared, app: TrackedApp, *, to_write: bool) -> Sighting | N
         ClusterError: A cluster does not answer.
     """
     previous: Mapping[str, Any] | None = app.observed or None
-    shown = None if to_write or shared.fleet is None else shared.fleet.find(live_id(app.key))
-    if shown is not None and shown.seen is not None and shown.seen.get("uid") == app.uid:
-        previous = shown.seen if previous is None else latest(previous, shown.seen)
+    live = None if to_write or shared.fleet is None else shared.fleet.find(live_id(app.key))
+    if live is not None and live.seen is not None and live.seen.get("uid") == app.uid:
+        shown = kept_of_observed(live.seen)
+        previous = shown if previous is None else latest(previous, shown)
     failure: ClusterError | None = None
     for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:
         try:

@@ -21,6 +21,9 @@ from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.status import read_state
 from torchx_pulumi.runs.driver import Recorded, Written
 
+LOCKED_S = 600.0
+"""Time for which an end waits closely for a lock. One that is held longer was probably left by a process that died."""
+
 
 class StackWriter:
     """Looks at apps, shows what it sees and writes their stacks; one call per app at a time."""
@@ -173,10 +176,11 @@ class StackWriter:
         self._queue.add(app.key, again_s, pending=False)
 
     def _deferred(self, app: TrackedApp, *, has_ended: bool) -> None:
-        waits_for_lock = has_ended and self._is_locked(app)
+        now = self._shared.clock()
+        since = self._failing_since.setdefault(app.key, now)
+        waits_for_lock = has_ended and now - since < LOCKED_S and self._is_locked(app)
         self._queue.retry(app.key, self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s)
-        since = self._failing_since.setdefault(app.key, self._shared.clock())
-        if self._shared.clock() - since < self._timing.failing_s:
+        if now - since < self._timing.failing_s:
             return
         why = (
             f"stack {app.stack} is not written yet: an update holds its lock, an operation is pending, or the backend "
