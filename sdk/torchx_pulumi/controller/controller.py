@@ -19,7 +19,7 @@ from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
 from torchx_pulumi.controller.settings import ControllerSettings, ControllerTiming
-from torchx_pulumi.controller.shared import Shared
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks, stack_words
 from torchx_pulumi.controller.work_queue import WorkQueue
@@ -57,7 +57,7 @@ class Controller:
         timing: ControllerTiming | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        """Take the dependencies; nothing is started or asked yet. The others are as in `Shared`.
+        """Take the dependencies; nothing is started or asked yet.
 
         Args:
             settings: What to watch and write.
@@ -75,7 +75,7 @@ class Controller:
         self._reporter = reporter
         only_shows = settings.retention is not None and settings.retention.dry_run
         self._tracked = TrackedStacks(settings.backends, reporter, fleet=fleet, now=now)
-        self._shared = shared = Shared(
+        self._shared = shared = ControllerParts(
             tracked=self._tracked,
             driver=driver,
             reporter=reporter,
@@ -150,7 +150,7 @@ class Controller:
         return [*found.values()]
 
     def view_of(self, app: TrackedApp) -> ClusterView | None:
-        """Return the watched cluster of an app's run; see `Shared.view_of`."""
+        """Return the watched cluster of an app's run; see `ControllerParts.view_of`."""
         return self._shared.view_of(app)
 
     def figures(self) -> ControllerFigures:
@@ -176,7 +176,10 @@ class Controller:
             shared.archiver.start()
         for view in shared.views:
             view.watched.start()
-        synced = self._wait_for_sync(stop)
+        end = time.monotonic() + self._timing.sync_s
+        while not (synced := all(view.watched.is_settled for view in shared.views)) and time.monotonic() < end:
+            if stop.wait(0.05):
+                break
         self._report_start(stop, synced=synced)
         if self._retention and self._retention.settings.dry_run:
             self._retention.show()
@@ -197,14 +200,6 @@ class Controller:
                 threads.append(_start(partial(self._retention.run, stopped), "retention"))
             stop.wait()
         return self._stop(threads)
-
-    def _wait_for_sync(self, stop: threading.Event) -> bool:
-        end = time.monotonic() + self._timing.sync_s
-        while time.monotonic() < end and not stop.is_set():
-            if all(view.watched.is_settled for view in self._shared.views):
-                return True
-            stop.wait(0.05)
-        return False
 
     def _report_start(self, stop: threading.Event, *, synced: bool) -> None:
         names = ", ".join(view.name for view in self._shared.views)
@@ -286,16 +281,16 @@ class Controller:
             self._changes.wake.clear()
             if self._lead_changed and not self._shared.stopped.is_set():
                 self._lead_changed = False
-                self._take_over() if self._shared.leading() else self._writer.stand_by()
+                if self._shared.leading():
+                    # As at a start: the last leader may have left anything undone. A listing follows.
+                    self._passed.clear()
+                    self._look_at([app.key for app in self._tracked.apps()])
+                else:
+                    self._writer.stand_by()
             elif self._shared.stopped.is_set() or self._refresh_in_s() > 0:
                 continue
             self._refresh_once(self._timing.listing_s)
             self._changes.note_listing()
-
-    def _take_over(self) -> None:
-        """Look at all apps as at a start: the last leader may have left anything undone. A listing follows."""
-        self._passed.clear()
-        self._look_at([app.key for app in self._tracked.apps()])
 
     def _refresh_in_s(self) -> float:
         due = min(self._refreshed_at + self._timing.refresh_s, self._changes.listing_at())
@@ -349,7 +344,7 @@ class Controller:
 class _Changes(ChangeListener):
     """Queues apps that changed, and remembers job objects whose stacks are not known yet."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerParts) -> None:
         self._shared = shared
         self._guard = threading.Lock()
         self._unknown: dict[str, tuple[int, float]] = {}

@@ -13,7 +13,7 @@ from torchx_pulumi.apps.ownership import is_of_launch
 from torchx_pulumi.controller.forgettable import AppObject, OwnStack, StaysError, read_own_stack
 from torchx_pulumi.controller.observing import ClusterView
 from torchx_pulumi.controller.settings import RetentionSettings
-from torchx_pulumi.controller.shared import Shared
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.kube.kinds import POD
 from torchx_pulumi.log_archive import ArchivedJob
@@ -63,7 +63,7 @@ class Due:
 class DueApps:
     """Judges apps. Nothing is changed."""
 
-    def __init__(self, shared: Shared, settings: RetentionSettings, index: RunIndex) -> None:
+    def __init__(self, shared: ControllerParts, settings: RetentionSettings, index: RunIndex) -> None:
         """Take what the parts of the controller share, the ages, and the apps that this user launched from here."""
         self._shared = shared
         self._settings = settings

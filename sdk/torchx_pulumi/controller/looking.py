@@ -11,7 +11,7 @@ from torchx_pulumi.apps.judge import Weight, judge, latest, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.controller.live_fleet import live_id
 from torchx_pulumi.controller.observing import ClusterView
-from torchx_pulumi.controller.shared import Shared
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import TrackedApp, kept_of_observed
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import number_at, text_at
@@ -110,7 +110,7 @@ def _attempt(observed: Mapping[str, Any]) -> int:
     return number_at(observed, "attempt") or 1
 
 
-def look_for(shared: Shared, app: TrackedApp, *, to_write: bool) -> Sighting | None:
+def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sighting | None:
     """Look at an app in its cluster, and queue it again if the watch may not tell its next change.
 
     Args:
@@ -151,7 +151,7 @@ def look_for(shared: Shared, app: TrackedApp, *, to_write: bool) -> Sighting | N
     return None
 
 
-def _look_later(shared: Shared, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:
+def _look_later(shared: ControllerParts, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:
     watched, unwatched_s = view.job_object(app) is not None, shared.timing.unwatched_s
     if found is None:
         if watched:

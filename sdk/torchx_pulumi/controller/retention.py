@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torchx_pulumi.controller.due_apps import Due, DueApps, observed_of
 from torchx_pulumi.controller.forgettable import AppObject, StaysError
 from torchx_pulumi.controller.settings import RetentionSettings
-from torchx_pulumi.controller.shared import Shared
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
@@ -48,7 +48,7 @@ class Retention:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: ControllerParts,
         settings: RetentionSettings,
         *,
         opened_archive: Callable[[str], Archive] = open_archive,

@@ -1,4 +1,4 @@
-"""Shared: what the parts of a controller share."""
+"""ControllerParts: what the parts of a controller share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchx_pulumi.runs.driver import Driver
 
 
 @dataclass(slots=True, kw_only=True)
-class Shared:
+class ControllerParts:
     """What the parts of a controller share. Each part is for use by several threads."""
 
     tracked: TrackedStacks

@@ -15,7 +15,7 @@ from torchx_pulumi.apps.judge import Weight, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.controller.looking import Sighting, is_behind, is_told, look_for
 from torchx_pulumi.controller.observing import WAITS
-from torchx_pulumi.controller.shared import Shared
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.status import read_state
@@ -28,7 +28,7 @@ LOCKED_S = 600.0
 class StackWriter:
     """Looks at apps, shows what it sees and writes their stacks; one call per app at a time."""
 
-    def __init__(self, shared: Shared, *, program_stacks: bool) -> None:
+    def __init__(self, shared: ControllerParts, *, program_stacks: bool) -> None:
         """Take what the parts of the controller share, and whether stacks of users' own programs are written too."""
         self._shared = shared
         self._queue, self._reporter, self._tracked = shared.queue, shared.reporter, shared.tracked
@@ -62,7 +62,10 @@ class StackWriter:
             return
         if sighting is None:
             return
-        self._show(app, sighting)
+        if self._shared.fleet is not None:
+            seen = sighting.observed
+            shown = without_words(seen) if app.has_secrets and seen is not None else seen
+            self._shared.fleet.put_seen(key, app.uid, shown, cluster=sighting.cluster)
         self._say_if_behind(app, sighting.look)
         observed = sighting.observed or app.observed
         if read_state(observed.get("state")) in WAITS and not sighting.look.gone:
@@ -96,13 +99,6 @@ class StackWriter:
             words = f"{app.app_id}: stack {app.stack} is not written: values of its outputs are secret"
             self._reporter.once(f"unwritable {app.key}", words)
         return not app.has_secrets
-
-    def _show(self, app: TrackedApp, sighting: Sighting) -> None:
-        if self._shared.fleet is None:
-            return
-        seen = sighting.observed
-        shown = without_words(seen) if app.has_secrets and seen is not None else seen
-        self._shared.fleet.put_seen(app.key, app.uid, shown, cluster=sighting.cluster)
 
     def _say_if_behind(self, app: TrackedApp, look: Look) -> None:
         if look.confirmed and look.status is not None and is_behind(look, app.observed):

@@ -17,7 +17,7 @@ from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
 from torchx_pulumi.controller.settings import RetentionSettings
-from torchx_pulumi.controller.shared import Shared
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
@@ -159,7 +159,7 @@ class OldApps:
         tracked = TrackedStacks([self.world.backend, *further], reporter)
         for backend in (self.world.backend, *further):
             tracked.refresh(backend)
-        shared = Shared(
+        shared = ControllerParts(
             tracked=tracked,
             driver=driver or self.world.driver(),
             reporter=reporter,
