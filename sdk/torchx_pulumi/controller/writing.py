@@ -13,7 +13,7 @@ from typing import Any
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.apps.judge import Weight, weight
 from torchx_pulumi.apps.look import Look
-from torchx_pulumi.controller.looking import Sighting, is_behind, is_told, look_for
+from torchx_pulumi.controller.looking import is_behind, is_told, look_for
 from torchx_pulumi.controller.observing import WAITS
 from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
