@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from torchx_pulumi.controller.retention_checks import check_retention
+from torchx_pulumi.controller.checks import check_retention
 from torchx_pulumi.images.reference import parse_reference, parse_repository
 from torchx_pulumi.log_archive.location import check_archive_url
 from torchx_pulumi.model.errors import ImageError, Problem

@@ -143,6 +143,7 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
         check_archives,
         check_lease,
         check_lease_access,
+        check_retention,
         check_settings,
         check_words,
         different_backends,
@@ -150,7 +151,6 @@ def _run(arguments: argparse.Namespace, stop: threading.Event, checked: threadin
     from torchx_pulumi.controller.election import LeaseElection, new_identity
     from torchx_pulumi.controller.live_fleet import LiveFleet
     from torchx_pulumi.controller.reporting import Reporter
-    from torchx_pulumi.controller.retention_checks import check_retention
     from torchx_pulumi.kube import KubernetesCluster
     from torchx_pulumi.kube.kubeconfig import absolute_kubeconfig
     from torchx_pulumi.stack_state.backend import choose_backend

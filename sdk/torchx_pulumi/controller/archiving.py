@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torchx_pulumi.apps.ownership import Run, owns
 from torchx_pulumi.controller.archive_rules import ArchiveRules
@@ -77,19 +77,8 @@ class PendingCopy:
         return f"{self.job.app_id}: the log of {self.ref.pod}/{self.ref.container}"
 
 
-@dataclass(slots=True)
-class CopiedPod:
-    """What is known of a pod."""
-
-    finished: set[CopyKey] = field(default_factory=set)
-    """Runs that need no copy any more."""
-    open: set[CopyKey] = field(default_factory=set)
-    """Runs that are being copied."""
-    gone: bool = False
-
-
 class LogArchiver:
-    """The controller's `Archiver`.
+    """Copies the logs of tracked apps. Calls return at once and never raise; the work is done by its own threads.
 
     A log goes into the archive that the launch of its app named, if that counts (`ArchiveRules`), else into the
     controller's own. The latter has no logs of pods with Secrets, unless that is asked for.
@@ -122,12 +111,12 @@ class LogArchiver:
         self._stop = LogStop()
         self._guard = threading.Lock()
         self._copies: dict[CopyKey, PendingCopy] = {}
-        self._pods: dict[str, CopiedPod] = {}
         self._runs: dict[AppKey, tuple[Run, ...]] = {}
         self._chosen: dict[AppKey, set[str | None]] = {}
         """Uids of runs whose launch chose the archive, as their job objects showed."""
         self._archives: dict[str, Archive | None] = {}
         self._indexed: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
+        """URL of the archive and folder of a job to the records of runs that need no copy any more."""
         self._ended: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
         self._running: WorkQueue[CopyKey] = WorkQueue(retry_s=retry_s, longest_retry_s=longest_retry_s)
         self._threads: list[threading.Thread] = []
@@ -152,7 +141,18 @@ class LogArchiver:
     def pod_changed(
         self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
-        """Take a pod of an app as it is now."""
+        """Take a pod of an app as it is now.
+
+        Every pod is passed at least once after the start, and again after each change, and where the app's stack or
+        its job object is read later than the pod.
+
+        Args:
+            app: The app, as its stack was last read. Its `uid` may be that of another run than the pod's.
+            cluster: The real cluster with the pod.
+            pod: The pod, without the fields that `kube.trimming.trim` drops. It must not be changed.
+            job_object: The job object of the app's name as the cluster has it or had it last. None: it was not seen.
+            deleted: The pod is gone, and this is what it was last.
+        """
         try:
             self._pod_changed(app, cluster, pod, job_object, deleted=deleted)
         except Exception as error:  # noqa: BLE001 - one pod must not end the watch of all others
@@ -183,62 +183,30 @@ class LogArchiver:
     def _pod_changed(
         self, app: TrackedApp, cluster: Cluster, pod: Manifest, job_object: Manifest | None, *, deleted: bool
     ) -> None:
-        uid, pod_uid = self._run_uid(app, pod), text_at(pod, "metadata", "uid")
-        if uid is None or pod_uid is None:
-            return
-        going = deleted or is_being_deleted(pod)
-        chosen = self._rules.of_launch(app, job_object)
-        if chosen is not None:
-            self._chosen.setdefault(app.key, set()).add(app.uid)
-        named = self._rules.named(app)
-        if named is not None and uid in self._chosen.get(app.key, ()):
-            url: str | None = named
-        elif named is not None and job_object is None and not going:
-            # The pod is passed again with its job object, which shows whose launch it is.
-            return
-        else:
-            url = self._url_without_choice(app, pod)
-        if url is None:
-            return
-        archive = self._archive(url)
-        if archive is None:
+        uid, going = self._run_uid(app, pod), deleted or is_being_deleted(pod)
+        url = None if uid is None else self._chosen_url(app, uid, pod, job_object, going=going)
+        archive = None if url is None else self._archive(url)
+        if uid is None or url is None or archive is None:
             return
         job = ArchivedJob(app_id=app.app_id, scheduler=app.scheduler, uid=uid)
         with self._guard:
-            known = self._pods.setdefault(pod_uid, CopiedPod())
-            known.gone = known.gone or deleted
             for ref in runs_of_pod(pod):
-                if not ref.running or going:
-                    self._add(known, url, archive, cluster, job, ref, urgent=going)
-            for key in known.open:
-                self._copies[key].gone = known.gone
-            self._drop_if_done(pod_uid)
+                key = (url, ref.key(job).record)
+                is_done = ref.key(job).record in self._indexed.get((url, job.folder), ())
+                if (not ref.running or going) and not is_done:
+                    made = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
+                    self._add(self._copies.setdefault(key, made), ref, urgent=going)
+                if deleted and key in self._copies:
+                    self._copies[key].gone = True
 
-    def _add(
-        self,
-        known: CopiedPod,
-        url: str,
-        archive: Archive,
-        cluster: Cluster,
-        job: ArchivedJob,
-        ref: ContainerRunRef,
-        *,
-        urgent: bool,
-    ) -> None:
-        key = (url, ref.key(job).record)
-        if key in known.finished:
+    def _add(self, copy: PendingCopy, ref: ContainerRunRef, *, urgent: bool) -> None:
+        """Queue a copy, unless it is being made."""
+        if copy.active:
             return
-        copy = self._copies.get(key)
-        if copy is None:
-            copy = PendingCopy(key=key, archive=archive, cluster=cluster, job=job, ref=ref)
-            self._copies[key] = copy
-            known.open.add(key)
-        elif copy.active:
-            return
-        elif copy.ref.running or not ref.running:
+        if copy.ref.running or not ref.running:
             copy.ref = ref
         queue = self._queue_of(copy)
-        queue.add(key, URGENT_S if urgent else NEW_S)
+        queue.add(copy.key, URGENT_S if urgent else NEW_S)
         if queue is self._running and self._followers < FOLLOWED and not self._stop.is_set():
             self._followers += 1
             self._start_thread(queue)
@@ -253,20 +221,28 @@ class LogArchiver:
             self._chosen[app.key] = self._chosen.get(app.key, set()) & {run.uid for run in known}
         return next((run.uid for run in known if owns(run, pod)), None)
 
-    def _url_without_choice(self, app: TrackedApp, pod: Manifest) -> str | None:
-        """Return where a log goes whose launch chose no archive that counts. None: nowhere."""
-        own = self._rules.own
+    def _chosen_url(
+        self, app: TrackedApp, uid: str, pod: Manifest, job_object: Manifest | None, *, going: bool
+    ) -> str | None:
+        """Return the archive for the logs of a pod: that of its launch, if it counts, else the controller's own."""
+        if self._rules.of_launch(app, job_object) is not None:
+            self._chosen.setdefault(app.key, set()).add(app.uid)
+        own, named = self._rules.own, self._rules.named(app)
+        if named is not None and uid in self._chosen.get(app.key, ()):
+            return named
+        if named is not None and job_object is None and not going:
+            # The pod is passed again with its job object, which shows whose launch it is.
+            return None
         if app.log_archive is None:
             why = "the launch named no log_archive"
-        elif self._rules.named(app) is None:
+        elif named is None:
             why = "the log_archive that the launch named is not allowed (--archive-allow)"
         else:
             why = "its job object does not show the label of its launch, so that its log_archive does not count"
         if own is not None and (self._rules.secret_pods or not has_secrets(pod)):
             if app.log_archive is not None:
-                self._reporter.once(
-                    f"archive choice {app.key}", f"{app.app_id}: its logs go to {without_password(own)}: {why}"
-                )
+                words = f"{app.app_id}: its logs go to {without_password(own)}: {why}"
+                self._reporter.once(f"archive choice {app.key}", words)
             return own
         if own is not None:
             why = f"its pods have secrets, and {why} (--archive-secret-pods)"
@@ -407,22 +383,13 @@ class LogArchiver:
         self._copies.pop(copy.key, None)
         for queue in (self._ended, self._running):
             queue.succeeded(copy.key)
-        known = self._pods.get(copy.ref.pod_uid)
-        if known is not None:
-            known.open.discard(copy.key)
-            known.finished.add(copy.key)
-            self._drop_if_done(copy.ref.pod_uid)
-
-    def _drop_if_done(self, pod_uid: str) -> None:
-        known = self._pods.get(pod_uid)
-        if known is not None and known.gone and not known.open:
-            del self._pods[pod_uid]
+        self._indexed.get((copy.key[0], copy.job.folder), set()).add(copy.key[1])
 
     def _queue_of(self, copy: PendingCopy) -> WorkQueue[CopyKey]:
         return self._running if copy.ref.running else self._ended
 
     def _index(self, copy: PendingCopy) -> set[str]:
-        """Return the paths of the records that a job's archive had when it was first asked."""
+        """Return the records that a job's archive had when it was first asked, and those that need no copy since."""
         place = (copy.key[0], copy.job.folder)
         with self._guard:
             known = self._indexed.get(place)
@@ -431,7 +398,8 @@ class LogArchiver:
                 return known
         found = {key.record for key in copy.archive.index(copy.job) if not key.partial}
         with self._guard:
-            self._indexed[place] = found
+            # Another thread may have read it too, and have added what it copied.
+            found = self._indexed.setdefault(place, found)
             if len(self._indexed) > MOST_INDEXED:
                 self._indexed.popitem(last=False)
         return found

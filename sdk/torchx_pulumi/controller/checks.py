@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from torchx_pulumi.controller.archive_rules import ArchiveRules
-from torchx_pulumi.controller.retention_checks import check_permissions
-from torchx_pulumi.controller.settings import ControllerSettings
+from torchx_pulumi.controller.settings import ControllerSettings, RetentionSettings
 from torchx_pulumi.kube import Cluster
 from torchx_pulumi.kube.kinds import LEASE
 from torchx_pulumi.log_archive import check_archive_url, open_archive
@@ -15,10 +15,11 @@ from torchx_pulumi.model.errors import BackendAbsentError, ClusterError, Problem
 from torchx_pulumi.model.redaction import without_password
 from torchx_pulumi.planning.names import is_dns_label, is_dns_subdomain
 from torchx_pulumi.runs.whereabouts import Connect
+from torchx_pulumi.schedulers.watching import forget_permissions
 from torchx_pulumi.stack_state.backend import backend_folder
 from torchx_pulumi.stack_state.files import os_error_reason
 from torchx_pulumi.stack_state.folder_stack import check_there
-from torchx_pulumi.stack_state.stacks import CliStacks, Stacks, open_stacks
+from torchx_pulumi.stack_state.stacks import CliStacks, open_stacks
 
 WRITABLE = "file://, s3://, gs:// and azblob://"
 """Backends whose stacks are written without the engine."""
@@ -28,26 +29,28 @@ SMALLEST_LIMIT = 64 << 10
 
 UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
+AGE_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+SHORTEST_AGE = timedelta(hours=1)
+"""Shortest age: waits for the end of an app and the archiving of its logs are over long before that."""
+
+ALLOWED_AGE = "a number with h, d or w, at least 1h, for example 12h or 30d"
+
 
 def check_settings(
-    settings: ControllerSettings,
-    connect: Connect,
-    *,
-    opened: Callable[[str], Stacks] = open_stacks,
-    further: Sequence[Problem] = (),
+    settings: ControllerSettings, connect: Connect, *, further: Sequence[Problem] = ()
 ) -> dict[str, Cluster]:
     """Return the clusters to watch, by their names in messages.
 
     Args:
         settings: What is asked for.
         connect: Connects to a cluster. A request is sent only where apps are forgotten: whether that is permitted.
-        opened: Returns the stacks of a backend.
         further: Problems of what is checked elsewhere.
 
     Raises:
         TorchxPulumiError: There are problems.
     """
-    problems = [*further, *_check_backends(settings.backends, opened)]
+    problems = [*further, *_check_backends(settings.backends)]
     clusters: dict[str, Cluster] = {}
     for context in settings.contexts or (None,):
         option = "--context" if context else "kubeconfig"
@@ -79,8 +82,8 @@ def check_archives(rules: ArchiveRules, limit: str, *, pages: bool) -> tuple[lis
         pages: Pages are served.
     """
     problems: list[Problem] = []
-    given = [("--archive-allow", url) for url in rules.allowed]
-    for option, url in [*([] if rules.own is None else [("--log-archive", rules.own)]), *given]:
+    own = [] if rules.own is None else [("--log-archive", rules.own)]
+    for option, url in (*own, *(("--archive-allow", url) for url in rules.allowed)):
         wrong = check_archive_url(url, option)
         try:
             if not wrong:
@@ -100,6 +103,75 @@ def check_archives(rules: ArchiveRules, limit: str, *, pages: bool) -> tuple[lis
         text = f"found {limit!r}, allowed is 64Ki or more, for example 64Mi or 1G"
         problems.append(Problem("--archive-limit", text))
     return problems, limit_bytes or SMALLEST_LIMIT
+
+
+def check_retention(
+    after: str | None, failed_after: str | None, *, dry_run: bool, once: bool, archives: ArchiveRules | None = None
+) -> tuple[list[Problem], RetentionSettings | None]:
+    """Return what is wrong with the options, and the settings. None: nothing is forgotten.
+
+    Args:
+        after: Value of `--forget-after`. None: it is not given.
+        failed_after: Value of `--forget-failed-after`. None: it is not given.
+        dry_run: `--dry-run` is given.
+        once: `--once` is given.
+        archives: Archives that the controller uses. None: it has none.
+    """
+    given = {"--forget-after": after, "--forget-failed-after": failed_after}
+    ages = {option: read_age(text) for option, text in given.items() if text is not None}
+    problems = [
+        Problem(option, f"found {given[option]!r}, allowed is {ALLOWED_AGE}")
+        for option, age in ages.items()
+        if age is None
+    ]
+    if after is None:
+        needs = {"--forget-failed-after": failed_after is not None, "--dry-run": dry_run}
+        text = "there is no --forget-after, without which nothing is forgotten; give an age, or leave this out"
+        problems += [Problem(option, text) for option, is_given in needs.items() if is_given]
+    if dry_run and not once:
+        problems.append(Problem("--dry-run", "it shows what would be forgotten now, and ends; give --once with it"))
+    age = ages.get("--forget-after")
+    failed = ages.get("--forget-failed-after", None if age is None else 2 * age)
+    if age is not None and failed is not None and failed < age:
+        text = f"found {failed_after!r}, which is less than --forget-after {after}; failed apps stay at least as long"
+        problems.append(Problem("--forget-failed-after", text))
+    if problems or age is None or failed is None:
+        return problems, None
+    return [], RetentionSettings(after=age, failed_after=failed, dry_run=dry_run, archives=archives or ArchiveRules())
+
+
+def read_age(text: str) -> timedelta | None:
+    """Return an age. None: the text is not an age, or the age is too short.
+
+    >>> read_age("36h"), read_age("30d"), read_age("30"), read_age("0d")
+    (datetime.timedelta(days=1, seconds=43200), datetime.timedelta(days=30), None, None)
+    """
+    found = re.fullmatch(r"(\d{1,4})([hdw])", text, re.ASCII)
+    age = None if found is None else int(found[1]) * AGE_UNITS[found[2]]
+    return None if age is None or age < SHORTEST_AGE else age
+
+
+def check_permissions(name: str, cluster: Cluster, namespaces: Sequence[str]) -> list[Problem]:
+    """Return what is not permitted that forgetting needs in a cluster. A cluster that does not answer has no problem.
+
+    Args:
+        name: What messages call the cluster.
+        cluster: The cluster.
+        namespaces: The watched namespaces. Empty: all.
+    """
+    missing: list[str] = []
+    try:
+        needed = [one for one in forget_permissions() if not one.kind.group or cluster.serves(one.kind)]
+        for namespace in namespaces or (None,):
+            where = f"in namespace {namespace}" if namespace else "in all namespaces"
+            missing += [f"{one} {where}" for one in needed if not cluster.allowed(one.verb, one.kind, namespace)]
+    except ClusterError:
+        # What is forgotten is decided when it answers again; a verb that is missing is reported then.
+        return []
+    if not missing:
+        return []
+    text = f"no permission in {name} to {', to '.join(missing)}; docs/permissions.md has the rules"
+    return [Problem("--forget-after", text)]
 
 
 def check_lease(text: str | None, *, once: bool) -> tuple[list[Problem], tuple[str | None, str]]:
@@ -180,14 +252,14 @@ def _bytes_of(text: str) -> int | None:
     return int(float(found[1]) * UNITS[found[2]]) if found else None
 
 
-def _check_backends(backends: Sequence[str], opened: Callable[[str], Stacks]) -> list[Problem]:
+def _check_backends(backends: Sequence[str]) -> list[Problem]:
     """Return the problems of backends. If one answers, those that are away are left out and asked again later."""
     problems: list[Problem] = []
     away: list[Problem] = []
     for backend in backends:
-        option = f"--backend {without_password(backend)}"
+        option, folder = f"--backend {without_password(backend)}", backend_folder(backend)
         try:
-            stacks = opened(backend)
+            stacks = open_stacks(backend)
         except TorchxPulumiError as error:
             problems.append(Problem(option, str(error)))
             continue
@@ -197,17 +269,12 @@ def _check_backends(backends: Sequence[str], opened: Callable[[str], Stacks]) ->
             problems.append(Problem(option, text))
             continue
         try:
-            folder = backend_folder(backend)
             if not stacks.versions(None) and folder is not None:
                 check_there(folder, backend)
         except TorchxPulumiError as error:
-            (away if _is_away(error) else problems).append(Problem(option, str(error)))
+            # It may answer later: its folder is not mounted, or its store does not answer.
+            cause = error.__cause__
+            unreachable = isinstance(cause, OSError) and not isinstance(cause, PermissionError)
+            is_away = unreachable or isinstance(error, BackendAbsentError)
+            (away if is_away else problems).append(Problem(option, str(error)))
     return problems + (away if len(problems) + len(away) == len(backends) else [])
-
-
-def _is_away(error: TorchxPulumiError) -> bool:
-    """Return whether a backend may answer later: its folder is not mounted, or its store does not answer."""
-    cause = error.__cause__
-    return isinstance(error, BackendAbsentError) or (
-        isinstance(cause, OSError) and not isinstance(cause, PermissionError)
-    )

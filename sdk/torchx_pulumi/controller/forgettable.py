@@ -1,11 +1,11 @@
-"""Which stacks may be forgotten, by their checkpoint and their history alone. Text in, data out; no file, no request.
+"""Which stacks may be forgotten, by their checkpoint alone. Text in, data out; no file, no request.
 
 A stack is forgotten only where everything in it is known: one app of `torchx run`, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,18 @@ from torchx_pulumi.stack_state.checkpoint import (
     parse_checkpoint,
     read_notes,
 )
-from torchx_pulumi.stack_state.update_history import StackUpdate
 
 OUTPUTS = frozenset({"torchx", "app_id", "app_handle", "state", "reason", "log_command"})
 """Outputs of a stack of `torchx run`. Another one is of a program that took the app over."""
 
-OWN_UPDATE = "auto.inline"
-"""How `torchx run` starts an update, in Pulumi's note of it."""
+NOT_OURS = {
+    "protect": "is protected",
+    "delete": "is deleted by the next update",
+    "pendingReplacement": "is deleted by the next update",
+    "retainOnDelete": "stays when its stack is deleted",
+    "external": "is not managed by its stack",
+}
+"""Mark of a resource to why its stack stays. A provider that is the default one has none of them."""
 
 
 class StaysError(Exception):
@@ -53,6 +58,10 @@ class AppObject:
     namespace: str
     name: str
     uid: str
+    version: str | None = None
+    """Its resourceVersion. None: it was not read."""
+    going: bool = False
+    """It is being deleted."""
 
     def __str__(self) -> str:
         return f"{self.kind.kind} {self.namespace}/{self.name}"
@@ -89,27 +98,17 @@ def read_own_stack(text: str, app: TrackedApp) -> OwnStack:
     now = apps[0]
     if now.uid is None or now.uid != app.uid:
         raise StaysError("it was launched again", passing=True)
-    if now.has_secrets:
-        raise StaysError("values of its outputs are secret, so that its stack is not kept current")
-    if now.of_later_release:
-        raise StaysError("a later release wrote its outputs")
-    if record is not None and record.imported:
-        raise StaysError("its job object was created by another program")
-    if record is not None and record.attempt > 1:
-        raise StaysError("a program of the user's launched it again")
-    if {(entry.namespace, entry.job_name), (now.namespace, now.job_name)} != {(app.namespace, app.job_name)}:
-        raise StaysError("its notes are of another app; they were changed by hand")
+    names = {(one.namespace, one.job_name) for one in (entry, now, app)}
+    for stays, why in (
+        (now.has_secrets, "values of its outputs are secret, so that its stack is not kept current"),
+        (now.of_later_release, "a later release wrote its outputs"),
+        (record is not None and record.imported, "its job object was created by another program"),
+        (record is not None and record.attempt > 1, "a program of the user's launched it again"),
+        (len(names) > 1, "its notes are of another app; they were changed by hand"),
+    ):
+        if stays:
+            raise StaysError(why)
     return OwnStack(app=now, entry=entry, objects=_objects(checkpoint, now))
-
-
-def check_updates(updates: Iterable[StackUpdate]) -> None:
-    """Check that no program was run on a stack, by what Pulumi notes of each update.
-
-    Raises:
-        StaysError: A program was run.
-    """
-    if any(update.kind == "update" and update.started_by != OWN_UPDATE for update in updates):
-        raise StaysError("a Pulumi program took its stack over")
 
 
 def _check_whole(checkpoint: Checkpoint) -> None:
@@ -125,16 +124,10 @@ def _check_whole(checkpoint: Checkpoint) -> None:
     others = [_named(item) for item in checkpoint.others()]
     if others:
         raise StaysError(f"its stack also holds {listed(others, 3)}")
-    for words, names in (
-        ("is protected", ("protect",)),
-        ("is deleted by the next update", ("delete", "pendingReplacement")),
-        ("stays when its stack is deleted", ("retainOnDelete",)),
-        ("is not managed by its stack", ("external",)),
-    ):
-        found = [_named(item) for item in checkpoint.resources if any(item.get(name) for name in names)]
-        # A provider that is the default one is marked by none of these.
+    for mark, why in NOT_OURS.items():
+        found = [_named(item) for item in checkpoint.resources if item.get(mark)]
         if found:
-            raise StaysError(f"{listed(found, 3)} {words}")
+            raise StaysError(f"{listed(found, 3)} {why}")
     for item in checkpoint.resources:
         more = sorted(mapping_at(item, "outputs").keys() - OUTPUTS) if item.get("type") == STACK else []
         if more:
@@ -150,20 +143,17 @@ def _objects(checkpoint: Checkpoint, app: TrackedApp) -> tuple[AppObject, ...]:
     job = app.variant.job_object
     found = [AppObject(kind=job, namespace=app.namespace, name=app.job_name, uid=app.uid or "")]
     allowed = {(kind.api_version, kind.kind): kind for kind in (job, *app.variant.companions)}
-    for item in checkpoint.resources:
-        if not is_object(item):
-            continue
+    for item in filter(is_object, checkpoint.resources):
         whole = {**mapping_at(item, "inputs"), **mapping_at(item, "outputs")}
         kind = allowed.get((str(whole.get("apiVersion")), str(whole.get("kind"))))
         name, uid = text_at(whole, "metadata", "name"), text_at(whole, "metadata", "uid")
         if kind is None or name is None or uid is None:
             raise StaysError(f"its stack has {_named(item)}, which no launch of this kind creates, or without a uid")
-        one = AppObject(
-            kind=kind, namespace=text_at(whole, "metadata", "namespace") or app.namespace, name=name, uid=uid
-        )
+        namespace = text_at(whole, "metadata", "namespace") or app.namespace
+        one = AppObject(kind=kind, namespace=namespace, name=name, uid=uid)
         if kind == job and one != found[0]:
             raise StaysError(f"its stack names {one} with another uid, name or namespace than its outputs")
-        if one.namespace != app.namespace:
+        if namespace != app.namespace:
             raise StaysError(f"its stack has {one}, which is in another namespace than the app")
         found += [one] if one not in found else []
     return tuple(found)

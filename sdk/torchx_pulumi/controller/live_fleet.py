@@ -14,7 +14,6 @@ from typing import Any
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.fleet.collect.row import FleetRow, build_row, complete
-from torchx_pulumi.stack_state.checkpoint import StackApp
 
 MOST_GONE = 1000
 """Apps that are gone and that a reader with an older version still learns of."""
@@ -35,8 +34,7 @@ class LiveApp:
     id: str
     """`live_id` of its key."""
     app: TrackedApp
-    output: StackApp
-    """What its stack says."""
+    """As its stack was last read."""
     seen: Mapping[str, Any] | None
     """What its cluster says, in the shape of the output `observed`. None: it was not seen there."""
     cluster: str | None = None
@@ -48,12 +46,13 @@ class LiveApp:
 
     def row(self, now: datetime) -> FleetRow:
         """Return its row in a fleet, with ages until `now`."""
-        recorded = self.output.output.get("observed")
-        seen = self.seen
+        stack, output, seen = self.app.stack, self.app.output, self.seen
+        recorded = output.output.get("observed")
         if seen is None or (isinstance(recorded, Mapping) and not _says_more(seen, recorded)):
-            return build_row(self.app.stack, self.output, now)
-        whole, checked_at = complete(seen, recorded), now if self.away_since is None else self.away_since
-        return build_row(self.app.stack, self.output, now, seen=whole, checked_at=checked_at, source="live")
+            return build_row(stack, output, now)
+        return build_row(
+            stack, output, now, seen=complete(seen, recorded), checked_at=self.away_since or now, source="live"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +88,12 @@ class LiveFleet:
         with self._guard:
             known = self._apps.get(app.key)
             if known is None:
-                made = LiveApp(id=live_id(app.key), app=app, output=app.output, seen=None, version=0)
-            elif known.app.uid != app.uid:
-                made = replace(known, app=app, output=app.output, seen=None, cluster=None, away_since=None)
+                made = LiveApp(id=live_id(app.key), app=app, seen=None, version=0)
+            elif known.app.uid != app.uid and (known.seen is None or known.seen.get("uid") != app.uid):
+                made = replace(known, app=app, seen=None, cluster=None, away_since=None)
             else:
-                made = replace(known, app=app, output=app.output)
-            changed = known is None or (known.output, known.seen) != (made.output, made.seen)
+                made = replace(known, app=app)
+            changed = known is None or _told(known) != _told(made)
             self._keep(made, changed=changed)
         self._tell(changed=changed)
 
@@ -117,7 +116,7 @@ class LiveFleet:
             changed = seen is not None and (kept is None or _without_time(kept) != _without_time(seen))
             if seen is not None and changed:
                 # The time of the last change stays, as in a stack. A controller that starts knows it from there.
-                kept = _with_time(seen, known.output.output.get("observed"))
+                kept = _with_time(seen, known.app.output.output.get("observed"))
             where = cluster or known.cluster
             changed = changed or known.away_since is not None
             made = replace(known, seen=kept, cluster=where, away_since=None)
@@ -207,6 +206,11 @@ class LiveFleet:
             listeners = [*self._listeners]
         for listener in listeners:
             listener()
+
+
+def _told(live: LiveApp) -> tuple[Any, ...]:
+    """Return what readers learn of an app's stack and cluster."""
+    return live.app.uid, live.app.output, live.seen
 
 
 def _says_more(seen: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.controller.looking import look_at
-from torchx_pulumi.controller.observing import WAITS, ClusterView
+from torchx_pulumi.controller.observing import WAITS, ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
@@ -19,7 +19,7 @@ from torchx_pulumi.fleet.collect import FleetRow, StackName
 from torchx_pulumi.fleet.collect.fleet_stacks import FleetStacks
 from torchx_pulumi.fleet.collect.live import Target, find_target
 from torchx_pulumi.fleet.collect.row import build_row
-from torchx_pulumi.kube import KubernetesCluster
+from torchx_pulumi.kube import Cluster, KubernetesCluster
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.requested import follows
@@ -42,29 +42,44 @@ Access = tuple[str | None, str | None]
 class _Seen:
     """What a cluster says of an app."""
 
-    uid: str | None
-    observed: Mapping[str, Any] | None
+    uid: str | None = None
+    observed: Mapping[str, Any] | None = None
     """In the shape of the output. None: nothing, and `note` says why."""
     note: str = ""
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(ChangeListener):
     """One watched cluster."""
 
-    name: str
-    view: ClusterView
-    namespaces: frozenset[str] | None
-    """None: all."""
-    dirty: set[AppKey] = field(default_factory=set)
-    wake: threading.Event = field(default_factory=threading.Event)
-    stopped: threading.Event = field(default_factory=threading.Event)
-    away_since: datetime | None = None
-    """When it was first found not to answer. None: it answers."""
+    def __init__(self, name: str, cluster: Cluster, tracked: TrackedStacks, namespaces: frozenset[str] | None) -> None:
+        self.name = name
+        self.namespaces = namespaces
+        self.changed: set[AppKey] = set()
+        self.wake = threading.Event()
+        self.stopped = threading.Event()
+        self.away_since: datetime | None = None
+        """When it was first found not to answer. None: it answers."""
+        watched = None if namespaces is None else sorted(namespaces)
+        self.view = ClusterView(name, cluster, tracked, self, namespaces=watched)
+
+    def dirty(self, key: AppKey, delay_s: float = 0.0) -> None:  # noqa: ARG002 - several changes become one look anyway
+        self.changed.add(key)
+        self.wake.set()
+
+    def is_away(self, now: datetime) -> bool:
+        """Return whether it does not answer, and note since when."""
+        away = self.view.watched.is_away
+        self.away_since = (self.away_since or now) if away else None
+        return away
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.wake.set()
+        self.view.watched.stop()
 
 
 class _WantedStacks:
-    """The stacks of which the clusters are watched; each is read when it has changed."""
+    """The `ListedStacks` of which the clusters are watched; each is read when it has changed."""
 
     def __init__(self, source: FleetStacks, take: Callable[[StackName, str], None]) -> None:
         self._source = source
@@ -74,27 +89,20 @@ class _WantedStacks:
 
     def change(self, changed: Iterable[StackName], wanted: Collection[StackName]) -> None:
         """Note which stacks are wanted, and which of them have changed."""
-        stale = set(changed)
-        self._versions = {
-            name: str(next(self._count)) if name in stale or name not in self._versions else self._versions[name]
-            for name in wanted
-        }
+        kept = {name: version for name, version in self._versions.items() if name not in set(changed)}
+        self._versions = {name: kept.get(name) or str(next(self._count)) for name in wanted}
 
     @property
     def reads_at_once(self) -> int:
-        """Return how many threads may read at the same time."""
         return self._source.stacks.reads_at_once
 
     def versions(self, project: str | None = None) -> Mapping[StackName, str]:  # noqa: ARG002 - as the caller listed
-        """Return the wanted stacks, each with a text that changes with it."""
         return self._versions
 
     def updating(self) -> frozenset[StackName]:
-        """Return the stacks with a lock."""
         return self._source.stacks.updating()
 
     def export(self, ref: StackRef) -> str | None:
-        """Return the checkpoint of a stack. None: it does not exist."""
         text = self._source.stacks.export(ref)
         if text is not None:
             stack = ref.stack if ref.organization == ORGANIZATION else f"{ref.organization}/{ref.stack}"
@@ -144,7 +152,7 @@ class LiveRows:
         """End the watches. Returns after about a second."""
         with self._guard:
             self._is_stopped, clusters = True, [*self._clusters.values()]
-        ending = [threading.Thread(target=_stop, args=(cluster,), daemon=True) for cluster in clusters]
+        ending = [threading.Thread(target=cluster.stop, daemon=True) for cluster in clusters]
         for thread in ending:
             thread.start()
         for thread in ending:
@@ -161,7 +169,10 @@ class LiveRows:
             self._seen = {name: seen for name, seen in self._seen.items() if name in known}
         self._watch_clusters()
         for key in keys:
-            self._dirty(key)
+            target = self._targets.get(key[1])
+            cluster = None if target is None else self._clusters.get(target.access)
+            if cluster is not None:
+                cluster.dirty(key)
 
     @property
     def unreachable(self) -> Mapping[str, str]:
@@ -170,7 +181,7 @@ class LiveRows:
             clusters = [*self._clusters.values()]
         found = dict(self._unconfigured) if self._says_unconfigured else {}
         for cluster in clusters:
-            if self._is_away(cluster) and cluster.away_since is not None:
+            if cluster.is_away(self._now()) and cluster.away_since is not None:
                 since = cluster.away_since.astimezone().strftime("%H:%M:%S")
                 found[cluster.name] = f"no answer since {since}; what was last seen is shown"
         return found
@@ -190,7 +201,7 @@ class LiveRows:
             cluster = None if target is None else self._clusters.get(target.access)
             if cluster is None:
                 continue
-            away = self._is_away(cluster)
+            away = cluster.is_away(now)
             fresh[name] = build_row(
                 name,
                 app,
@@ -211,10 +222,9 @@ class LiveRows:
         try:
             target = find_target(app, *read_notes(text), self._connect)
         except (TorchxPulumiError, *DAMAGED) as error:
-            seen = _Seen(uid=None, observed=None, note=f"not observed: {error}")
             with self._guard:
                 self._targets.pop(name, None)
-                self._seen[name] = seen
+                self._seen[name] = _Seen(note=f"not observed: {error}")
             return
         with self._guard:
             self._targets[name] = target
@@ -242,33 +252,15 @@ class LiveRows:
             self._unconfigured[name] = str(error)
             return
         self._unconfigured.pop(name, None)
-        view = ClusterView(
-            name,
-            cluster,
-            self._tracked,
-            namespaces=None if namespaces is None else sorted(namespaces),
-            dirty=lambda key, _: self._dirty(key),
-            pod_changed=lambda *_: None,
-            unknown=lambda _: None,
-            known=lambda _: None,
-        )
-        watched = _Watched(name=name, view=view, namespaces=namespaces)
+        watched = _Watched(name, cluster, self._tracked, namespaces)
         with self._guard:
             if self._is_stopped:
                 return
             self._clusters[access] = watched
-        view.watched.start()
+        watched.view.watched.start()
         threading.Thread(target=self._work, args=(access, watched), name=f"fleet {name}", daemon=True).start()
         if before is not None:
-            _stop(before)
-
-    def _dirty(self, key: AppKey) -> None:
-        with self._guard:
-            target = self._targets.get(key[1])
-            cluster = None if target is None else self._clusters.get(target.access)
-            if cluster is not None:
-                cluster.dirty.add(key)
-                cluster.wake.set()
+            before.stop()
 
     def _work(self, access: Access, cluster: _Watched) -> None:
         """Look at the apps of a cluster that changed, until it is stopped."""
@@ -278,15 +270,15 @@ class LiveRows:
             if cluster.stopped.wait(DEBOUNCE_S):
                 return
             cluster.wake.clear()
-            with self._guard:
-                keys, cluster.dirty = cluster.dirty, set()
+            # Another thread may add one meanwhile.
+            keys = {cluster.changed.pop() for _ in range(len(cluster.changed))}
             if not is_settled and cluster.view.watched.is_settled:
                 is_settled = True
                 # No change tells of an app without objects.
                 keys |= {app.key for app in self._tracked.apps()}
             elif turn % int(RECHECK_S) == 0:
                 keys |= {app.key for app in self._tracked.apps() if app.state in WAITS}
-            away = self._is_away(cluster)
+            away = cluster.is_away(self._now())
             looked = [self._look(access, cluster, key) for key in keys]
             if any(looked) or away != was_away:
                 self._changed()
@@ -306,7 +298,7 @@ class LiveRows:
         except ClusterError as error:
             if error.retryable:
                 return False
-            seen = _Seen(uid=app.uid, observed=None, note=f"not observed: {error}")
+            seen = _Seen(note=f"not observed: {error}")
         if seen is None:
             return False
         with self._guard:
@@ -327,30 +319,10 @@ class LiveRows:
             if not view.is_synced(app):
                 return None
             if not view.is_cluster_of(app):
-                return _Seen(uid=app.uid, observed=None, note=f"not in the cluster of its launch: {view.name}")
+                return _Seen(note=f"not in the cluster of its launch: {view.name}")
         # A request of this user's that is not in the stack yet.
         mine = None if target.entry is None else target.entry.requested
         requested = mine if mine is not None and follows(mine, app.requested) else app.requested
-        found = look_at(
-            view,
-            app,
-            self._now(),
-            requested=requested,
-            previous=known,
-            is_changing=self._tracked.is_changing,
-        )
+        is_changing = self._tracked.is_changing
+        found = look_at(view, app, self._now(), requested=requested, previous=known, is_changing=is_changing)
         return None if found is None else _Seen(uid=app.uid, observed=found.observed or known)
-
-    def _is_away(self, cluster: _Watched) -> bool:
-        away = cluster.view.watched.is_away
-        if not away:
-            cluster.away_since = None
-        elif cluster.away_since is None:
-            cluster.away_since = self._now()
-        return away
-
-
-def _stop(cluster: _Watched) -> None:
-    cluster.stopped.set()
-    cluster.wake.set()
-    cluster.view.watched.stop()

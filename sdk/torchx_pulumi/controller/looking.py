@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from torchx_pulumi.apps.judge import Weight, judge, latest, weight
 from torchx_pulumi.apps.look import Look
+from torchx_pulumi.controller.live_fleet import live_id
 from torchx_pulumi.controller.observing import ClusterView
-from torchx_pulumi.controller.settings import ControllerTiming
-from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_observed
-from torchx_pulumi.controller.tracked import TrackedStacks
-from torchx_pulumi.controller.work_queue import WorkQueue
+from torchx_pulumi.controller.shared import ControllerParts
+from torchx_pulumi.controller.stack_apps import TrackedApp, kept_of_observed
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import number_at, text_at
 from torchx_pulumi.model.requested import Requested
 
 BEHIND_S = 1.0
 """Time until an app is looked at again of which the watch is behind the cluster."""
-
-Told = tuple[Any, ...]
-"""State, reason, uid and attempt of an observation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +67,8 @@ def look_at(
         seen = sighting(watched)
         if not _has_to_be_confirmed(watched, seen.observed, previous):
             return seen
-    else:
-        if app.uid is None or is_told(sighting(view.if_gone(app, now)).observed, previous):
-            return None
-        if not view.is_cluster_of(app):
-            return None
+    elif app.uid is None or is_told(sighting(view.if_gone(app, now)).observed, previous) or not view.is_cluster_of(app):
+        return None
     look = view.look_again(app, now)
     if look is None or (look.gone and view.job_object(app) is not None):
         # The watch will say how it was last.
@@ -102,99 +95,68 @@ def is_behind(look: Look, previous: Mapping[str, Any] | None) -> bool:
     """Return whether a run has fewer attempts than before: the watch is behind, or the cluster was restored."""
     if look.status is None or look.gone or previous is None or text_at(previous, "uid") != look.status.uid:
         return False
-    return look.status.attempt < (number_at(previous, "attempt") or 1)
-
-
-def told(observed: Mapping[str, Any]) -> Told:
-    """Return what counts of an observation."""
-    return (observed.get("state"), observed.get("reason"), observed.get("uid"), number_at(observed, "attempt") or 1)
+    return look.status.attempt < _attempt(previous)
 
 
 def is_told(found: Mapping[str, Any] | None, previous: Mapping[str, Any] | None) -> bool:
     """Return whether an observation says no more than what was known before."""
-    return found is None or (previous is not None and told(found) == told(previous))
+    if found is None or previous is None:
+        return found is None
+    same = all(found.get(name) == previous.get(name) for name in ("state", "reason", "uid"))
+    return same and _attempt(found) == _attempt(previous)
 
 
-class Looker:
-    """Looks at apps. For use by several threads; one call per app at a time."""
+def _attempt(observed: Mapping[str, Any]) -> int:
+    return number_at(observed, "attempt") or 1
 
-    def __init__(
-        self,
-        tracked: TrackedStacks,
-        queue: WorkQueue[AppKey],
-        views: Sequence[ClusterView],
-        *,
-        timing: ControllerTiming,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        """Take the dependencies.
 
-        Args:
-            tracked: The apps.
-            queue: Takes apps that have to be looked at again.
-            views: The clusters.
-            timing: Times between steps.
-            now: The time, aware.
-        """
-        self._tracked = tracked
-        self._queue = queue
-        self._views = views
-        self._timing = timing
-        self._now = now
-        self._shown: dict[AppKey, Mapping[str, Any]] = {}
-        """What was shown of apps whose stacks are not written."""
+def look_for(shared: ControllerParts, app: TrackedApp, *, to_write: bool) -> Sighting | None:
+    """Look at an app in its cluster, and queue it again if the watch may not tell its next change.
 
-    def look(self, app: TrackedApp, *, to_write: bool) -> Sighting | None:
-        """Return how an app stands. None: as its stack or the last look says, or that is not known.
+    Args:
+        shared: What the parts of the controller share.
+        app: The app.
+        to_write: It is written to the stack. False: it is only shown, and what the fleet shows counts as known.
 
-        Args:
-            app: The app.
-            to_write: It is written to the stack. False: it is only shown.
+    Returns:
+        How it stands. None: as its stack or the fleet says, or that is not known.
 
-        Raises:
-            ClusterError: A cluster does not answer.
-        """
-        previous = self._previous(app, to_write=to_write)
-        failure: ClusterError | None = None
-        for view in [view for view in self._views if view.job_object(app) is not None] or self._views:
-            try:
-                found = look_at(
-                    view,
-                    app,
-                    self._now(),
-                    requested=app.requested,
-                    previous=previous,
-                    is_changing=self._tracked.is_changing,
-                )
-            except ClusterError as error:
-                failure = error
-                continue
-            self._look_later(app, view, found)
-            if found is not None:
-                if not to_write and found.observed is not None:
-                    self._shown[app.key] = kept_of_observed(found.observed)
-                return found
-        if failure is not None:
-            raise failure
-        return None
+    Raises:
+        ClusterError: A cluster does not answer.
+    """
+    previous: Mapping[str, Any] | None = app.observed or None
+    live = None if to_write or shared.fleet is None else shared.fleet.find(live_id(app.key))
+    if live is not None and live.seen is not None and live.seen.get("uid") == app.uid:
+        shown = kept_of_observed(live.seen)
+        previous = shown if previous is None else latest(previous, shown)
+    failure: ClusterError | None = None
+    for view in [view for view in shared.views if view.job_object(app) is not None] or shared.views:
+        try:
+            found = look_at(
+                view,
+                app,
+                shared.now(),
+                requested=app.requested,
+                previous=previous,
+                is_changing=shared.tracked.is_changing,
+            )
+        except ClusterError as error:
+            failure = error
+            continue
+        _look_later(shared, app, view, found)
+        if found is not None:
+            return found
+    if failure is not None:
+        raise failure
+    return None
 
-    def forget(self, key: AppKey) -> None:
-        """Drop what is kept of an app that is gone."""
-        self._shown.pop(key, None)
 
-    def _previous(self, app: TrackedApp, *, to_write: bool) -> Mapping[str, Any] | None:
-        shown = None if to_write else self._shown.get(app.key)
-        if shown is None or shown.get("uid") != app.uid:
-            return app.observed or None
-        return latest(app.observed, shown) if app.observed else shown
-
-    def _look_later(self, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:
-        """Add an app to the queue whose next change the watch may not tell."""
-        watched = view.job_object(app) is not None
-        if found is None:
-            if watched:
-                self._queue.add(app.key, BEHIND_S)
-        elif found.look.changing:
-            self._queue.add(app.key, self._timing.unwatched_s, pending=False)
-        elif not found.look.gone and not watched:
-            self._queue.add(app.key, BEHIND_S if view.is_synced(app) else self._timing.unwatched_s, pending=False)
+def _look_later(shared: ControllerParts, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:
+    watched, unwatched_s = view.job_object(app) is not None, shared.timing.unwatched_s
+    if found is None:
+        if watched:
+            shared.queue.add(app.key, BEHIND_S)
+    elif found.look.changing:
+        shared.queue.add(app.key, unwatched_s, pending=False)
+    elif not found.look.gone and not watched:
+        shared.queue.add(app.key, BEHIND_S if view.is_synced(app) else unwatched_s, pending=False)

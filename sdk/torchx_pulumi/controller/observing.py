@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -14,16 +14,14 @@ from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.apps.ownership import is_job_object
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
-from torchx_pulumi.kube import Cluster, LogLines, PodReader
-from torchx_pulumi.kube.kinds import EVENT, POD, Kind
+from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube.kinds import EVENT, POD
 from torchx_pulumi.kube.object_watch import Change
-from torchx_pulumi.kube.pod_list import PodList
-from torchx_pulumi.kube.protocol import Selector
 from torchx_pulumi.kube.watched_cluster import WatchedCluster
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
 from torchx_pulumi.model.errors import ClusterError
-from torchx_pulumi.model.object_fields import items_at, mapping_at, number_at, text_at
+from torchx_pulumi.model.object_fields import items_at, mapping_at, text_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState
 from torchx_pulumi.schedulers import ObservedObjects, find_backend, scheduler_names
@@ -34,10 +32,7 @@ DEBOUNCE_S = 0.05
 """Time in which several changes of one app become one look."""
 
 EVENT_DEBOUNCE_S = 1.0
-"""The same for events and queues, which only explain why an app waits, and for the pods of apps with many replicas."""
-
-MANY_REPLICAS = 500
-"""Replicas of an app above which its pods change all the time while it starts or ends."""
+"""The same for events and queues, which only explain why an app waits."""
 
 MOST_GONE = 2000
 """Runs whose job object was deleted and of which objects are remembered, until their end is in the stack."""
@@ -49,6 +44,22 @@ Job = tuple[str, str]
 """Namespace and name of a job object."""
 
 
+class ChangeListener:
+    """Is told what has changed in a watched cluster, in threads of its watches. It does nothing with it."""
+
+    def dirty(self, key: AppKey, delay_s: float) -> None:
+        """Take an app that may have changed, and the delay until it is looked at."""
+
+    def pod_changed(self, view: ClusterView, key: AppKey, pod: Manifest, *, deleted: bool) -> None:
+        """Take a pod of an app as it is now, or as it was last if it is deleted."""
+
+    def unknown(self, uid: str) -> None:
+        """Take the uid of a job object that no stack names."""
+
+    def known(self, uid: str) -> None:
+        """Take the uid of a job object that is gone, or that a stack names now."""
+
+
 class ClusterView:
     """A cluster with a watch of all kinds that matter for apps."""
 
@@ -57,12 +68,9 @@ class ClusterView:
         name: str,
         cluster: Cluster,
         tracked: TrackedStacks,
+        listener: ChangeListener,
         *,
         namespaces: Sequence[str] | None,
-        dirty: Callable[[AppKey, float], None],
-        pod_changed: Callable[[ClusterView, AppKey, Manifest, bool], None],
-        unknown: Callable[[str], None],
-        known: Callable[[str], None],
     ) -> None:
         """Prepare the watch; `watched.start()` starts it.
 
@@ -70,30 +78,23 @@ class ClusterView:
             name: What messages call the cluster.
             cluster: The cluster.
             tracked: The apps.
+            listener: Is told of changes.
             namespaces: Namespaces to watch. None: all.
-            dirty: Called with an app that may have changed, and the delay until it is looked at.
-            pod_changed: Called with each pod of an app, and whether it is gone.
-            unknown: Called with the uid of a job object that no stack names.
-            known: Called with the uid of a job object that is gone, or that a stack names now.
         """
         self.name = name
         self._namespaces = None if namespaces is None else frozenset(namespaces)
         self._identity: ClusterIdentity | None = None
         self._tracked = tracked
-        self._dirty = dirty
-        self._pod_changed = pod_changed
-        self._unknown = unknown
-        self._known = known
+        self._listener = listener
         self._guard = threading.Lock()
         self._jobs: dict[tuple[str, str, str], Job] = {}
         self._remembered: dict[str, Remembered] = {}
         """Uid of a job object to what is remembered of its run."""
         self._gone: OrderedDict[str, None] = OrderedDict()
         """Those of which the job object was deleted, the oldest first."""
-        self._pod_labels = tuple(dict.fromkeys(find_backend(each).pod_label for each in scheduler_names()))
-        self._job_kinds = frozenset(
-            variant.job_object for each in scheduler_names() for variant in find_backend(each).variants.values()
-        )
+        backends = [find_backend(each) for each in scheduler_names()]
+        self._name_labels = (*dict.fromkeys(each.pod_label for each in backends), labels.UNIQUE_NAME)
+        self._job_kinds = frozenset(variant.job_object for each in backends for variant in each.variants.values())
         self.watched = WatchedCluster(cluster, watch_list(), namespaces=namespaces, changed=self._changed)
 
     @property
@@ -160,7 +161,7 @@ class ClusterView:
             ClusterError: No answer, or no permission.
         """
         self.check_there()
-        found = self._look(app, now, _Fresh(self.watched, (app.variant.job_object, POD)), confirmed=True)
+        found = self._look(app, now, self.watched.with_fresh(app.variant.job_object, POD), confirmed=True)
         if found is not None or app.uid is None or not self.is_cluster_of(app):
             return found
         gone = self.if_gone(app, now)
@@ -173,7 +174,7 @@ class ClusterView:
         remembered = self.remembered_of(app)
         return Look(variant=app.variant, at=now, uid=app.uid, objects=objects, confirmed=False, remembered=remembered)
 
-    def _look(self, app: TrackedApp, now: datetime, cluster: PodReader, *, confirmed: bool) -> Look | None:
+    def _look(self, app: TrackedApp, now: datetime, cluster: WatchedCluster, *, confirmed: bool) -> Look | None:
         seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
         if seen.job_object is None or not app.owns(seen.job_object):
             return None
@@ -228,103 +229,83 @@ class ClusterView:
 
     def _changed(self, change: Change) -> None:
         found, gone = change.object, change.type == "DELETED"
-        if change.kind == EVENT:
-            self._event_changed(found)
-            return
         namespace = text_at(found, "metadata", "namespace")
-        if namespace is None:
+        if change.kind == EVENT:
+            about = mapping_at(found, "involvedObject")
+            place = (str(about.get("kind")), str(about.get("namespace")), str(about.get("name")))
+            with self._guard:
+                explained = self._jobs.get(place)
+            if explained is not None:
+                self._explains(self._tracked.of_job(*explained))
+        elif namespace is None:
             if change.previous is None or _words(change.previous) != _words(found):
-                for app in self._tracked.apps():
-                    if app.state in WAITS:
-                        self._dirty(app.key, EVENT_DEBOUNCE_S)
-            return
-        job = self._job_of(change.kind, found, namespace)
-        self._index(change.kind, namespace, found, None if gone else job)
-        keys = set(self._tracked.of_job(*job)) if job is not None else set()
-        if self._is_job_object(change.kind, found):
+                self._explains(app.key for app in self._tracked.apps())
+        else:
+            self._of_job_changed(change, found, namespace, gone=gone)
+
+    def _explains(self, keys: Iterable[AppKey]) -> None:
+        """Pass on those of some apps that wait: what changed may say why."""
+        for key in keys:
+            app = self._tracked.app(key)
+            if app is not None and app.state in WAITS:
+                self._listener.dirty(key, EVENT_DEBOUNCE_S)
+
+    def _of_job_changed(self, change: Change, found: Manifest, namespace: str, *, gone: bool) -> None:
+        """Take a change of a job object, of a pod, or of another object of a job."""
+        is_job = change.kind in self._job_kinds and is_job_object(found)
+        name = str(text_at(found, "metadata", "name"))
+        job_name = name if is_job else next(self._job_names(found), None)
+        with self._guard:
+            if job_name is None or gone:
+                self._jobs.pop((change.kind.kind, namespace, name), None)
+            else:
+                self._jobs[change.kind.kind, namespace, name] = namespace, job_name
+        keys = set() if job_name is None else {*self._tracked.of_job(namespace, job_name)}
+        if is_job:
             keys |= self._job_object_changed(found, gone=gone)
         for key in keys:
-            of_pod = self._tracked.app(key) if change.kind == POD else None
-            if of_pod is not None and of_pod.variant.ends_by_pods and of_pod.owns(found):
-                self._remember(of_pod, lambda known: known.with_pod(found))
-            self._dirty(key, EVENT_DEBOUNCE_S if of_pod is not None and _has_many_replicas(of_pod) else DEBOUNCE_S)
+            app = self._tracked.app(key)
+            if change.kind == POD and app is not None and app.variant.ends_by_pods and app.owns(found):
+                self._remember(app, lambda known: known.with_pod(found))
+            self._listener.dirty(key, DEBOUNCE_S)
             if change.kind == POD:
-                self._pod_changed(self, key, found, gone)
-            elif change.previous is None and not gone and self._is_job_object(change.kind, found):
-                self._job_object_appeared(key)
+                self._listener.pod_changed(self, key, found, deleted=gone)
+            elif is_job and change.previous is None and not gone and app is not None and app.log_archive is not None:
+                # Where the logs of its pods go depends on its job object.
+                for pod in self.pods_of(app):
+                    self._listener.pod_changed(self, key, pod, deleted=False)
 
     def _job_object_changed(self, found: Manifest, *, gone: bool) -> set[AppKey]:
+        """Remember a job object; return the apps that name it."""
         uid, label = text_at(found, "metadata", "uid"), text_at(found, "metadata", "labels", labels.LAUNCH)
         keys = self._tracked.of_uid(uid)
-        if uid is not None and not keys and not gone:
-            self._unknown(uid)
+        if uid is not None and (keys or gone):
+            self._listener.known(uid)
         elif uid is not None:
-            self._known(uid)
-        apps = [app for key in keys if (app := self._tracked.app(key)) is not None]
-        for app in apps:
-            self._remember(app, lambda known: known.with_job_object(found))
-        if gone and uid is not None:
-            self._note_gone(uid)
-        return {*self._tracked.of_launch(label), *keys}
-
-    def _job_object_appeared(self, key: AppKey) -> None:
-        """Pass the pods of an app on again, whose archive depends on its job object."""
-        app = self._tracked.app(key)
-        for pod in self.pods_of(app) if app is not None and app.log_archive is not None else ():
-            self._pod_changed(self, key, pod, False)
-
-    def _note_gone(self, uid: str) -> None:
+            self._listener.unknown(uid)
+        for key in keys:
+            app = self._tracked.app(key)
+            if app is not None:
+                self._remember(app, lambda known: known.with_job_object(found))
         with self._guard:
-            if uid in self._remembered:
+            if gone and uid in self._remembered:
                 self._gone[uid] = None
             while len(self._gone) > MOST_GONE:
                 oldest, _ = self._gone.popitem(last=False)
                 self._remembered.pop(oldest, None)
-
-    def _event_changed(self, event: Manifest) -> None:
-        about = mapping_at(event, "involvedObject")
-        place = (str(about.get("kind")), str(about.get("namespace")), str(about.get("name")))
-        with self._guard:
-            job = self._jobs.get(place)
-        for key in () if job is None else self._tracked.of_job(*job):
-            app = self._tracked.app(key)
-            if app is not None and app.state in WAITS:
-                self._dirty(key, EVENT_DEBOUNCE_S)
-
-    def _is_job_object(self, kind: Kind, found: Manifest) -> bool:
-        return kind in self._job_kinds and is_job_object(found)
-
-    def _job_of(self, kind: Kind, found: Manifest, namespace: str) -> Job | None:
-        """Return the job that an object belongs to. None: its labels and owners name none."""
-        if self._is_job_object(kind, found):
-            return namespace, str(text_at(found, "metadata", "name"))
-        return next(((namespace, name) for name in self._job_names(found)), None)
+        return {*self._tracked.of_launch(label), *keys}
 
     def _job_names(self, found: Manifest) -> Iterator[str]:
+        """Yield the names of the job that the labels or the owners of an object name."""
         given = mapping_at(found, "metadata", "labels")
-        for label in (*self._pod_labels, labels.UNIQUE_NAME):
-            if isinstance(given.get(label), str):
-                yield given[label]
+        yield from (given[label] for label in self._name_labels if isinstance(given.get(label), str))
         for owner in items_at(found, "metadata", "ownerReferences"):
             yield str(owner.get("name"))
-
-    def _index(self, kind: Kind, namespace: str, found: Manifest, job: Job | None) -> None:
-        place = (kind.kind, namespace, str(text_at(found, "metadata", "name")))
-        with self._guard:
-            if job is None:
-                self._jobs.pop(place, None)
-            else:
-                self._jobs[place] = job
 
 
 def _has_end(app: TrackedApp) -> bool:
     """Return whether the stack of an app has the end of its run, as its objects showed it."""
     return app.observed.get("uid") in (None, app.uid) and weight(app.observed) is Weight.SEEN
-
-
-def _has_many_replicas(app: TrackedApp) -> bool:
-    roles = items_at(app.output.output, "declared", "roles")
-    return sum(number_at(role, "replicas") or 0 for role in roles) > MANY_REPLICAS
 
 
 def _words(found: Manifest) -> tuple[Any, Any]:
@@ -336,42 +317,3 @@ def _words(found: Manifest) -> tuple[Any, Any]:
 def _time_of_event(event: Manifest) -> str:
     last = text_at(event, "lastTimestamp") or text_at(event, "eventTime")
     return last or text_at(event, "metadata", "creationTimestamp") or ""
-
-
-class _Fresh:
-    """A cluster of which some kinds are read from the cluster itself, and all others as last watched."""
-
-    def __init__(self, watched: WatchedCluster, kinds: Sequence[Kind]) -> None:
-        self._watched = watched
-        self._kinds = kinds
-
-    def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """Return an object. None: it does not exist."""
-        return self._of(kind).get(kind, namespace, name)
-
-    def list(self, kind: Kind, namespace: str | None, selector: Selector | None = None) -> list[Manifest]:
-        """Return the objects of a kind."""
-        return self._of(kind).list(kind, namespace, selector)
-
-    def list_pods(self, namespace: str, selector: Selector, **options: Any) -> PodList:
-        """Return the pods that have some labels; options as of `PodReader.list_pods`."""
-        return self._of(POD).list_pods(namespace, selector, **options)
-
-    def events(self, namespace: str, names: Any) -> Sequence[Manifest]:
-        """Return the events of objects."""
-        return self._watched.events(namespace, names)
-
-    def serves(self, kind: Kind) -> bool:
-        """Return whether the cluster serves the kind."""
-        return self._watched.serves(kind)
-
-    def identify(self) -> ClusterIdentity:
-        """Return the identity of the cluster."""
-        return self._watched.identify()
-
-    def logs(self, namespace: str, pod: str, container: str | None = None, **options: Any) -> LogLines:
-        """Return the lines of a log."""
-        return self._watched.logs(namespace, pod, container, **options)
-
-    def _of(self, kind: Kind) -> PodReader:
-        return self._watched.origin if kind in self._kinds else self._watched

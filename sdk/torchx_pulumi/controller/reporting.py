@@ -17,10 +17,6 @@ MOST_FACTS = 10_000
 """Facts that are remembered as written: those that came up last. An earlier one may be written again."""
 
 
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 def _to_stderr(line: str) -> None:
     # A full disk under the log file, or a reader that has ended, must not end the work: only the line is lost.
     # A process that was started without the stream (`2>&-`) has None; a closed one raises ValueError.
@@ -33,17 +29,16 @@ def _to_stderr(line: str) -> None:
 class Reporter:
     """Writes lines. For use by several threads."""
 
-    def __init__(self, write: Callable[[str], None] = _to_stderr, now: Callable[[], datetime] = _now) -> None:
-        """Take where lines go, and the clock."""
+    def __init__(self, write: Callable[[str], None] = _to_stderr) -> None:
+        """Take where lines go."""
         self._write = write
-        self._now = now
         self._guard = threading.Lock()
         self._problems: dict[str, str] = {}
         self._told: OrderedDict[str, None] = OrderedDict()
 
     def line(self, text: str) -> None:
         """Write a text as one line with the time; credentials of backends are left out."""
-        whole = f"{format_time(self._now())} {_shown(text)}"
+        whole = f"{format_time(datetime.now(timezone.utc))} {_shown(text)}"
         with self._guard:
             self._write(whole)
 
@@ -75,9 +70,8 @@ class Reporter:
             self._told.move_to_end(fact)
             if len(self._told) > MOST_FACTS:
                 self._told.popitem(last=False)
-        if known:
-            return
-        self.line(text)
+        if not known:
+            self.line(text)
 
     def forget(self, subject: str) -> None:
         """Drop a problem or a fact whose subject is gone, without a line."""

@@ -9,29 +9,38 @@ from __future__ import annotations
 import math
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from torchx_pulumi.controller.archiver import Archiver
-from torchx_pulumi.controller.due_apps import Due, DueApps, LiveObject, observed_of
-from torchx_pulumi.controller.forgettable import StaysError
-from torchx_pulumi.controller.observing import ClusterView
-from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.due_apps import Due, DueApps, observed_of
+from torchx_pulumi.controller.forgettable import AppObject, StaysError
 from torchx_pulumi.controller.settings import RetentionSettings
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
-from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
 from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.text import one_line
-from torchx_pulumi.model.timestamps import format_time
-from torchx_pulumi.runs.driver import Driver, Forgotten
+from torchx_pulumi.runs.driver import Forgotten
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.checkpoint import DAMAGED
-from torchx_pulumi.stack_state.stacks import Stacks, open_stacks
 
 HINDRANCES_SHOWN = 5
 """Tries in a row that something passing prevented, after which a line says what."""
+
+
+@dataclass(slots=True)
+class _Tries:
+    """What was tried with one app."""
+
+    not_before: float = 0.0
+    """When it is tried again, by the monotonic clock."""
+    hindered: int = 0
+    """Tries in a row that failed."""
+    waits: bool = False
+    """Its next step has to wait for a moment."""
+    why: str = ""
+    """Why the last try failed. Empty: it did not."""
 
 
 class Retention:
@@ -39,79 +48,52 @@ class Retention:
 
     def __init__(
         self,
+        shared: ControllerParts,
         settings: RetentionSettings,
-        tracked: TrackedStacks,
-        views: Sequence[ClusterView],
-        driver: Driver,
-        reporter: Reporter,
         *,
-        archiver: Archiver | None = None,
-        leading: Callable[[], bool] = lambda: True,
-        opened: Callable[[str], Stacks] = open_stacks,
         opened_archive: Callable[[str], Archive] = open_archive,
         index: RunIndex | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime],
     ) -> None:
         """Take the dependencies.
 
         Args:
+            shared: What the parts of the controller share.
             settings: What is forgotten, and when.
-            tracked: The apps.
-            views: The watched clusters.
-            driver: Removes stacks.
-            reporter: Takes lines.
-            archiver: What copies logs. None: this process does not copy logs.
-            leading: Returns whether this process changes anything.
-            opened: Returns the stacks of a backend.
             opened_archive: Opens an archive by its URL.
             index: The apps that this user launched from here. None: the index in this user's state folder.
-            clock: Monotonic time in seconds.
-            now: The time by which apps are old, aware.
         """
-        self._settings = settings
-        self._tracked = tracked
-        self._driver = driver
-        self._reporter = reporter
-        self._archiver = archiver
-        self._leading = leading
+        self.settings = settings
+        self._shared = shared
+        self._reporter = shared.reporter
         self._opened_archive = opened_archive
         self._index = index or RunIndex()
-        self._clock = clock
-        self._now = now
-        self._due = DueApps(settings, tracked, views, opened=opened, index=self._index, now=now)
-        self._not_before: dict[AppKey, float] = {}
-        self._waiting: dict[AppKey, str] = {}
-        """Apps whose next step has to wait for a moment, and why it failed. Empty: it did not."""
-        self._hindered: dict[AppKey, int] = {}
-
-    @property
-    def dry_run(self) -> bool:
-        """Return whether it is only shown what would be forgotten."""
-        return self._settings.dry_run
+        self._due = DueApps(shared, settings, self._index)
+        self._tries: defaultdict[AppKey, _Tries] = defaultdict(_Tries)
 
     def run(self, stopped: threading.Event) -> None:
         """Forget what is due, again and again, until `stopped` is set."""
         while not stopped.is_set():
             self.run_pass(stopped)
-            stopped.wait(self._settings.again_s if self._waiting else self._settings.pass_s)
+            stopped.wait(self.settings.again_s if self._waiting() else self.settings.pass_s)
 
     def run_once(self, stopped: threading.Event, timeout_s: float) -> None:
         """Forget what is due now; return when that is done, after the timeout, or when `stopped` is set."""
-        end = self._clock() + timeout_s
+        end = self._shared.clock() + timeout_s
         untried = self.run_pass(stopped, end)
-        while self._waiting and self._clock() < end and not stopped.is_set():
-            stopped.wait(self._settings.again_s)
+        while self._waiting() and self._shared.clock() < end and not stopped.is_set():
+            stopped.wait(self.settings.again_s)
             untried = self.run_pass(stopped, end)
-        for key, why in self._waiting.items():
-            app = self._tracked.app(key)
+        for key in self._waiting():
+            app, why = self._shared.tracked.app(key), self._tries[key].why
             if app is not None:
                 because = f": {why}" if why else ""
                 self._reporter.line(f"{app.app_id}: it is not forgotten to its end{because}; the next start goes on")
         if untried and not stopped.is_set():
-            self._reporter.line(
-                f"the time of this run is over, {_count(untried, 'old app')} not tried; the next start goes on"
-            )
+            words = f"the time of this run is over, {_count(untried, 'old app')} not tried; the next start goes on"
+            self._reporter.line(words)
+
+    def _waiting(self) -> list[AppKey]:
+        return [key for key, tries in self._tries.items() if tries.waits]
 
     def run_pass(self, stopped: threading.Event, end: float = math.inf) -> int:
         """Try each app that is due, the one that ended first first; one that cannot be forgotten prevents no other.
@@ -123,22 +105,21 @@ class Retention:
         Returns:
             How many were not tried because the pass ended before.
         """
-        known = {app.key: app for app in self._tracked.apps()}
-        for table in (self._not_before, self._hindered, self._waiting):
-            for key in table.keys() - known.keys():
-                table.pop(key)
+        known = {app.key: app for app in self._shared.tracked.apps()}
+        for key in self._tries.keys() - known.keys():
+            del self._tries[key]
         found = {key: self._due.due_at(app, observed_of(app)) for key, app in known.items()}
-        due = {key: at for key, at in found.items() if at is not None and at <= self._now()}
-        now = self._clock()
+        due = {key: at for key, at in found.items() if at is not None and at <= self._shared.now()}
+        now = self._shared.clock()
         # Those that wait come first: another one is not begun where there is no time to complete it.
-        ready = [key for key in due if now >= self._not_before.get(key, 0.0)]
-        ready.sort(key=lambda one: (one not in self._waiting, due[one]))
+        ready = [key for key in due if now >= self._tries[key].not_before]
+        ready.sort(key=lambda one: (not self._tries[one].waits, due[one]))
         for number, key in enumerate(ready):
-            if stopped.is_set() or not self._leading() or self._clock() >= end:
+            if stopped.is_set() or not self._shared.leading() or self._shared.clock() >= end:
                 return len(ready) - number
-            if self._try(known[key]):
+            if self._try(known[key], self._tries[key]):
                 # Not thousands of removals at once, when an age is set for the first time.
-                stopped.wait(self._settings.pause_s)
+                stopped.wait(self.settings.pause_s)
         return 0
 
     def preview(self) -> tuple[list[tuple[Due, str]], list[tuple[TrackedApp, str]]]:
@@ -147,10 +128,18 @@ class Retention:
         Nothing is changed.
         """
         goes, stays = [], []
-        for app in sorted(self._tracked.apps(), key=lambda one: (str(one.stack), one.urn)):
+        for app in sorted(self._shared.tracked.apps(), key=lambda one: (str(one.stack), one.urn)):
             try:
-                due = self._due_now(app)
-                if due is not None:
+                seen = self._due.seen(app)
+                at = self._due.due_at(app, seen)
+                if at is None or at > self._shared.now():
+                    continue
+                if self._shared.tracked.is_locked(app):
+                    stays.append((app, "its stack is locked: an update runs, or was killed (`pulumi cancel`)"))
+                    continue
+                text = self._shared.tracked.text(app)
+                if text is not None:
+                    due = self._due.find(app, text, seen)
                     goes.append((due, self._extent(due)))
             except (StaysError, TorchxPulumiError, OSError, *DAMAGED) as error:
                 stays.append((app, str(error)))
@@ -162,68 +151,51 @@ class Retention:
         lines = [f"{_count(len(goes), 'app')} would be forgotten:"]
         for due, extent in goes:
             app = due.stack.app
-            ended = f"{due.state}, ended {format_time(due.ended_at)}"
-            lines.append(f"  {app.app_id}: stack {app.stack} ({ended}), {extent}")
+            lines.append(f"  {one_line(f'{app.app_id}: stack {app.stack} ({due.ended}), {extent}')}")
         lines.append(f"{_count(len(stays), 'app')} would stay, although old enough:")
-        lines += [f"  {app.app_id}: stack {app.stack}, {why}" for app, why in stays]
-        sys.stdout.write("\n".join([*map(_printable, lines), ""]))
+        lines += [f"  {one_line(f'{app.app_id}: stack {app.stack}, {why}')}" for app, why in stays]
+        sys.stdout.write("\n".join([*lines, ""]))
         sys.stdout.flush()
 
-    def _due_now(self, app: TrackedApp) -> Due | None:
-        """Return an app that would be forgotten now. None: it is not old enough, or its stack is gone.
+    def _extent(self, due: Due) -> str:
+        """Return what goes with an app, in words."""
+        names = ", ".join(map(str, due.objects)) or "no objects"
+        runs = [run for archive, job in self._archives(due) for _, run in archive.read(archive.index(job))]
+        return f"{names}; {_count(len(runs), 'archived log')} of {_count(sum(run.bytes for run in runs), 'byte')}"
 
-        Raises:
-            StaysError: It stays although it is old enough.
-            TorchxPulumiError: As `DueApps.find`.
-        """
-        seen = self._due.seen(app)
-        at = self._due.due_at(app, seen)
-        if at is None or at > self._now():
-            return None
-        if app.stack in self._due.stacks(app.backend).updating():
-            raise StaysError("its stack is locked: an update runs, or was killed (`pulumi cancel`)")
-        text = self._due.text(app)
-        return None if text is None else self._due.find(app, text, seen)
-
-    def _try(self, app: TrackedApp) -> bool:
+    def _try(self, app: TrackedApp, tries: _Tries) -> bool:
         """Take the next step with an app, and note when it is tried again; return whether something was removed."""
-        self._waiting.pop(app.key, None)
-        problem, again_s = f"forget {app.key}", self._settings.retry_s
+        tries.waits, tries.why = False, ""
+        problem, again_s = f"forget {app.key}", self.settings.retry_s
         try:
-            removed = self._step(app)
+            removed = self._step(app, tries)
         except StaysError as error:
             if not error.passing:
-                self._put_off(app, self._settings.stays_s)
+                tries.not_before = self._shared.clock() + self.settings.stays_s
                 return False
-            why = str(error)
+            tries.why = str(error)
         except ClusterError as error:
+            tries.why = str(error)
             # The watch reports a cluster that is away.
-            if error.retryable or error.reason == "Conflict":
-                why = str(error)
-            else:
-                why, problem = f"{error}; docs/permissions.md has what it takes", f"forget in {error.reason}"
-                self._hindered[app.key] = HINDRANCES_SHOWN
+            if not error.retryable and error.reason != "Conflict":
+                tries.why, problem = f"{error}; docs/permissions.md has what it takes", f"forget in {error.reason}"
+                tries.hindered = HINDRANCES_SHOWN
         except (TorchxPulumiError, OSError, *DAMAGED) as error:
-            why = str(error)
+            tries.why = str(error)
         except Exception as error:  # noqa: BLE001 - one app must not end the work on all others
-            why, again_s = f"{type(error).__name__}: {error}; please report this error", self._settings.stays_s
-            self._hindered[app.key] = HINDRANCES_SHOWN
+            tries.why, again_s = f"{type(error).__name__}: {error}; please report this error", self.settings.stays_s
+            tries.hindered = HINDRANCES_SHOWN
         else:
-            self._hindered.pop(app.key, None)
+            tries.hindered = 0
             self._reporter.forget(problem)
             return removed
-        if app.key in self._waiting:
-            self._waiting[app.key] = why
-        self._hindered[app.key] = self._hindered.get(app.key, 0) + 1
-        if self._hindered[app.key] > HINDRANCES_SHOWN:
-            self._reporter.begin(problem, f"{app.app_id}: stack {app.stack} is not forgotten yet: {why}")
-        self._put_off(app, again_s)
+        tries.hindered += 1
+        if tries.hindered > HINDRANCES_SHOWN:
+            self._reporter.begin(problem, f"{app.app_id}: stack {app.stack} is not forgotten yet: {tries.why}")
+        tries.not_before = self._shared.clock() + again_s
         return False
 
-    def _put_off(self, app: TrackedApp, delay_s: float) -> None:
-        self._not_before[app.key] = self._clock() + delay_s
-
-    def _step(self, app: TrackedApp) -> bool:
+    def _step(self, app: TrackedApp, tries: _Tries) -> bool:
         """Take the next step with an app; return whether something was removed.
 
         Raises:
@@ -231,28 +203,25 @@ class Retention:
             TorchxPulumiError: The backend or the cluster cannot be used.
             OSError: The archive cannot be used.
         """
-        text = self._due.text(app)
+        text = self._shared.tracked.text(app)
         if text is None:
             return False
-        due = self._due.find(app, text)
+        due, archiver = self._due.find(app, text), self._shared.archiver
+        is_copying = archiver is not None and archiver.is_copying(due.job.uid)
+        tries.waits = is_copying or bool(due.objects)
         if due.objects:
-            self._waiting[app.key] = ""
             return self._delete_objects(app)
-        if self._archiver is not None and self._archiver.is_copying(due.job.uid):
-            self._waiting[app.key] = ""
-            return False
-        return self._remove(app, sum(archive.remove(job) for archive, job in self._archives(due)))
+        return not is_copying and self._remove(app, tries, due)
 
     def _delete_objects(self, app: TrackedApp) -> bool:
         """Delete the objects of an app, each only as it was when the app was found to have ended."""
-        deleted: list[LiveObject] = []
+        deleted: list[AppObject] = []
 
         def delete(text: str) -> bool:
             due = self._due.find(app, text)
-            for one in due.objects if self._leading() else ():
+            for one in due.objects if self._shared.leading() else ():
                 if not one.going:
-                    ref = one.ref
-                    due.view.origin.delete(ref.kind, ref.namespace, ref.name, uid=ref.uid, version=one.version)
+                    due.view.origin.delete(one.kind, one.namespace, one.name, uid=one.uid, version=one.version)
                     deleted.append(one)
             return False
 
@@ -260,30 +229,28 @@ class Retention:
             self._locked(app, delete)
         finally:
             if deleted:
-                names = ", ".join(str(one.ref) for one in deleted)
+                names = ", ".join(map(str, deleted))
                 self._reporter.line(f"{app.app_id}: deleted {names}, before stack {app.stack} is forgotten")
         return bool(deleted)
 
-    def _remove(self, app: TrackedApp, logs: int) -> bool:
-        """Remove index entry and stack of an app without objects."""
-        decided: list[Due] = []
+    def _remove(self, app: TrackedApp, tries: _Tries, due: Due) -> bool:
+        """Remove archived logs, index entry and stack of an app without objects."""
+        logs = sum(archive.remove(job) for archive, job in self._archives(due))
 
         def go(text: str) -> bool:
-            due = self._due.find(app, text)
-            if due.objects or not self._leading():
+            now = self._due.find(app, text)
+            if now.objects or not self._shared.leading():
                 return False
             # Before the stack: no pass would find an entry that is left over.
-            self._index.forget(due.stack.entry)
-            decided.append(due)
+            self._index.forget(now.stack.entry)
             return True
 
         if self._locked(app, go) is not Forgotten.REMOVED:
             return False
         # The next listing of the backend drops the app.
-        self._put_off(app, self._settings.stays_s)
+        tries.not_before = self._shared.clock() + self.settings.stays_s
         with_logs = f" and {_count(logs, 'archived log')}" if logs else ""
-        ended = f"{decided[0].state}, ended {format_time(decided[0].ended_at)}"
-        self._reporter.line(f"{app.app_id}: forgotten, with stack {app.stack}{with_logs} ({ended})")
+        self._reporter.line(f"{app.app_id}: forgotten, with stack {app.stack}{with_logs} ({due.ended})")
         return True
 
     def _locked(self, app: TrackedApp, decide: Callable[[str], bool]) -> Forgotten:
@@ -302,31 +269,19 @@ class Retention:
                 failures.append(error)
                 return False
 
-        outcome = self._driver.forget_at(app.place, guarded)
+        outcome = self._shared.driver.forget_at(app.place, guarded)
         if failures:
             raise failures[0]
         if outcome is Forgotten.DEFERRED:
             raise StaysError("an update holds the lock of its stack, or the backend cannot be reached", passing=True)
         if outcome is Forgotten.LEFT:
-            raise StaysError(
-                "there is no permission to remove its stack, or it has a form that only the Pulumi CLI writes",
-                passing=True,
-            )
+            why = "there is no permission to remove its stack, or it has a form that only the Pulumi CLI writes"
+            raise StaysError(why, passing=True)
         return outcome
 
     def _archives(self, due: Due) -> list[tuple[Archive, ArchivedJob]]:
         """Return the archives that may have logs of an app, of those that this controller uses."""
-        return [(self._opened_archive(url), due.job) for url in self._settings.archives.having(due.stack.app)]
-
-    def _extent(self, due: Due) -> str:
-        """Return what goes with an app, in words."""
-        names = ", ".join(str(one.ref) for one in due.objects) or "no objects"
-        runs = [run for archive, job in self._archives(due) for _, run in archive.read(archive.index(job))]
-        return f"{names}; {_count(len(runs), 'archived log')} of {_count(sum(run.bytes for run in runs), 'byte')}"
-
-
-def _printable(line: str) -> str:
-    return f"  {one_line(line)}" if line.startswith(" ") else one_line(line)
+        return [(self._opened_archive(url), due.job) for url in self.settings.archives.having(due.stack.app)]
 
 
 def _count(number: int, word: str) -> str:

@@ -69,6 +69,10 @@ class ControllerTiming:
     """Time until an app is tried again after a failure. Doubled by each further one in a row."""
     longest_retry_s: float = 30.0
     """Longest of these times."""
+    locked_retry_s: float = 2.0
+    """Longest of these times for an app that has ended and whose stack is locked."""
+    failing_s: float = 11.0
+    """Time of failures in a row after which a line says that a stack is not written."""
     unwatched_s: float = 30.0
     """Time until an app is looked at again whose job object cannot be watched."""
     refresh_s: float = 30.0

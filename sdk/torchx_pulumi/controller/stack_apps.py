@@ -1,4 +1,4 @@
-"""The apps in a stack, with what the controller needs of them. Text in, data out.
+"""The apps in a stack, with what the controller needs of them, also what the stack says of them. Text in, data out.
 
 A stack of `torchx run` has one app; the stack of a user's own program may have several. Each is a component in the
 stack's state.
@@ -9,29 +9,36 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
+from torchx_pulumi.apps.judge import latest
 from torchx_pulumi.apps.ownership import Run, owns
-from torchx_pulumi.controller.app_output import exported_outputs, read_output
 from torchx_pulumi.model.app_entry import RunEntry, StackRef, read_entry
 from torchx_pulumi.model.cluster_identity import ClusterIdentity, Match, compare
-from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at
+from torchx_pulumi.model.object_fields import mapping_at, number_at, text_at, time_at
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.registration_plan import APP_SUFFIX
 from torchx_pulumi.model.requested import Requested
 from torchx_pulumi.model.run_record import RunRecord, read_record
 from torchx_pulumi.model.status import JobState, read_state
+from torchx_pulumi.model.timestamps import parse_time
+from torchx_pulumi.outputs.building import app_handle
 from torchx_pulumi.outputs.reader import is_of_later_release
+from torchx_pulumi.outputs.types import SCHEMA_VERSION
 from torchx_pulumi.runs.identity import owner_digest
 from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.schedulers import SchedulerBackend, Variant, find_backend, scheduler_names
 from torchx_pulumi.schedulers.registry import component_type
-from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, Checkpoint, StackApp, parse_checkpoint
+from torchx_pulumi.stack_state.checkpoint import SECRET, STASH, Checkpoint, StackApp, is_object, parse_checkpoint
 from torchx_pulumi.stack_state.stacks import StackName
 
 AppKey = tuple[str, StackName, str]
 """Backend, stack and URN of an app's component."""
+
+SHARED_LENGTH = 64
+"""Characters of the longest text of which equal ones of different apps are stored once."""
 
 KEPT = ("state", "reason", "phase", "message", "uid", "resource_version", "queued_at", "started_at", "observed_at")
 """Texts of an observation that are kept of it."""
@@ -145,7 +152,7 @@ def _read(
 ) -> TrackedApp | None:
     """Return the app of a component. None: nothing was launched yet."""
     urn, outputs = str(component.get("urn")), mapping_at(component, "outputs")
-    entry, record = _notes(checkpoint.resources, urn)
+    entry, record = _notes(checkpoint, urn)
     namespace, job_name = text_at(outputs, "namespace"), text_at(outputs, "job_name")
     if record is not None:
         namespace, job_name = namespace or record.namespace, job_name or record.job_name
@@ -153,8 +160,27 @@ def _read(
         return None
     variant = find_variant(scheduler, None if entry is None else entry.choice, record)
     app_id, answer = f"{namespace}:{job_name}", Answer.of(outputs)
-    exports = [*exported_outputs(checkpoint.resources, app_id)]
+    exports = [*_exported(checkpoint, app_id)]
     exported = next((each for each in exports if not is_of_later_release(each)), None)
+    output = exported or {
+        # The program exports nothing of it, or its launch has not ended.
+        "schema_version": SCHEMA_VERSION,
+        "app": {
+            "id": app_id,
+            "handle": text_at(outputs, "app_handle") or app_handle(scheduler, namespace, job_name),
+            "name": urn.rpartition("::")[2] if entry is None else entry.name,
+            "scheduler": scheduler,
+            "namespace": namespace,
+            "queue": _queue(checkpoint, variant, job_name) if entry is None else entry.queue,
+        },
+        "declared": mapping_at(outputs, "declared") or ({} if entry is None else entry.declared),
+        "links": {"ui_url": None if entry is None else entry.ui_url},
+    }
+    observed, own = mapping_at(output, "observed"), answer.observed
+    observed = latest(observed, own) if observed and own else own or observed
+    launched = (record and record.launched_at) or (entry and entry.launched_at)
+    launches = {owner_digest(place.organization, place.project, place.stack, urn)}
+    expected = entry.made_pods if entry is not None else variant.recorded_pods(record) if record is not None else None
     return TrackedApp(
         backend=place.backend,
         stack=name,
@@ -164,15 +190,21 @@ def _read(
         variant=variant,
         namespace=namespace,
         job_name=job_name,
-        launches=frozenset(_launches(entry, place, urn)),
+        # The label is of the names at the launch, and the stack may have been renamed.
+        launches=frozenset(launches if entry is None else {*launches, entry.launch}),
         uid=text_at(outputs, "uid") or (None if record is None else record.uid),
         run_hash=(record and record.hash) or (entry and entry.run) or None,
-        expected=_expected(variant, entry, record),
+        expected=None if expected is None else {role: tuple(names) for role, names in expected.items()},
         cluster=(entry and entry.cluster_identity) or (record and record.cluster) or None,
-        log_archive=_log_archive(entry, exported),
+        log_archive=text_at(exported, "links", "log_archive")
+        if entry is None
+        else text_at(entry.log_options, "log_archive"),
         by_torchx=entry is not None,
         has_secrets=SECRET in json.dumps(outputs),
-        output=read_output(exported, component, entry, record, scheduler=scheduler, app_id=app_id),
+        output=StackApp(
+            output=compact({**output, "observed": observed}),
+            launched_at=parse_time(launched) if launched and time_at(observed, "queued_at") is None else None,
+        ),
         observed=kept_of_observed(answer.observed),
         requested=answer.requested,
         changing=bool(checkpoint.pending),
@@ -186,9 +218,21 @@ def kept_of_observed(observed: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "attempt": number_at(observed, "attempt") or 1} if kept else {}
 
 
-def _notes(resources: Any, urn: str) -> tuple[RunEntry | None, RunRecord | None]:
+def compact(value: Any) -> Any:
+    """Return a JSON value in which short texts are shared with other apps, and secret ones are null."""
+    if isinstance(value, str):
+        return intern(str(value)) if len(value) <= SHARED_LENGTH else value
+    if isinstance(value, Mapping):
+        return None if SECRET in value else {intern(str(key)): compact(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [compact(item) for item in value]
+    return value
+
+
+def _notes(checkpoint: Checkpoint, urn: str) -> tuple[RunEntry | None, RunRecord | None]:
+    """Return the note of a launch by `torchx run` and that of the last run. None: the stack has none."""
     entry = record = None
-    for item in resources:
+    for item in checkpoint.resources:
         if item.get("type") != STASH or item.get("parent") != urn:
             continue
         note, value = str(item.get("urn")), mapping_at(item, "inputs").get("input")
@@ -199,20 +243,27 @@ def _notes(resources: Any, urn: str) -> tuple[RunEntry | None, RunRecord | None]
     return entry, record
 
 
-def _launches(entry: RunEntry | None, place: StackRef, urn: str) -> Iterator[str]:
-    yield owner_digest(place.organization, place.project, place.stack, urn)
-    if entry is not None:
-        # The label is of the names at the launch, and the stack may have been renamed.
-        yield entry.launch
+def _exported(checkpoint: Checkpoint, app_id: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of the shape `torchx` that a stack exports of an app, by whatever name, of any version."""
+    for item in checkpoint.resources:
+        for output in mapping_at(item, "outputs").values() if not item.get("parent") else ():
+            has_version = isinstance(output, Mapping) and number_at(output, "schema_version") is not None
+            if has_version and text_at(output, "app", "id") == app_id:
+                yield output
 
 
-def _expected(
-    variant: Variant, entry: RunEntry | None, record: RunRecord | None
-) -> Mapping[str, tuple[str, ...]] | None:
-    pods = entry.made_pods if entry is not None else variant.recorded_pods(record) if record is not None else None
-    return None if pods is None else {role: tuple(names) for role, names in pods.items()}
+def _queue(checkpoint: Checkpoint, variant: Variant, job_name: str) -> str | None:
+    """Return the queue that a job object in a stack names. None: it names none.
 
-
-def _log_archive(entry: RunEntry | None, exported: Mapping[str, Any] | None) -> str | None:
-    """Return the archive that a launch named: in its note, or in an exported object `torchx` of the app."""
-    return text_at(exported, "links", "log_archive") if entry is None else text_at(entry.log_options, "log_archive")
+    A launch writes its notes after the job object, and the run may have started by then.
+    """
+    kind = variant.job_object
+    for item in checkpoint.resources:
+        made = mapping_at(item, "inputs") if is_object(item) else {}
+        if (made.get("apiVersion"), made.get("kind"), text_at(made, "metadata", "name")) == (
+            kind.api_version,
+            kind.kind,
+            job_name,
+        ):
+            return text_at(made, "spec", "queue")
+    return None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
 
 from torchx_pulumi.apps.answer import Answer
-from torchx_pulumi.controller.app_output import compact
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
-from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, kept_of_observed, read_stack_apps
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp, compact, kept_of_observed, read_stack_apps
 from torchx_pulumi.kube import run_concurrently
 from torchx_pulumi.model.app_entry import ORGANIZATION, StackRef
 from torchx_pulumi.model.errors import TorchxPulumiError
@@ -23,14 +22,12 @@ from torchx_pulumi.stack_state.checkpoint import DAMAGED
 from torchx_pulumi.stack_state.folder_stack import check_there
 from torchx_pulumi.stack_state.stacks import ListedStacks, StackName, open_stacks
 
-LAST_READ = "what was last read of its stacks is used"
-
 
 @dataclass(slots=True)
 class _Stack:
     """One stack as it was last read."""
 
-    version: str
+    version: str = ""
     apps: dict[str, TrackedApp] = field(default_factory=dict)
     """URN to app. Empty: the stack has none."""
 
@@ -59,17 +56,15 @@ class TrackedStacks:
         self._opened = opened
         self._fleet = fleet
         self._now = now
-        self._listed: dict[str, datetime] = {}
-        self._broken: set[tuple[str, StackName]] = set()
-        self._stacks = {backend: opened(backend) for backend in backends}
         self._reporter = reporter
+        self._stacks = {backend: opened(backend) for backend in backends}
         # A backend that does not answer must not hold up the others.
         self._reading = {backend: threading.Lock() for backend in backends}
         self._guard = threading.Lock()
+        self._listed: dict[str, datetime] = {}
+        self._broken: set[tuple[str, StackName]] = set()
         self._known: dict[tuple[str, StackName], _Stack] = {}
-        self._by_uid: dict[str, set[AppKey]] = {}
-        self._by_launch: dict[str, set[AppKey]] = {}
-        self._by_job: dict[tuple[str, str], set[AppKey]] = {}
+        self._index: defaultdict[tuple[str | None, ...], set[AppKey]] = defaultdict(set)
 
     def refresh(self, backend: str) -> set[AppKey]:
         """List a backend, read its stacks that have changed, and return the apps that changed or are gone.
@@ -77,18 +72,17 @@ class TrackedStacks:
         A backend that cannot be listed keeps what was last read of it.
         """
         with self._reading[backend]:
-            stacks, problem = self._stacks[backend], f"backend {backend}"
+            stacks = self._stacks[backend]
             try:
                 versions = stacks.versions(None)
-                folder = backend_folder(backend)
-                if not versions and folder is not None:
-                    # A folder that is not mounted is empty: no stack of it counts as deleted.
-                    check_there(folder, backend)
             except TorchxPulumiError as error:
-                self._reporter.begin(problem, f"{error}; {LAST_READ}")
-                self._reopen(backend)
+                self._is_away(backend, error)
+                self.reopen(backend)
                 return set()
-            self._reporter.end(problem, f"backend {backend} can be read again")
+            # A folder that is not mounted is empty: no stack of it counts as deleted.
+            if not versions and not self.is_there(backend):
+                return set()
+            self._reporter.end(f"backend {backend}", f"backend {backend} can be read again")
             changed = self._take(backend, stacks, versions)
             with self._guard:
                 self._listed[backend] = self._now()
@@ -114,15 +108,14 @@ class TrackedStacks:
 
     def reread(self, app: TrackedApp) -> TrackedApp | None:
         """Read the stack of an app again, whatever its version. None: the app is not in it any more."""
-        stacks = self._stacks[app.backend]
+        place = (app.backend, app.stack)
         with self._reading[app.backend]:
-            with self._guard:
-                known = self._known.get((app.backend, app.stack))
-            apps = self._read(app.backend, stacks, app.stack)
-            if not apps and not self.is_there(app.backend):
-                return self.app(app.key)
-            if apps is not None and known is not None:
-                self._put(app.backend, app.stack, _Stack(version=known.version, apps=apps))
+            apps = self._read(app.backend, self._stacks[app.backend], app.stack)
+            if apps or (apps is not None and self.is_there(app.backend)):
+                with self._guard:
+                    known = self._known.get(place)
+                if known is not None:
+                    self._put(place, _Stack(version=known.version, apps=apps))
         return self.app(app.key)
 
     def is_there(self, backend: str) -> bool:
@@ -132,9 +125,12 @@ class TrackedStacks:
             if folder is not None:
                 check_there(folder, backend)
         except TorchxPulumiError as error:
-            self._reporter.begin(f"backend {backend}", f"{error}; {LAST_READ}")
+            self._is_away(backend, error)
             return False
         return True
+
+    def _is_away(self, backend: str, error: TorchxPulumiError) -> None:
+        self._reporter.begin(f"backend {backend}", f"{error}; what was last read of its stacks is used")
 
     def app(self, key: AppKey) -> TrackedApp | None:
         """Return an app. None: its stack or its component is gone."""
@@ -149,45 +145,66 @@ class TrackedStacks:
 
     def of_uid(self, uid: str | None) -> frozenset[AppKey]:
         """Return the apps whose run has a job object of this uid: more than one if several stacks name it."""
-        with self._guard:
-            return frozenset(() if uid is None else self._by_uid.get(uid, ()))
+        return self._find("uid", uid)
 
     def of_launch(self, label: str | None) -> frozenset[AppKey]:
         """Return the apps whose job object may have a value of the label `torchx-pulumi/launch`."""
-        with self._guard:
-            return frozenset(() if label is None else self._by_launch.get(label, ()))
+        return self._find("launch", label)
 
     def of_job(self, namespace: str | None, job_name: str | None) -> frozenset[AppKey]:
         """Return the apps whose job object has a name, in whichever cluster."""
+        return self._find("job", namespace, job_name)
+
+    def _find(self, *name: str | None) -> frozenset[AppKey]:
         with self._guard:
-            return frozenset(self._by_job.get((namespace or "", job_name or ""), ()))
+            return frozenset(self._index.get(name, ()))
 
     def note_answer(self, key: AppKey, answer: Answer) -> None:
         """Note what a stack says of an app, as a writer has just written or found it."""
         requested = None if answer.requested is None else write_requested(answer.requested)
         with self._guard:
-            stack = self._known.get((key[0], key[1]))
-            app = None if stack is None else stack.apps.get(key[2])
-            if stack is None or app is None:
+            stack = self._known.get((key[0], key[1]), _Stack())
+            app = stack.apps.get(key[2])
+            if app is None:
                 return
-            known = {**app.output.output, "observed": answer.observed, "requested": requested}
+            output = compact({**app.output.output, "observed": answer.observed, "requested": requested})
             stack.apps[key[2]] = replace(
                 app,
                 observed=kept_of_observed(answer.observed),
                 requested=answer.requested,
-                output=replace(app.output, output=compact(known)),
+                output=replace(app.output, output=output),
             )
             self._tell(stack.apps[key[2]])
+
+    def is_locked(self, app: TrackedApp) -> bool:
+        """Return whether the stack of an app is locked.
+
+        Raises:
+            DeployError: The locks cannot be read.
+        """
+        return app.stack in self._stacks[app.backend].updating()
 
     def is_changing(self, app: TrackedApp) -> bool:
         """Return whether a deployment changes the stack of an app now or was interrupted, or that is not known."""
         now = self.reread(app)
         try:
-            return now is None or now.changing or app.stack in self._stacks[app.backend].updating()
+            return now is None or now.changing or self.is_locked(app)
         except TorchxPulumiError:
             return True
 
-    def _reopen(self, backend: str) -> None:
+    def text(self, app: TrackedApp) -> str | None:
+        """Return the checkpoint of an app's stack as it is now. None: the stack is gone.
+
+        Raises:
+            DeployError: It cannot be read.
+        """
+        try:
+            return self._stacks[app.backend].export(app.place)
+        except TorchxPulumiError:
+            self.reopen(app.backend)
+            raise
+
+    def reopen(self, backend: str) -> None:
         """Open a backend again: its credentials may have been renewed. Where that fails, it stays as it was opened."""
         try:
             stacks = self._opened(backend)
@@ -200,24 +217,18 @@ class TrackedStacks:
         """Read the stacks that have another version than before, and drop those that are gone."""
         with self._guard:
             known = {name: stack.version for (where, name), stack in self._known.items() if where == backend}
+            broken = {name for where, name in self._broken if where == backend}
         stale = [name for name, version in versions.items() if not version or known.get(name) != version]
         changed: set[AppKey] = set()
         for start in range(0, len(stale), stacks.reads_at_once):
             part = stale[start : start + stacks.reads_at_once]
-            for name, apps in zip(
-                part, run_concurrently(*(partial(self._read, backend, stacks, name) for name in part)), strict=True
-            ):
-                before = self._keys(backend, name)
-                if apps is None:
-                    # It is tried again with the next listing.
-                    continue
-                self._put(backend, name, _Stack(version=versions[name], apps=apps))
-                changed |= before | self._keys(backend, name)
-        with self._guard:
-            broken = {name for where, name in self._broken if where == backend}
+            reads = run_concurrently(*(partial(self._read, backend, stacks, name) for name in part))
+            for name, apps in zip(part, reads, strict=True):
+                # One that cannot be read is tried again with the next listing.
+                if apps is not None:
+                    changed |= self._put((backend, name), _Stack(version=versions[name], apps=apps))
         for name in (known.keys() | broken) - versions.keys():
-            changed |= self._keys(backend, name)
-            self._put(backend, name, None)
+            changed |= self._put((backend, name), None)
             self._broken.discard((backend, name))
             self._reporter.forget(f"stack {name} of {backend}")
         return changed
@@ -241,52 +252,39 @@ class TrackedStacks:
             self._broken.discard((backend, name))
         return {app.urn: app for app in apps}
 
-    def _keys(self, backend: str, name: StackName) -> set[AppKey]:
+    def _put(self, place: tuple[str, StackName], stack: _Stack | None) -> set[AppKey]:
+        """Take a stack as it was read, None for one that is gone; return the apps that it had and has."""
         with self._guard:
-            stack = self._known.get((backend, name))
-            return set() if stack is None else {app.key for app in stack.apps.values()}
-
-    def _put(self, backend: str, name: StackName, stack: _Stack | None) -> None:
-        with self._guard:
-            before = self._known.pop((backend, name), None)
-            for app in before.apps.values() if before is not None else ():
-                self._unlink(app)
+            before = self._known.pop(place, _Stack()).apps
             present = {} if stack is None else stack.apps
-            for urn in () if before is None else before.apps.keys() - present.keys():
-                if self._fleet is not None:
-                    self._fleet.drop((backend, name, urn))
-            if stack is None:
-                return
-            self._known[(backend, name)] = stack
-            for app in stack.apps.values():
-                self._link(app)
+            for app in before.values():
+                for name in _names(app):
+                    self._index[name].discard(app.key)
+                    if not self._index[name]:
+                        del self._index[name]
+                if self._fleet is not None and app.urn not in present:
+                    self._fleet.drop(app.key)
+            if stack is not None:
+                self._known[place] = stack
+            for app in present.values():
+                for name in _names(app):
+                    self._index[name].add(app.key)
                 self._tell(app)
+        return {app.key for app in (*before.values(), *present.values())}
 
     def _tell(self, app: TrackedApp) -> None:
         # While the lock is held, so that the fleet has the same order of changes.
         if self._fleet is not None:
             self._fleet.put_stack(app)
 
-    def _link(self, app: TrackedApp) -> None:
-        if app.uid is not None:
-            self._by_uid.setdefault(app.uid, set()).add(app.key)
-        for label in app.launches:
-            self._by_launch.setdefault(label, set()).add(app.key)
-        self._by_job.setdefault((app.namespace, app.job_name), set()).add(app.key)
 
-    def _unlink(self, app: TrackedApp) -> None:
-        if app.uid is not None:
-            _discard(self._by_uid, app.uid, app.key)
-        for label in app.launches:
-            _discard(self._by_launch, label, app.key)
-        _discard(self._by_job, (app.namespace, app.job_name), app.key)
-
-
-def _discard(index: dict[Any, set[AppKey]], name: Any, key: AppKey) -> None:
-    keys = index.get(name, set())
-    keys.discard(key)
-    if not keys:
-        index.pop(name, None)
+def _names(app: TrackedApp) -> Iterator[tuple[str | None, ...]]:
+    """Yield what an app is found by."""
+    yield "job", app.namespace, app.job_name
+    if app.uid is not None:
+        yield "uid", app.uid
+    for label in app.launches:
+        yield "launch", label
 
 
 def stack_words(apps: Iterable[TrackedApp]) -> str:

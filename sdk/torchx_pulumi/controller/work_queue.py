@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 import threading
 import time
@@ -65,14 +66,13 @@ class WorkQueue(Generic[Key]):
         with self._condition:
             self._put(key, self._clock() + delay_s, pending)
 
-    def retry(self, key: Key) -> int:
-        """Add a key after a failure, with a delay that doubles each time; return how often it has failed in a row."""
+    def retry(self, key: Key, longest_s: float = math.inf) -> None:
+        """Add a key after a failure, with a delay that doubles each time, up to `longest_s`."""
         with self._condition:
             count = self._failures.get(key, 0) + 1
             self._failures[key] = count
-            delay_s = min(self._retry_s * 2.0 ** min(count - 1, 16), self._longest_retry_s)
+            delay_s = min(self._retry_s * 2.0 ** min(count - 1, 16), self._longest_retry_s, longest_s)
             self._put(key, self._clock() + delay_s * (0.75 + self._chance() / 4), True)
-            return count
 
     def succeeded(self, key: Key) -> None:
         """Forget the failures of a key."""

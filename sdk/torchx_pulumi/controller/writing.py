@@ -6,75 +6,34 @@ docs/decisions/0017 has the rules.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Mapping
 from typing import Any
 
 from torchx_pulumi.apps.answer import StackChange
 from torchx_pulumi.apps.judge import Weight, weight
 from torchx_pulumi.apps.look import Look
-from torchx_pulumi.controller.live_fleet import LiveFleet
-from torchx_pulumi.controller.looking import Looker, Sighting, is_behind, is_told
-from torchx_pulumi.controller.observing import WAITS, ClusterView
-from torchx_pulumi.controller.reporting import Reporter
-from torchx_pulumi.controller.settings import ControllerTiming
+from torchx_pulumi.controller.looking import is_behind, is_told, look_for
+from torchx_pulumi.controller.observing import WAITS
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
-from torchx_pulumi.controller.tracked import TrackedStacks
-from torchx_pulumi.controller.work_queue import WorkQueue
-from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.model.errors import ClusterError, TorchxPulumiError
 from torchx_pulumi.model.status import read_state
-from torchx_pulumi.runs.driver import Driver, Recorded, Written
+from torchx_pulumi.runs.driver import Recorded, Written
 
-FAILURES_SHOWN = 6
-"""Failures in a row, about 15 s, after which a line says that a stack is not written."""
+LOCKED_S = 600.0
+"""Time for which an end waits closely for a lock. One that is held longer was probably left by a process that died."""
 
 
 class StackWriter:
     """Looks at apps, shows what it sees and writes their stacks; one call per app at a time."""
 
-    def __init__(
-        self,
-        tracked: TrackedStacks,
-        queue: WorkQueue[AppKey],
-        views: Sequence[ClusterView],
-        driver: Driver,
-        reporter: Reporter,
-        *,
-        program_stacks: bool = False,
-        fleet: LiveFleet | None = None,
-        leading: Callable[[], bool] = lambda: True,
-        timing: ControllerTiming | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        """Take the dependencies.
-
-        Args:
-            tracked: The apps.
-            queue: Takes apps that have to be looked at again.
-            views: The clusters.
-            driver: Writes stacks.
-            reporter: Takes lines.
-            program_stacks: Write also the stacks of users' own programs.
-            fleet: Takes what is seen, also of apps whose stacks are not written. None: there are no pages.
-            leading: Returns whether this process writes stacks.
-            timing: Times between steps. None: the defaults.
-            clock: Monotonic time in seconds.
-            now: The time of the observations, aware.
-        """
-        self._tracked = tracked
-        self._queue = queue
-        self._views = views
-        self._driver = driver
-        self._reporter = reporter
+    def __init__(self, shared: ControllerParts, *, program_stacks: bool) -> None:
+        """Take what the parts of the controller share, and whether stacks of users' own programs are written too."""
+        self._shared = shared
+        self._queue, self._reporter, self._tracked = shared.queue, shared.reporter, shared.tracked
+        self._timing = shared.timing
         self._program_stacks = program_stacks
-        self._fleet = fleet
-        self._leading = leading
-        self._timing = timing or ControllerTiming()
-        self._clock = clock
-        self._looker = Looker(tracked, queue, views, timing=self._timing, now=now)
         self._written_at: dict[AppKey, float] = {}
         self._failing_since: dict[AppKey, float] = {}
         self._success_at: dict[str, float] = {}
@@ -88,24 +47,25 @@ class StackWriter:
             self._forget(key)
             return
         if app.of_later_release:
-            words = (
-                f"{app.app_id}: stack {app.stack} is left alone: a later release wrote its outputs; upgrade this one"
-            )
-            self._reporter.once(f"unwritable {key}", words)
+            words = f"stack {app.stack} is left alone: a later release wrote its outputs; upgrade this one"
+            self._reporter.once(f"unwritable {key}", f"{app.app_id}: {words}")
             self._queue.succeeded(key)
             return
         writes = self._is_written(app)
-        if not writes and self._fleet is None:
+        if not writes and self._shared.fleet is None:
             return
         try:
-            sighting = self._looker.look(app, to_write=writes)
+            sighting = look_for(self._shared, app, to_write=writes)
         except ClusterError:
             # The watch reports a cluster that is away.
             self._queue.retry(key)
             return
         if sighting is None:
             return
-        self._show(app, sighting)
+        if self._shared.fleet is not None:
+            seen = sighting.observed
+            shown = without_words(seen) if app.has_secrets and seen is not None else seen
+            self._shared.fleet.put_seen(key, app.uid, shown, cluster=sighting.cluster)
         self._say_if_behind(app, sighting.look)
         observed = sighting.observed or app.observed
         if read_state(observed.get("state")) in WAITS and not sighting.look.gone:
@@ -132,20 +92,13 @@ class StackWriter:
 
     def _is_written(self, app: TrackedApp) -> bool:
         """Return whether this process writes the stack of an app."""
-        if not self._leading() or app.uid is None or not (app.by_torchx or self._program_stacks):
+        if not self._shared.leading() or app.uid is None or not (app.by_torchx or self._program_stacks):
             # A launch that is running writes the uid at its end, and the stack is read again then.
             return False
         if app.has_secrets:
             words = f"{app.app_id}: stack {app.stack} is not written: values of its outputs are secret"
             self._reporter.once(f"unwritable {app.key}", words)
         return not app.has_secrets
-
-    def _show(self, app: TrackedApp, sighting: Sighting) -> None:
-        if self._fleet is None:
-            return
-        seen = sighting.observed
-        shown = without_words(seen) if app.has_secrets and seen is not None else seen
-        self._fleet.put_seen(app.key, app.uid, shown, cluster=sighting.cluster)
 
     def _say_if_behind(self, app: TrackedApp, look: Look) -> None:
         if look.confirmed and look.status is not None and is_behind(look, app.observed):
@@ -156,32 +109,29 @@ class StackWriter:
             self._reporter.once(f"restored {app.key}", words)
 
     def _forget(self, key: AppKey) -> None:
-        self._looker.forget(key)
         for table in (self._written_at, self._failing_since):
             table.pop(key, None)
-        self._reporter.forget(f"unwritable {key}")
-        self._reporter.forget(f"restored {key}")
-        self._reporter.forget(f"write {key}")
+        for words in ("unwritable", "restored", "write"):
+            self._reporter.forget(f"{words} {key}")
         self._queue.succeeded(key)
 
     def _write_if_due(self, app: TrackedApp, look: Look, observed: Mapping[str, Any]) -> None:
         """Write what the stack does not have, now or when it is due."""
-        if weight(observed) is Weight.ACTIVE:
-            last = self._written_at.get(app.key, -self._timing.write_every_s)
-            wait_s = last + self._timing.write_every_s - self._clock()
-            if wait_s > 0:
-                self._queue.add(app.key, wait_s)
-                return
-        if self._leading():
-            self._write(app, StackChange(uid=app.uid or "", look=look))
+        has_ended = weight(observed) is not Weight.ACTIVE
+        every_s, now = self._timing.write_every_s, self._shared.clock()
+        wait_s = 0.0 if has_ended else self._written_at.get(app.key, now - every_s) + every_s - now
+        if wait_s > 0:
+            self._queue.add(app.key, wait_s)
+        elif self._shared.leading():
+            self._write(app, StackChange(uid=app.uid or "", look=look), has_ended=has_ended)
 
-    def _write(self, app: TrackedApp, change: StackChange) -> None:
+    def _write(self, app: TrackedApp, change: StackChange, *, has_ended: bool) -> None:
         key, written = app.key, self._record(app, change)
         if written.answer is not None:
             self._tracked.note_answer(key, written.answer)
         if written.outcome is Recorded.WRITTEN:
             written_app = self._tracked.app(key) or app
-            self._written_at[key], self._success_at[app.backend] = self._clock(), self._clock()
+            self._written_at[key] = self._success_at[app.backend] = self._shared.clock()
             self._reporter.end(f"writes {app.backend}", f"backend {app.backend}: stacks can be written again")
             state, reason = written_app.observed.get("state"), written_app.observed.get("reason")
             self._reporter.line(f"{app.app_id}: {state} ({reason}) is in stack {app.stack}")
@@ -192,15 +142,15 @@ class StackWriter:
                 self._settled(now)
             elif now is not None:
                 self._queue.retry(key)
-        elif written.outcome is Recorded.LEFT:
+        elif written.outcome is Recorded.LEFT and self._tracked.is_there(app.backend):
             self._left(app)
         else:
-            self._deferred(app)
+            self._deferred(app, has_ended=has_ended)
 
     def _record(self, app: TrackedApp, change: StackChange) -> Written:
         outcome = "error"
         try:
-            written = self._driver.record_at(app.place, change, program_stacks=self._program_stacks)
+            written = self._shared.driver.record_at(app.place, change, program_stacks=self._program_stacks)
             outcome = written.outcome.value
             return written
         finally:
@@ -208,10 +158,7 @@ class StackWriter:
                 self._outcomes[app.backend, outcome] += 1
 
     def _left(self, app: TrackedApp) -> None:
-        if not self._tracked.is_there(app.backend):
-            self._deferred(app)
-            return
-        now = self._tracked.reread(app)
+        now, again_s = self._tracked.reread(app), self._timing.left_again_s
         if now is None:
             return
         if now.of_later_release:
@@ -220,29 +167,35 @@ class StackWriter:
         self._reporter.begin(
             f"writes {app.backend}",
             f"backend {app.backend}: stack {app.stack} cannot be written: there is no permission to write it, or the "
-            "checkpoint has a format that only the Pulumi CLI writes; it is tried again every "
-            f"{self._timing.left_again_s:g} s",
+            f"checkpoint has a format that only the Pulumi CLI writes; it is tried again every {again_s:g} s",
         )
-        self._queue.add(app.key, self._timing.left_again_s, pending=False)
+        self._queue.add(app.key, again_s, pending=False)
 
-    def _deferred(self, app: TrackedApp) -> None:
-        since = self._failing_since.setdefault(app.key, self._clock())
-        if self._queue.retry(app.key) < FAILURES_SHOWN:
+    def _deferred(self, app: TrackedApp, *, has_ended: bool) -> None:
+        now = self._shared.clock()
+        since = self._failing_since.setdefault(app.key, now)
+        waits_for_lock = has_ended and now - since < LOCKED_S and self._is_locked(app)
+        self._queue.retry(app.key, self._timing.locked_retry_s if waits_for_lock else self._timing.longest_retry_s)
+        if now - since < self._timing.failing_s:
             return
         why = (
-            "an update holds its lock, an operation is pending, or the backend cannot be reached or has no space; "
-            "it is tried again"
+            f"stack {app.stack} is not written yet: an update holds its lock, an operation is pending, or the backend "
+            "cannot be reached or has no space; it is tried again"
         )
         if self._success_at.get(app.backend, since - 1) >= since:
-            self._reporter.begin(f"write {app.key}", f"{app.app_id}: stack {app.stack} is not written yet: {why}")
+            self._reporter.begin(f"write {app.key}", f"{app.app_id}: {why}")
         else:
-            self._reporter.begin(
-                f"writes {app.backend}", f"backend {app.backend}: stack {app.stack} is not written yet: {why}"
-            )
+            self._reporter.begin(f"writes {app.backend}", f"backend {app.backend}: {why}")
+
+    def _is_locked(self, app: TrackedApp) -> bool:
+        try:
+            return self._tracked.is_locked(app)
+        except TorchxPulumiError:
+            return False
 
     def _settled(self, app: TrackedApp) -> None:
         self._queue.succeeded(app.key)
-        for view in self._views:
+        for view in self._shared.views:
             view.forget(app.uid)
         if self._failing_since.pop(app.key, None) is not None:
             self._reporter.end(f"write {app.key}", f"{app.app_id}: stack {app.stack} is written again")

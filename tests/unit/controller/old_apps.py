@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.controller.archive_rules import ArchiveRules
-from torchx_pulumi.controller.observing import ClusterView
+from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.retention import Retention
 from torchx_pulumi.controller.settings import RetentionSettings
+from torchx_pulumi.controller.shared import ControllerParts
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.kube import Cluster
-from torchx_pulumi.log_archive import ArchivedJob, open_archive
+from torchx_pulumi.log_archive import Archive, ArchivedJob, open_archive
 from torchx_pulumi.log_archive.runs import archived_run, runs_of_pod
 from torchx_pulumi.model.app_entry import Stage
 from torchx_pulumi.runs.driver import Driver
@@ -150,6 +151,7 @@ class OldApps:
         settings: RetentionSettings = SETTINGS,
         now: datetime = NOW,
         further: Sequence[str] = (),
+        opened_archive: Callable[[str], Archive] = open_archive,
         **options: Any,
     ) -> Iterator[Retention]:
         """Yield a retention over the world as it is now, and further backends."""
@@ -157,26 +159,18 @@ class OldApps:
         tracked = TrackedStacks([self.world.backend, *further], reporter)
         for backend in (self.world.backend, *further):
             tracked.refresh(backend)
-        view = ClusterView(
-            "test",
-            cluster or self.world.cluster,
-            tracked,
-            namespaces=namespaces,
-            dirty=lambda *_: None,
-            pod_changed=lambda *_: None,
-            unknown=lambda _: None,
-            known=lambda _: None,
-        )
-        yield Retention(
-            replace(settings, archives=ArchiveRules(own=str(self.logs), allowed=[str(self.world.root / "own")])),
-            tracked,
-            [view],
-            driver or self.world.driver(),
-            reporter,
-            index=self.index,
+        shared = ControllerParts(
+            tracked=tracked,
+            driver=driver or self.world.driver(),
+            reporter=reporter,
+            views=[
+                ClusterView("test", cluster or self.world.cluster, tracked, ChangeListener(), namespaces=namespaces)
+            ],
             now=lambda: now,
             **options,
         )
+        archives = ArchiveRules(own=str(self.logs), allowed=[str(self.world.root / "own")])
+        yield Retention(shared, replace(settings, archives=archives), index=self.index, opened_archive=opened_archive)
 
     def forget(self, *, timeout_s: float = 5.0, **options: Any) -> None:
         """Forget what is due."""

@@ -170,7 +170,9 @@ def test_an_end_is_kept_while_the_stack_is_locked_and_the_job_goes(world: World)
     lock = world.root / "backend" / lock_folder(app.entry.place) / "of-somebody.json"
     lock.parent.mkdir(parents=True)
     lock.write_text("{}")
-    with world.controller():
+    # An update takes seconds; the delay after other failures grows to half a minute.
+    timing = replace(FAST, retry_s=600.0, longest_retry_s=600.0, locked_retry_s=0.1)
+    with world.controller(timing=timing):
         world.phase(app, "Completed", succeeded=1)
         time.sleep(0.5)
         world.cluster.remove(app.kind, "default", app.name)

@@ -53,3 +53,14 @@ def test_a_controller_that_starts_keeps_the_time_at_which_a_state_was_first_seen
     (shown,) = fleet.changes(None).changed
     assert shown.seen is not None
     assert shown.seen["observed_at"] == later["observed_at"]
+
+
+def test_what_is_seen_of_a_run_stays_when_its_stack_names_it() -> None:
+    fleet, seen = LiveFleet(), {"state": "FAILED", "reason": "Error", "uid": "u1"}
+    launching = tracked_app("a", uid=None)
+    fleet.put_stack(launching)
+    fleet.put_seen(launching.key, None, seen)
+    fleet.put_stack(tracked_app("a", uid="u1"))
+    assert [app.seen for app in fleet.apps()] == [seen]
+    fleet.put_stack(tracked_app("a", uid="u2"))
+    assert [app.seen for app in fleet.apps()] == [None]

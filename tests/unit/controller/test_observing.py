@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import queue
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from torchx_pulumi.controller import observing
-from torchx_pulumi.controller.observing import DEBOUNCE_S, EVENT_DEBOUNCE_S, ClusterView
+from torchx_pulumi.controller import Controller, ControllerSettings, observing
+from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.model import labels
-from torchx_pulumi.schedulers import find_backend
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_JOB
-from torchx_pulumi.stack_state.checkpoint import StackApp
 from torchx_pulumi.testing import FakeCluster
 
 from tests.unit.controller.live_apps import tracked_app
 from tests.unit.controller.world import World, wait_for
-from tests.unit.schedulers.volcano.compact import pod_of
 
 
 class SomeApps:
@@ -45,43 +41,18 @@ class SomeApps:
         return replace(tracked_app(uid, uid=uid), observed={"state": "FAILED"} if uid in self.ended else {})
 
 
-class OneApp:
-    """The tracked app of every job."""
-
-    def __init__(self, replicas: int) -> None:
-        variant = next(iter(find_backend("volcano").variants.values()))
-        self._app = SimpleNamespace(
-            variant=variant, output=StackApp(output={"declared": {"roles": [{"replicas": replicas}]}})
-        )
-
-    def of_job(self, *_: Any) -> frozenset[str]:
-        return frozenset({"key"})
-
-    def app(self, _: Any) -> Any:
-        return self._app
-
-
-@pytest.mark.parametrize(("replicas", "delay_s"), [(500, DEBOUNCE_S), (501, EVENT_DEBOUNCE_S)])
-def test_an_app_of_many_replicas_is_not_looked_at_for_each_of_its_pods(replicas: int, delay_s: float) -> None:
-    pod = pod_of("t-0", 0)
-    pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "torchx.pytorch.org"
-    dirty: queue.Queue[tuple[Any, float]] = queue.Queue()
-    tracked: Any = OneApp(replicas)
-    view = ClusterView(
-        "here",
-        FakeCluster([pod]),
-        tracked,
-        namespaces=None,
-        dirty=lambda key, delay: dirty.put((key, delay)),
-        pod_changed=lambda *_: None,
-        unknown=lambda _: None,
-        known=lambda _: None,
-    )
-    view.watched.start()
-    try:
-        assert dirty.get(timeout=60) == ("key", delay_s)
-    finally:
-        view.watched.stop()
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.0, 0.0), (0.03, 0.3), (60.0, 1.0)])
+def test_an_app_of_many_pods_whose_looks_take_long_is_looked_at_less_often(
+    tmp_path: Path, took_s: float, pause_s: float
+) -> None:
+    world = World(root=tmp_path)
+    settings = ControllerSettings(backends=())
+    controller = Controller(settings, {}, world.driver(), Reporter(world.lines.append))
+    key, begun = tracked_app("a").key, time.monotonic()
+    controller._changes.looked_at[key] = begun, took_s
+    controller._changes.dirty(key, 0.0)
+    assert controller._shared.queue.take() == key
+    assert pause_s <= time.monotonic() - begun < pause_s + 0.25
 
 
 def test_what_is_remembered_of_runs_that_are_gone_is_bounded_and_dropped_with_their_end(
@@ -93,16 +64,7 @@ def test_what_is_remembered_of_runs_that_are_gone_is_bounded_and_dropped_with_th
     for name in names:
         meta = {"name": name, "namespace": "team", "uid": name, "labels": {labels.LAUNCH: "x"}}
         cluster.put({"apiVersion": VOLCANO_JOB.api_version, "kind": "Job", "metadata": meta})
-    view = ClusterView(
-        "here",
-        cluster,
-        tracked,
-        namespaces=None,
-        dirty=lambda *_: None,
-        pod_changed=lambda *_: None,
-        unknown=lambda _: None,
-        known=lambda _: None,
-    )
+    view = ClusterView("here", cluster, tracked, ChangeListener(), namespaces=None)
 
     def remembered() -> set[str]:
         return {name for name in names if view.remembered_of(tracked.app(name)).last is not None}

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 from torchx_pulumi.controller import Controller, ControllerSettings
 from torchx_pulumi.controller.archive_rules import ArchiveRules
-from torchx_pulumi.controller.checks import check_settings
+from torchx_pulumi.controller.checks import check_permissions, check_retention, check_settings
 from torchx_pulumi.controller.reporting import Reporter
-from torchx_pulumi.controller.retention_checks import check_permissions, check_retention
 from torchx_pulumi.controller.settings import RetentionSettings
 from torchx_pulumi.kube.kinds import POD, SERVICE, Kind
 from torchx_pulumi.model import labels

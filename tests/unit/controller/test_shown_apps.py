@@ -68,7 +68,7 @@ def test_an_app_is_shown_as_its_stack_and_then_as_its_cluster_says(world: World)
         assert [one.app.job_name for one in change.changed] == [app.name]
         assert not change.whole
         wait_for(lambda: world.state(app)[0] == "RUNNING")
-        wait_for(lambda: only(fleet).output.output["observed"]["state"] == "RUNNING")
+        wait_for(lambda: only(fleet).app.output.output["observed"]["state"] == "RUNNING")
         app.path.unlink()
         wait_for(lambda: not fleet.apps())
 
@@ -118,8 +118,8 @@ def test_an_app_that_is_gone_from_its_cluster_is_shown_so_and_asked_for_once(wor
         wait_for(shows(fleet, app, "UNKNOWN", "NotFound"))
         count = asked.count(app.name)
         for _ in range(3):
-            controller._queue.add(only(fleet).app.key)
-            assert controller._queue.wait_until_idle(5.0)
+            controller._shared.queue.add(only(fleet).app.key)
+            assert controller._shared.queue.wait_until_idle(5.0)
         assert asked.count(app.name) == count
 
 
@@ -136,7 +136,7 @@ def test_explanations_of_an_app_with_secret_outputs_are_not_shown(world: World) 
         found = row(fleet, app)
         assert "secret" in found.message
         assert not found.diagnoses
-        assert "sealed" not in str(only(fleet).output)
+        assert "sealed" not in str(only(fleet).app.output)
         # It stays so, and is no problem that could be solved by waiting.
         assert controller.problems() == ()
     assert [line for line in world.lines if "values of its outputs are secret" in line]
@@ -195,7 +195,7 @@ def test_a_standby_shows_what_the_leader_writes(world: World) -> None:
     with world.controller(), world.controller(fleet=fleet, leading=lambda: False) as controller:
         world.phase(app, "Running", running=1)
         wait_for(lambda: world.state(app)[0] == "RUNNING")
-        wait_for(lambda: only(fleet).output.output["observed"]["state"] == "RUNNING")
+        wait_for(lambda: only(fleet).app.output.output["observed"]["state"] == "RUNNING")
         assert controller.figures().writes == {}
 
 
@@ -219,11 +219,11 @@ def test_a_cluster_that_is_away_makes_rows_old_and_pages_stay_ready(world: World
         wait_for(lambda: fleet.version > version)
         assert not controller.not_ready()
         world.cluster.error = None
-        for view in controller._views:
+        for view in controller._shared.views:
             for watch in view.watched.watches:
                 watch.retry_now()
         wait_for(lambda: only(fleet).away_since is None)
-        assert not controller.problems()
+        wait_for(lambda: not controller.problems())
         assert row(fleet, app).state.value == "SUBMITTED"
 
 

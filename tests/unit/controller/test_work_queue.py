@@ -48,16 +48,19 @@ def test_a_key_that_is_added_while_it_is_worked_on_comes_again_afterwards() -> N
 def test_delays_after_failures_double_and_end_with_a_success() -> None:
     clock = Clock()
     found = queue(clock)
-    delays = []
-    for _ in range(6):
-        found.retry("a")
-        begun = clock.now
-        while not due(found, clock):
-            clock.now += 0.25
-        delays.append(clock.now - begun)
+    delays = [delay_after_failure(found, clock) for _ in range(6)]
     assert delays == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
+    assert delay_after_failure(found, clock, 1.5) == 1.5
     found.succeeded("a")
-    assert found.retry("a") == 1
+    assert delay_after_failure(found, clock) == 0.5
+
+
+def delay_after_failure(found: WorkQueue[str], clock: Clock, *longest_s: float) -> float:
+    found.retry("a", *longest_s)
+    begun = clock.now
+    while not due(found, clock):
+        clock.now += 0.25
+    return clock.now - begun
 
 
 def due(found: WorkQueue[str], clock: Clock) -> bool:

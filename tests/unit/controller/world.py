@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx_pulumi.controller import Controller, ControllerSettings
-from torchx_pulumi.controller.archiver import Archiver
+from torchx_pulumi.controller.archiving import LogArchiver
 from torchx_pulumi.controller.live_fleet import LiveFleet
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.settings import ControllerTiming
@@ -47,6 +47,8 @@ FAST = ControllerTiming(
     sync_s=5.0,
     retry_s=0.05,
     longest_retry_s=0.4,
+    locked_retry_s=0.4,
+    failing_s=1.1,
     outage_s=0.02,
 )
 
@@ -181,7 +183,7 @@ class World:
         *,
         driver: Driver | None = None,
         clusters: Mapping[str, Cluster] | None = None,
-        archiver: Archiver | None = None,
+        archiver: LogArchiver | None = None,
         fleet: LiveFleet | None = None,
         leading: Callable[[], bool] = lambda: True,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),

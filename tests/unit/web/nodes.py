@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from torchx_pulumi.controller.live_fleet import LiveApp, LiveFleet
-from torchx_pulumi.controller.observing import ClusterView
+from torchx_pulumi.controller.observing import ChangeListener, ClusterView
 from torchx_pulumi.controller.reporting import Reporter
 from torchx_pulumi.controller.stack_apps import TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
@@ -158,16 +158,8 @@ class Site:
         self.fleet = LiveFleet()
         self.app = tracked(**changes)
         self.fleet.put_stack(self.app)
-        self.view = ClusterView(
-            "test",
-            self.cluster,
-            TrackedStacks([], Reporter(lambda _line: None)),
-            namespaces=None,
-            dirty=lambda _key, _delay: None,
-            pod_changed=lambda _view, _key, _pod, _gone: None,
-            unknown=lambda _uid: None,
-            known=lambda _uid: None,
-        )
+        nothing = TrackedStacks([], Reporter(lambda _line: None))
+        self.view = ClusterView("test", self.cluster, nothing, ChangeListener(), namespaces=None)
 
     @property
     def live(self) -> LiveApp:

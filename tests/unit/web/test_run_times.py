@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from torchx_pulumi.controller.live_fleet import LiveFleet
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.schedulers.manifest_objects import objects_of
 from torchx_pulumi.web.metrics import SERIES_KEPT_S, ControllerMetrics
 
 from tests.unit.controller.live_apps import BACKEND, tracked_app
+from tests.unit.controller.world import World, checkpoint
 from tests.unit.web.measured import NOW, Told, scraped, value
 
 WAIT, RUN = "torchx_app_queue_wait_seconds", "torchx_app_run_time_seconds"
@@ -83,6 +89,29 @@ def test_another_run_of_the_app_counts_too(fleet: LiveFleet) -> None:
     fleet.put_stack(tracked_app("a", uid="u2", observed={**ENDED, "queued_at": "2026-01-02T12:02:00Z"}))
     assert value(metrics, f"{WAIT}_count") == 2
     assert value(metrics, f"{RUN}_count") == 2
+
+
+def test_a_wait_counts_for_its_queue_also_if_its_stack_is_read_while_the_launch_writes_it(
+    fleet: LiveFleet, tmp_path: Path
+) -> None:
+    """The notes of a launch are written in any order, and the run may have started by then."""
+    world = World(root=tmp_path)
+    app = world.create(world.plan("train-1"))
+    whole = checkpoint(app, program=True)
+    (_, job), *_ = objects_of({"apiVersion": "v1", "kind": "List", "items": list(app.plan.objects)})
+    resources = whole["checkpoint"]["latest"]["resources"]
+    resources[0]["outputs"] = {}
+    resources.append({"urn": "job", "type": "kubernetes:batch.volcano.sh/v1alpha1:Job", "inputs": job})
+    app.path.parent.mkdir(parents=True)
+    app.path.write_text(json.dumps(whole))
+    tracked = TrackedStacks([world.backend], Reporter(world.lines.append), fleet=fleet)
+    tracked.refresh(world.backend)
+    metrics = metrics_of(fleet)
+    (known,) = tracked.apps()
+    fleet.put_seen(known.key, known.uid, RUNS)
+    world.write(app)
+    tracked.refresh(world.backend)
+    assert value(metrics, f"{WAIT}_count", queue="default") == 1
 
 
 def test_a_further_attempt_counts_as_a_run_and_not_as_a_wait(fleet: LiveFleet) -> None:

@@ -1,0 +1,80 @@
+"""ControllerParts: what the parts of a controller share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from torchx_pulumi.controller.archiving import LogArchiver
+from torchx_pulumi.controller.live_fleet import LiveFleet, live_id
+from torchx_pulumi.controller.observing import ClusterView
+from torchx_pulumi.controller.reporting import Reporter
+from torchx_pulumi.controller.settings import ControllerTiming
+from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
+from torchx_pulumi.controller.tracked import TrackedStacks
+from torchx_pulumi.controller.work_queue import WorkQueue
+from torchx_pulumi.model.errors import ClusterError
+from torchx_pulumi.runs.driver import Driver
+
+
+@dataclass(slots=True, kw_only=True)
+class ControllerParts:
+    """What the parts of a controller share. Each part is for use by several threads."""
+
+    tracked: TrackedStacks
+    """The apps in the stacks."""
+    driver: Driver
+    """Writes and removes stacks."""
+    reporter: Reporter
+    """Takes lines."""
+    queue: WorkQueue[AppKey] = field(default_factory=WorkQueue)
+    """Apps that have to be looked at."""
+    views: Sequence[ClusterView] = ()
+    """The watched clusters."""
+    fleet: LiveFleet | None = None
+    """Takes all apps as they are seen, for pages and metrics. None: there are none."""
+    archiver: LogArchiver | None = None
+    """Copies logs. None: this process does not copy logs."""
+    leading: Callable[[], bool] = lambda: True
+    """Returns whether this process writes stacks and archives logs."""
+    timing: ControllerTiming = field(default_factory=ControllerTiming)
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic time in seconds."""
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    """The time of observations, and by which apps are old; aware."""
+    stopped: threading.Event = field(default_factory=threading.Event)
+    """Set when the controller ends."""
+
+    def view_of(self, app: TrackedApp) -> ClusterView | None:
+        """Return the watched cluster of an app's run: with its job object, else where it was seen or launched."""
+        for view in self.views:
+            if view.job_object(app) is not None:
+                return view
+        seen = None if self.fleet is None else self.fleet.find(live_id(app.key))
+        for view in self.views:
+            if seen is not None and seen.app.uid == app.uid and seen.cluster == view.name:
+                return view
+        try:
+            return self.cluster_of(app)
+        except ClusterError:
+            return None
+
+    def cluster_of(self, app: TrackedApp) -> ClusterView | None:
+        """Return the cluster that is known to be that of an app's launch. None: it is not watched, or not known.
+
+        Raises:
+            ClusterError: One that may be it does not answer.
+        """
+        failure: ClusterError | None = None
+        for view in self.views:
+            try:
+                if view.is_cluster_of(app):
+                    return view
+            except ClusterError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return None
