@@ -14,7 +14,7 @@ from torchx_pulumi.apps.look import Look, Remembered
 from torchx_pulumi.apps.ownership import is_job_object
 from torchx_pulumi.controller.stack_apps import AppKey, TrackedApp
 from torchx_pulumi.controller.tracked import TrackedStacks
-from torchx_pulumi.kube import Cluster
+from torchx_pulumi.kube import Cluster, PodReader
 from torchx_pulumi.kube.kinds import EVENT, POD
 from torchx_pulumi.kube.object_watch import Change
 from torchx_pulumi.kube.watched_cluster import WatchedCluster
@@ -174,7 +174,7 @@ class ClusterView:
         remembered = self.remembered_of(app)
         return Look(variant=app.variant, at=now, uid=app.uid, objects=objects, confirmed=False, remembered=remembered)
 
-    def _look(self, app: TrackedApp, now: datetime, cluster: WatchedCluster, *, confirmed: bool) -> Look | None:
+    def _look(self, app: TrackedApp, now: datetime, cluster: PodReader, *, confirmed: bool) -> Look | None:
         seen = app.variant.observe(cluster, app.namespace, app.job_name, app.expected)
         if seen.job_object is None or not app.owns(seen.job_object):
             return None
