@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from torchx_pulumi.model.object_fields import is_being_deleted, number_at, text_at
+from torchx_pulumi.model.object_fields import is_being_deleted, number_at, text_at, version_number
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.status import JobState, JobStatus, Reason
 from torchx_pulumi.schedulers import ObservedObjects, Variant
@@ -167,8 +167,8 @@ class Look:
 
 def _is_older(found: Manifest, known: Manifest | None) -> bool:
     """Return whether an object is as it was before it, or another one of its name, was seen. False: not known."""
-    versions = [number_at(one, "metadata", "resourceVersion") for one in (found, known)]
-    return versions[0] is not None and versions[1] is not None and versions[0] < versions[1]
+    now, before = (version_number(text_at(one, "metadata", "resourceVersion")) for one in (found, known))
+    return 0 <= now < before
 
 
 def _requeues(found: Manifest) -> int:

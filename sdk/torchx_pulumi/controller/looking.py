@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx_pulumi.apps.answer import Answer
 from torchx_pulumi.apps.judge import Weight, judge, latest, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.controller.observing import ClusterView
@@ -16,7 +17,6 @@ from torchx_pulumi.controller.tracked import TrackedStacks
 from torchx_pulumi.controller.work_queue import WorkQueue
 from torchx_pulumi.model.errors import ClusterError
 from torchx_pulumi.model.object_fields import number_at, text_at
-from torchx_pulumi.model.requested import Requested
 
 BEHIND_S = 1.0
 """Time until an app is looked at again of which the watch is behind the cluster."""
@@ -40,9 +40,7 @@ def look_at(
     view: ClusterView,
     app: TrackedApp,
     now: datetime,
-    *,
-    requested: Requested | None,
-    previous: Mapping[str, Any] | None,
+    before: Answer,
     is_changing: Callable[[TrackedApp], bool],
 ) -> Sighting | None:
     """Look at an app in one cluster, by requests only where the watched objects are not enough.
@@ -51,8 +49,7 @@ def look_at(
         view: The cluster.
         app: The app.
         now: The time, aware.
-        requested: The last request about it.
-        previous: How it stood before. None: not known.
+        before: How it stood before, and the last request about it.
         is_changing: Returns whether a deployment changes its stack. Asked only where that matters.
 
     Returns:
@@ -61,9 +58,10 @@ def look_at(
     Raises:
         ClusterError: The cluster does not answer.
     """
+    previous = before.observed or None
 
     def sighting(look: Look) -> Sighting:
-        found = judge(look, requested, previous)
+        found = judge(look, before.requested, previous)
         return Sighting(look=look, observed=None if found is previous else found, cluster=view.name)
 
     watched = view.look(app, now)
@@ -154,18 +152,11 @@ class Looker:
         Raises:
             ClusterError: A cluster does not answer.
         """
-        previous = self._previous(app, to_write=to_write)
+        before = Answer(observed=self._previous(app, to_write=to_write), requested=app.requested)
         failure: ClusterError | None = None
         for view in [view for view in self._views if view.job_object(app) is not None] or self._views:
             try:
-                found = look_at(
-                    view,
-                    app,
-                    self._now(),
-                    requested=app.requested,
-                    previous=previous,
-                    is_changing=self._tracked.is_changing,
-                )
+                found = look_at(view, app, self._now(), before, self._tracked.is_changing)
             except ClusterError as error:
                 failure = error
                 continue
@@ -182,10 +173,10 @@ class Looker:
         """Drop what is kept of an app that is gone."""
         self._shown.pop(key, None)
 
-    def _previous(self, app: TrackedApp, *, to_write: bool) -> Mapping[str, Any] | None:
+    def _previous(self, app: TrackedApp, *, to_write: bool) -> Mapping[str, Any]:
         shown = None if to_write else self._shown.get(app.key)
         if shown is None or shown.get("uid") != app.uid:
-            return app.observed or None
+            return app.observed
         return latest(app.observed, shown) if app.observed else shown
 
     def _look_later(self, app: TrackedApp, view: ClusterView, found: Sighting | None) -> None:

@@ -30,10 +30,7 @@ from torchx_pulumi.schedulers import ObservedObjects, Variant
 from torchx_pulumi.torchx_adapter.context import AdapterContext, current_user
 from torchx_pulumi.torchx_adapter.log_keeping import copying_before_deletion, pods_of
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
-from torchx_pulumi.torchx_adapter.observe import (
-    look_at,
-    uid_of,
-)
+from torchx_pulumi.torchx_adapter.observe import look_at, uid_of
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +73,7 @@ def cancel_app(
         return True
     uid = uid_of(job_object) or ""
     with copying_before_deletion(context, entry, progress, job_object):
-        with _requested(lookup, entry, look, RequestedAction.CANCEL):
+        with _cancelling(lookup, entry, look):
             if variant.control is None:
                 cluster.delete(variant.job_object, entry.namespace, entry.job_name, uid=uid or None)
             elif not variant.control.is_suspended(text_at(observed, "phase")):
@@ -120,8 +117,9 @@ def resume_app(
     if not variant.control.is_suspended(status.phase):
         text = f"is {status.state.value} ({status.message}); only a cancelled one can be resumed"
         raise invalid_job(app_id, [Problem("app_id", text)])
-    with _requested(lookup, entry, look, RequestedAction.RESUME):
-        variant.control.resume(cluster, entry.namespace, entry.job_name, uid_of(seen.job_object) or "")
+    # Written when the cluster has it: a run that nobody resumes stays cancelled. Until then the next attempt tells.
+    variant.control.resume(cluster, entry.namespace, entry.job_name, uid_of(seen.job_object) or "")
+    _request(lookup, entry, look, RequestedAction.RESUME)
 
 
 def delete_app(
@@ -238,19 +236,18 @@ def _found(
 
 
 @contextmanager
-def _requested(lookup: AppLookup, entry: RunEntry, look: Look, action: RequestedAction) -> Iterator[None]:
-    """Write a request before the cluster is asked, so that all readers of the stack know of it.
+def _cancelling(lookup: AppLookup, entry: RunEntry, look: Look) -> Iterator[None]:
+    """Write a cancellation before the cluster is asked, so that all readers of the stack know of it.
 
     A request that the cluster refuses is taken back.
     """
-    records = lookup.context.records
-    before, asked, is_new = _request(lookup, entry, look, action)
+    before, asked, is_new = _request(lookup, entry, look, RequestedAction.CANCEL)
     try:
         yield
     except ClusterError as error:
         # A request that may be tried again, after a timeout for example, may have reached the cluster.
         if is_new and not error.retryable:
-            records.take_back(asked, look, before, by=current_user())
+            lookup.context.records.take_back(asked, look, before, by=current_user())
         raise
 
 

@@ -19,6 +19,7 @@ from torchx_pulumi.model.object_fields import items_at, text_at
 from torchx_pulumi.model.progress import ProgressCallback
 from torchx_pulumi.model.redaction import is_redacted
 from torchx_pulumi.planning.names import HASH_LENGTH
+from torchx_pulumi.runs.driver import Still
 from torchx_pulumi.runs.handle import delete_command
 from torchx_pulumi.runs.index import is_app_id
 from torchx_pulumi.runs.lease import claim
@@ -72,7 +73,8 @@ class AppLookup:
         if found is not None and is_redacted(found.place.backend):
             # The index has no credentials: the option pulumi_backend may.
             choose_backend(self.ambient().get("pulumi_backend"))
-        return found or self._find_in_backend(app_id, to_change=to_change) or self._find_in_cluster(app_id)
+        still = None if to_change else self._is_there
+        return found or self.find_in_backend(app_id, still) or self._find_in_cluster(app_id)
 
     def not_found(self, app_id: str, archives: Sequence[str] = ()) -> InvalidJobError:
         """Return the error about an app that `find` does not find, and of which some archives have no log."""
@@ -239,7 +241,13 @@ class AppLookup:
             return None
         return replace(entry, kubeconfig=options.get("kubeconfig"), kube_context=options.get("kube_context"))
 
-    def _find_in_backend(self, app_id: str, *, to_change: bool) -> RunEntry | None:
+    def find_in_backend(self, app_id: str, still: Still | None) -> RunEntry | None:
+        """Return an app of the cluster in force by its stack in a backend that is shared with colleagues.
+
+        Args:
+            app_id: `namespace:name`.
+            still: As of `Driver.find`.
+        """
         namespace, _, name = app_id.partition(":")
         options = self.ambient()
         if not is_app_id(app_id):
@@ -252,7 +260,7 @@ class AppLookup:
             return None
         driver, project = self.context.driver(), options.get("pulumi_project") or DEFAULT_PROJECT
         organization = choose_organization(backend, options.get("pulumi_organization"))
-        provider, still = options.get("secrets_provider"), None if to_change else self._is_there
+        provider = options.get("secrets_provider")
         for key in cluster.keys:
             stack = stack_name(namespace, name, self.scheduler, key)
             place = StackRef(

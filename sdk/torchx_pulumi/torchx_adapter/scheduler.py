@@ -263,7 +263,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
             states=frozenset(given.get("list_states") or ()),
             everything=bool(given.get("list_all")),
         )
-        return list_apps(self._context, self._kind, given, list_filter)
+        return list_apps(self._lookup, given, list_filter)
 
     def exists(self, app_id: str) -> bool:
         """Return whether an app was launched and not deleted. Starts no process."""

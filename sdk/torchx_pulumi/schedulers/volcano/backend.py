@@ -8,7 +8,7 @@ from typing import Any
 from torchx_pulumi.kube.kinds import POD, SERVICE
 from torchx_pulumi.model import labels
 from torchx_pulumi.model.job_plan import JobPlan, RolePlan, TaskPlan
-from torchx_pulumi.model.object_fields import items_at, number_at, text_at
+from torchx_pulumi.model.object_fields import items_at, number_at, text_at, version_number
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.model.run_record import RunRecord
 from torchx_pulumi.planning import names
@@ -72,7 +72,8 @@ def _recorded_pods(run: RunRecord) -> Expected:
 def _version_of_pods(objects: ObservedObjects) -> str | None:
     """Return the newest version of PodGroup, pods and the list of pods, which also counts pods that were deleted."""
     seen = [text_at(one, "metadata", "resourceVersion") for one in (objects.job_object, *(objects.pods or ()))]
-    return max((each for each in (objects.version, *seen) if each and each.isdecimal()), key=int, default=None)
+    newest = max((objects.version, *seen), key=version_number)
+    return newest if version_number(newest) >= 0 else None
 
 
 def _pod_templates(job: Manifest) -> list[tuple[str, Mapping[str, Any]]]:
