@@ -75,6 +75,8 @@ def make_plan(
 
 
 def _plan_role(role: RoleSpec, options: Options, index: int, dns_name: str, tasks: Sequence[TaskPlan]) -> RolePlan:
+    capabilities = role.resource.capabilities.items()
+    instance = {name: value for name, value in capabilities if name == labels.INSTANCE_TYPE}
     return RolePlan(
         name=role.name,
         dns_name=dns_name,
@@ -90,7 +92,7 @@ def _plan_role(role: RoleSpec, options: Options, index: int, dns_name: str, task
         limits=quantities.limits(role.resource, efa_device_count=options.efa_device_count),
         ports={name: port for name, port in role.port_map.items() if is_port(port)},
         mounts=tuple(_plan_mount(position, mount) for position, mount in enumerate(role.mounts)),
-        node_selector=_node_selector(role),
+        node_selector={**instance, **role.node_selector},
         tolerations=tuple(dict(toleration) for toleration in role.tolerations),
         pod_overlay=role.pod_overlay,
         privileged=any(mount.kind == "device" for mount in role.mounts),
@@ -153,14 +155,6 @@ def _plan_mount(position: int, mount: MountSpec) -> MountPlan:
     else:
         read_only = mount.read_only or mount.kind == "secret"
     return MountPlan(name=f"mount-{position}", kind=mount.kind, src=mount.src, dst=mount.dst, read_only=read_only)
-
-
-def _node_selector(role: RoleSpec) -> Mapping[str, str]:
-    capabilities = role.resource.capabilities
-    instance = (
-        {labels.INSTANCE_TYPE: capabilities[labels.INSTANCE_TYPE]} if labels.INSTANCE_TYPE in capabilities else {}
-    )
-    return {**instance, **role.node_selector}
 
 
 def _role_labels(spec: JobSpec, index: int, app_id: str) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ The only writer of explanations: messages of a status, of its replicas and its c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from torchx_pulumi.model.status import Condition, Diagnosis, JobState, JobStatus
@@ -45,14 +44,11 @@ def _diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
     """Return why a run does not run or did not succeed, the most likely cause first. Empty: no problem was found."""
     if evidence.status.state is JobState.SUCCEEDED:
         return ()
-    found = [] if evidence.status.state is JobState.CANCELLED else list(_find(evidence))
+    found: list[tuple[Diagnosis, PodProblem | None]] = []
+    if evidence.status.state is not JobState.CANCELLED:
+        found += diagnose_pods(evidence)
+        found += [(one, None) for one in find_backend(evidence.scheduler).diagnose(evidence)]
     own = diagnose_status(evidence, found=bool(found))
     if own is None:
         return rank(found)
     return (own, *(one for one in rank(found) if one.reason is not own.reason))
-
-
-def _find(evidence: Evidence) -> Iterator[tuple[Diagnosis, PodProblem | None]]:
-    yield from diagnose_pods(evidence)
-    for diagnosis in find_backend(evidence.scheduler).diagnose(evidence):
-        yield diagnosis, None

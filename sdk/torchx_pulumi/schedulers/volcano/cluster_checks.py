@@ -11,6 +11,7 @@ from torchx_pulumi.model.errors import ClusterError, Problem
 from torchx_pulumi.model.finding import DoctorScope, Finding, ok, problem, skipped
 from torchx_pulumi.model.options import Manifest
 from torchx_pulumi.schedulers.permissions import READING, Permission, on_job_object
+from torchx_pulumi.schedulers.pods.template import new_object
 from torchx_pulumi.schedulers.protocol import NamedObject, named_kinds
 from torchx_pulumi.schedulers.volcano.objects import VOLCANO_COMMAND, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_QUEUE
 from torchx_pulumi.schedulers.volcano.options import Gang, VolcanoOptions
@@ -73,7 +74,16 @@ def named_objects(options: VolcanoOptions) -> list[NamedObject]:
     """Return the objects that options name."""
     return [
         NamedObject(option="namespace", kind=NAMESPACE, name=options.namespace),
-        NamedObject(option="queue", kind=VOLCANO_QUEUE, name=options.queue, check=_check_open),
+        NamedObject(
+            option="queue",
+            kind=VOLCANO_QUEUE,
+            name=options.queue,
+            check=lambda queue: (
+                ""
+                if queue_state(queue) == "Open"
+                else f"is {queue_state(queue)}; a job can only be submitted to an open queue"
+            ),
+        ),
         NamedObject(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class),
         NamedObject(option="service_account", kind=SERVICE_ACCOUNT, name=options.service_account, required=False),
     ]
@@ -82,11 +92,6 @@ def named_objects(options: VolcanoOptions) -> list[NamedObject]:
 def queue_state(queue: Manifest) -> str:
     """Return the state of a queue; one that its controller has not read yet is open."""
     return str((queue.get("status") or {}).get("state") or "Open")
-
-
-def _check_open(queue: Manifest) -> str:
-    state = queue_state(queue)
-    return "" if state == "Open" else f"is {state}; a job can only be submitted to an open queue"
 
 
 def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
@@ -155,20 +160,11 @@ def check_queue(cluster: Cluster, asked: DoctorScope) -> Finding:
 def _probe_job(asked: DoctorScope) -> Manifest:
     """Return the smallest job that Volcano's admission checks."""
     container = {"name": "probe", "image": "probe:1", "resources": {"requests": {"cpu": "1m"}}}
-    return {
-        "apiVersion": VOLCANO_JOB.api_version,
-        "kind": VOLCANO_JOB.kind,
-        "metadata": {"name": PROBE, "namespace": asked.namespace},
-        "spec": {
-            "schedulerName": "volcano",
-            "queue": asked.queue or "default",
-            "minAvailable": 1,
-            "tasks": [
-                {
-                    "name": "probe",
-                    "replicas": 1,
-                    "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-                }
-            ],
-        },
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {
+        "schedulerName": "volcano",
+        "queue": asked.queue or "default",
+        "minAvailable": 1,
+        "tasks": [{"name": "probe", "replicas": 1, "template": template}],
     }
+    return new_object(VOLCANO_JOB, {"name": PROBE, "namespace": asked.namespace}, spec)
