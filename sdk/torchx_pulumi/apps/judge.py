@@ -47,7 +47,8 @@ def judge(look: Look, requested: Requested | None, previous: Mapping[str, Any] |
     Returns:
         `previous` itself if nothing has changed or `previous` says more, else an `Observation`. None: unknown.
     """
-    if previous is not None and not _of_run(previous, look):
+    if look.uid is not None and text_at(previous, "uid") not in (None, look.uid):
+        # It is of another run.
         previous = None
     request = requested if requested is not None and requested.is_about(look.uid) else None
     status = _status(look, request, previous)
@@ -86,11 +87,6 @@ def weight(observed: Mapping[str, Any]) -> Weight:
     if state.terminal:
         return Weight.ABSENCE if reason == Reason.POD_GONE.value else Weight.SEEN
     return Weight.ABSENCE if reason == Reason.NOT_FOUND.value else Weight.ACTIVE
-
-
-def _of_run(observed: Mapping[str, Any], look: Look) -> bool:
-    uid = text_at(observed, "uid")
-    return uid is None or look.uid is None or uid == look.uid
 
 
 def _status(look: Look, request: Requested | None, previous: Mapping[str, Any] | None) -> JobStatus | None:

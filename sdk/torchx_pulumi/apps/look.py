@@ -148,21 +148,21 @@ class Look:
         """Return objects in which pods that had ended are as they were then; `missing` adds those that are gone."""
         if objects.pods is None or not self.remembered.pods:
             return objects
-        pods = [self._as_ended(pod) for pod in objects.pods]
+        ended = self.remembered.pods
+        pods = []
+        for pod in objects.pods:
+            known = ended.get(text_at(pod, "metadata", "name") or "")
+            pods.append(known if known is not None and _uid(known) == _uid(pod) else pod)
         if missing:
             present = {text_at(pod, "metadata", "name") for pod in pods}
             expected = {name for names in (objects.expected or {}).values() for name in names}
             pods += [
                 pod
-                for name, pod in sorted(self.remembered.pods.items())
+                for name, pod in sorted(ended.items())
                 # Those of replicas that were given up are no part of the run any more.
                 if name not in present and (name in expected or not expected)
             ]
         return replace(objects, pods=tuple(pods))
-
-    def _as_ended(self, pod: Manifest) -> Manifest:
-        known = self.remembered.pods.get(text_at(pod, "metadata", "name") or "")
-        return known if known is not None and _uid(known) == _uid(pod) else pod
 
 
 def _is_older(found: Manifest, known: Manifest | None) -> bool:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from torchx.schedulers.api import ListAppResponse
+
 from torchx_pulumi.apps.judge import Weight, judge, may_depend_on_request, weight
 from torchx_pulumi.apps.look import Look
 from torchx_pulumi.apps.ownership import Run, is_job_object, owns, run_of_object
@@ -25,7 +27,7 @@ from torchx_pulumi.runs.variants import find_variant
 from torchx_pulumi.runs.whereabouts import is_of_stack, is_ours, match_cluster
 from torchx_pulumi.schedulers import ObservedObjects, Variant, find_backend
 from torchx_pulumi.schedulers.permissions import LIST_PODS, if_permitted
-from torchx_pulumi.torchx_adapter.compat import listed
+from torchx_pulumi.torchx_adapter import compat
 from torchx_pulumi.torchx_adapter.context import AdapterContext
 from torchx_pulumi.torchx_adapter.lookup import AppLookup, is_shared
 from torchx_pulumi.torchx_adapter.observe import last_seen, look_at, observe_app
@@ -128,7 +130,7 @@ def list_apps(lookup: AppLookup, ambient: Mapping[str, Any], list_filter: ListFi
         raise failed[0]
     found_rows = sorted((app_id, name, state) for (app_id, _), (name, state) in rows.items())
     return [
-        listed(app_id=app_id, state=app_state(state), name=name)
+        compat.make(ListAppResponse, {"app_id": app_id, "state": app_state(state), "name": name})
         for app_id, name, state in found_rows
         if not list_filter.states or state.value in list_filter.states
     ]

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx import specs
+from torchx.schedulers.api import DescribeAppResponse
 
 from torchx_pulumi.model.app_entry import RunEntry
 from torchx_pulumi.model.object_fields import text_at
@@ -27,17 +28,18 @@ def app_state(state: JobState) -> Any:
 def describe_app(entry: RunEntry, snapshot: AppSnapshot, now: datetime) -> Any:
     """Return TorchX's description of an app; its roles come back exactly as they were given."""
     status = snapshot.status
-    return compat.described(
-        app_id=entry.app_id,
-        state=app_state(status.state),
-        num_restarts=max(status.attempt - 1, 0),
-        msg=message_of(status),
-        structured_error_msg=_error(status, now) if status.state is JobState.FAILED else specs.NONE,
-        ui_url=entry.ui_url,
-        metadata=read_metadata(entry.app),
-        roles=read_roles(entry.app),
-        roles_statuses=_role_statuses(entry, status, snapshot.seen, now),
-    )
+    fields = {
+        "app_id": entry.app_id,
+        "state": app_state(status.state),
+        "num_restarts": max(status.attempt - 1, 0),
+        "msg": message_of(status),
+        "structured_error_msg": _error(status, now) if status.state is JobState.FAILED else specs.NONE,
+        "ui_url": entry.ui_url,
+        "metadata": read_metadata(entry.app),
+        "roles": read_roles(entry.app),
+        "roles_statuses": _role_statuses(entry, status, snapshot.seen, now),
+    }
+    return compat.make(DescribeAppResponse, fields)
 
 
 def message_of(status: JobStatus) -> str:

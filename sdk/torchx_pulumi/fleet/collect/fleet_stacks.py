@@ -15,7 +15,6 @@ from torchx_pulumi.fleet.collect.row import BrokenStack, Fleet, FleetRow, build_
 from torchx_pulumi.model.app_entry import ORGANIZATION, RunEntry
 from torchx_pulumi.model.errors import BackendAbsentError, DeployError
 from torchx_pulumi.model.redaction import without_password
-from torchx_pulumi.model.timestamps import parse_time
 from torchx_pulumi.runs.index import RunIndex
 from torchx_pulumi.stack_state.backend import absolute_backend, backend_folder, choose_backend
 from torchx_pulumi.stack_state.checkpoint import DAMAGED, StackApp, UnreadableStateError, read_app
@@ -55,12 +54,10 @@ class LocalObservations:
         if entry is None:
             return None
         try:
-            observation = self._index.observation(entry)
+            return self._index.observation(entry)
         except DeployError as error:
             self.problems.append(str(error))
             return None
-        # An observation without a time cannot be compared with the stack's.
-        return None if observation is None or parse_time(observation.get("observed_at")) is None else observation
 
     @property
     def apps(self) -> int:

@@ -30,7 +30,8 @@ LIST_POD_GROUPS = Permission(
     verb="list", kind=VOLCANO_POD_GROUP, everywhere=True, without="what else is in the queue is seen in one namespace"
 )
 
-_CANCELLING: Final = (
+PERMISSIONS: Final = (
+    *on_job_object(VOLCANO_JOB),
     Permission(
         verb="create",
         kind=VOLCANO_COMMAND,
@@ -43,11 +44,6 @@ _CANCELLING: Final = (
         part="status",
         without="cancel and resume need it where neither a Command nor a patch is allowed",
     ),
-)
-
-PERMISSIONS: Final = (
-    *on_job_object(VOLCANO_JOB),
-    *_CANCELLING,
     GET_POD_GROUP,
     GET_QUEUE,
     LIST_POD_GROUPS,
@@ -74,16 +70,7 @@ def named_objects(options: VolcanoOptions) -> list[NamedObject]:
     """Return the objects that options name."""
     return [
         NamedObject(option="namespace", kind=NAMESPACE, name=options.namespace),
-        NamedObject(
-            option="queue",
-            kind=VOLCANO_QUEUE,
-            name=options.queue,
-            check=lambda queue: (
-                ""
-                if queue_state(queue) == "Open"
-                else f"is {queue_state(queue)}; a job can only be submitted to an open queue"
-            ),
-        ),
+        NamedObject(option="queue", kind=VOLCANO_QUEUE, name=options.queue, check=_check_open),
         NamedObject(option="priority_class", kind=PRIORITY_CLASS, name=options.priority_class),
         NamedObject(option="service_account", kind=SERVICE_ACCOUNT, name=options.service_account, required=False),
     ]
@@ -92,6 +79,11 @@ def named_objects(options: VolcanoOptions) -> list[NamedObject]:
 def queue_state(queue: Manifest) -> str:
     """Return the state of a queue; one that its controller has not read yet is open."""
     return str((queue.get("status") or {}).get("state") or "Open")
+
+
+def _check_open(queue: Manifest) -> str:
+    state = queue_state(queue)
+    return "" if state == "Open" else f"is {state}; a job can only be submitted to an open queue"
 
 
 def check_installed(cluster: Cluster, asked: DoctorScope) -> Finding:
