@@ -34,18 +34,9 @@ def make_plan(
     rank0_env: Callable[[str], str],
     warnings: Sequence[str],
 ) -> JobPlan[OptionsT]:
-    """Make every choice about a job that passed the checks of its scheduler; see `SchedulerBackend.plan`.
+    """Make every choice about a job that passed the checks of its scheduler.
 
-    Args:
-        spec: What the user asks for.
-        options: Options of the launch.
-        app_id: Name of the job object.
-        launched: Replicas of each role when the job object was created, by role name. A role that is not in it: as the
-            spec says.
-        tasks: Tasks of each role. None: each replica is one.
-        replica_id_field: Field of a pod that has its place in its task.
-        rank0_env: Role name in object names -> variable with the host of rank 0.
-        warnings: Warnings of the plan.
+    Arguments as `SchedulerBackend.plan`, and its fields; a role that is not in `launched` is as the spec says.
     """
     dns_names = names.role_names([role.name for role in spec.roles])
     rank0 = rank0_env(dns_names[0])

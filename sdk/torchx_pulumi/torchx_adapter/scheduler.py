@@ -316,14 +316,7 @@ class PulumiScheduler(WorkspaceMixin, Scheduler):  # type: ignore[misc]
         take_over: bool = False,
         progress: ProgressCallback = logger.info,
     ) -> None:
-        """Delete an app and its stack. Does nothing where the app does not exist.
-
-        Args:
-            app_id: `namespace:name`.
-            forget_unreachable: Forget the app although its cluster cannot be reached; its objects may stay there.
-            take_over: Do not wait for another process: take the app over, and remove its stack's locks.
-            progress: Takes lines of progress.
-        """
+        """Delete an app and its stack. Does nothing where the app does not exist; see `cancel.Order`."""
         order = Order(lookup=self._lookup, app_id=app_id, progress=progress, take_over=take_over)
         order.delete(forget_unreachable=forget_unreachable)
 

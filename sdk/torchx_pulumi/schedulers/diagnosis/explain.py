@@ -11,7 +11,7 @@ from torchx_pulumi.model.status import Condition, Diagnosis, JobState, JobStatus
 from torchx_pulumi.schedulers.diagnosis.evidence import Evidence, PodProblem
 from torchx_pulumi.schedulers.diagnosis.messages import explain_status, with_replica_messages
 from torchx_pulumi.schedulers.diagnosis.pods import diagnose_pods, in_one_line
-from torchx_pulumi.schedulers.diagnosis.ranking import LED_BY_STATUS, diagnose_status, rank
+from torchx_pulumi.schedulers.diagnosis.ranking import CAUSES, diagnose_status, rank
 from torchx_pulumi.schedulers.registry import find_backend
 
 
@@ -25,7 +25,7 @@ def explain(evidence: Evidence) -> JobStatus:
     diagnoses = _diagnose(replace(evidence, status=status))
     first = next(iter(diagnoses), None)
     reason, message = status.reason, status.message
-    if first is not None and not (first.reason in LED_BY_STATUS and first.reason is reason):
+    if first is not None and not (first.reason is reason and reason in CAUSES and CAUSES[reason].leads):
         reason, message = first.reason, in_one_line(first.summary, first.detail)
 
     def complete(condition: Condition) -> Condition:
